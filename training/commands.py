@@ -129,25 +129,33 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> No
 
 @app.command()
 def describe(
-    files: Annotated[list[Path], typer.Argument(help="Data files of one layout; several are one set of samples.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Data files of one layout, which are one set of samples; or a folder of mesh files."),
+    ],
     layout: Annotated[str, typer.Option("--format", help="Their layout; auto decides by their contents.")] = "auto",
 ) -> None:
     """Show what a data file holds, and print a problem file for it.
 
     What the file does not say is guessed, and the guesses are comments at the
-    head of the problem file: read them before you train.
+    head of the problem file: read them before you train. The problem file of a
+    folder belongs beside it.
 
     python -m training describe heat.h5 > heat.toml
+    python -m training describe plates > plates.toml
     """
-    from training.data.readers import open_file
+    from training.data.readers import meshes_in, open_file
     from training.problems.draft import draft
 
+    folder = files[0] if len(files) == 1 and meshes_in(files[0]) else None
+    if folder is not None:
+        files = meshes_in(folder)
     with open_file(files[0], layout) as file:
         table = Table("array", "shape", "type", "units", title=f"{files[0].name}: {file.format}", title_justify="left")
         for array in file.arrays.values():
             table.add_row(array.name, " x ".join(map(str, array.shape)), str(array.dtype), array.units)
         console.print(table)
-        typer.echo(draft(file, files).toml(), nl=False)
+        typer.echo(draft(file, files, folder).toml(), nl=False)
 
 
 @app.command()

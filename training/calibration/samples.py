@@ -13,7 +13,7 @@ from torch.nn import functional
 from training.calibration.calibration import Calibration, Measured, calibrate
 from training.calibration.novelty import OUTSIDE
 from training.operators.operator import Operator
-from training.problems.schema import Description
+from training.problems.schema import Axis, Description, Parameter, Quantity
 
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
 FOREIGN_SAMPLES = 50  # of each foreign family
@@ -46,7 +46,21 @@ def affordable(count: int, sample_bytes: int) -> int:
 def calibrated(problem: Description, operator: Operator, samples: CalibrationSamples) -> Calibration | None:
     """Calibrate an operator; None where there are too few samples."""
     fitted, calibration = ([canonical(operator, one) for one in each] for each in (samples.fitted, samples.calibration))
-    return calibrate(problem, fitted, calibration)
+    return calibrate(on_grid(problem) if operator.scattered else problem, fitted, calibration)
+
+
+def on_grid(problem: Description) -> Description:
+    """Describe what the canonical arguments are where fields are on points; see `Operator.scattered`."""
+    (coordinates, *fields), (_, *numbers) = problem.inputs, problem.parameters
+    names = [f"{one.name}_{part}".rstrip("_") for one in fields for part in one.components or ("",)]
+    ends = [f"{end}_{axis}" for end in ("lowest", "highest") for axis in coordinates.components]
+    return problem.model_copy(
+        update={
+            "inputs": tuple(Quantity(name=name) for name in ("filled", *names)),
+            "parameters": (*(Parameter(name=name) for name in ends), *numbers),
+            "axes": tuple(Axis(name=axis) for axis in coordinates.components),
+        }
+    )
 
 
 def canonical(operator: Operator, samples: Measured) -> Measured:
@@ -94,13 +108,16 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
 def foreign_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
     """Return the share of inputs that are outside, per foreign family; every field that varies is changed."""
     axes, inputs = len(calibration.layout.periodic), [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
+    canonical = operator.canonical
+    if operator.scattered:  # the families are of fields on a grid
+        inputs, canonical = [*operator.canonical(*inputs)], lambda *fields: fields
 
     def changed(tensor: Tensor, family: Callable[[Tensor], Tensor]) -> Tensor:
         varies = tensor.ndim > axes and bool(tensor.amax() > tensor.amin())  # no number, and no default of an input
         return family(tensor.reshape(-1, *tensor.shape[-axes:])).reshape(tensor.shape) if varies else tensor
 
     return {
-        name: share(calibration(*operator.canonical(*(changed(tensor, family) for tensor in inputs)))[-1] < OUTSIDE)
+        name: share(calibration(*canonical(*(changed(tensor, family) for tensor in inputs)))[-1] < OUTSIDE)
         for name, family in FAMILIES.items()
     }
 

@@ -1,7 +1,8 @@
 """Samples of a problem file as training reads them: one HDF5 file, checked and written in one pass.
 
 The file has a float32 dataset `[sample, (time), (component), *grid]` per tensor, with a chunk per field or frame, and a
-summary of its values. A steady field is a trajectory of one frame without a time axis.
+summary of its values. A steady field is a trajectory of one frame without a time axis. Fields of samples that have
+points of their own are `[sample, point, (component)]`; padding is like a sample's first point, and 0 in outputs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from training.files import replacing, write_json
 from training.problems.checks import Column, check, columns_of, remarks
 from training.problems.problem import Trajectories
 from training.problems.problem_file import ProblemFile, data_files
+from training.problems.schema import Description
 
 Rows = NDArray[np.int64]
 Array = NDArray[np.float32]
@@ -92,12 +94,19 @@ def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
             shape = (column.samples, *column.shape)
             file.create_dataset(name, shape, np.float32, chunks=chunk(problem, column))
 
+        box: list[Array] = []
+
         def sink(name: str, start: int, values: Array) -> None:
             file[name][start : start + len(values)] = values
+            if problem.points is not None and name == "coordinates":
+                train = values[: max(0, problem.data.counts(columns[name].samples)[0] - start)]
+                box.extend(corner for sample in train for corner in (sample.min(axis=0), sample.max(axis=0)))
 
         found = check(problem, columns, sink)
         for name, summary in found.items():
             file[name].attrs.update({key: getattr(summary, key) for key in STATISTICS})
+        if box:
+            file["coordinates"].attrs["box"] = np.stack([np.min(box, axis=0), np.max(box, axis=0)], axis=1)
         file.attrs["remarks"] = "\n".join(remarks(columns, found))
 
 
@@ -143,9 +152,23 @@ class SampleFile:
 
     @property
     def sides(self) -> tuple[int, ...]:
-        """Points per axis."""
+        """Points per axis; where samples have points of their own, those of the one that has most."""
+        if self.problem.points is not None:
+            return (int(self.file["coordinates"].shape[1]),)
         shape = self.file[next(iter(self.problem.outputs))].shape
         return tuple(shape[len(shape) - len(self.problem.axes) :])
+
+    @property
+    def box(self) -> tuple[tuple[float, float], ...]:
+        """Lowest and highest coordinate of the training samples' points along every dimension, if they have any."""
+        if self.problem.points is None:
+            return ()
+        return tuple((float(low), float(high)) for low, high in self.file["coordinates"].attrs["box"])
+
+    @property
+    def described(self) -> Description:
+        """The problem, as checkpoint and card have it."""
+        return self.problem.describe(self.sides, self.counts[0], self.frames, self.box)
 
     @property
     def frames(self) -> int | None:

@@ -6,7 +6,7 @@ perceptually even; that of the difference has its middle at zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,8 +93,9 @@ def draw(case: Case, found: Array, target: Path, title: str) -> None:
 
 
 def figures(rows: Sequence[Drawn], description: Description) -> dict[str, Figure]:
-    """Draw samples, a figure per output component: curves, planes, or planes of space and time."""
-    drawer = planes if len(description.axes) > 1 else lines if description.frames is None else hovmoeller
+    """Draw samples, a figure per output component: curves, planes, planes of space and time, or coloured points."""
+    flat = clouds if description.scattered else lines if description.frames is None else hovmoeller
+    drawer = planes if len(description.axes) > 1 else flat
     outputs = [*components(description.outputs, rows[0].truth)][:MOST]
     return {label: drawer(rows, description, name, component) for name, component, label in outputs}
 
@@ -123,17 +124,52 @@ def planes(rows: Sequence[Drawn], description: Description, output: str, compone
     height = np.clip(2.2 * vertical.length / horizontal.length, 1.0, 3.2)
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), (height + 0.1) * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
-    columns = [[plane(one.inputs[name], index, count) for one in rows] for name, index, _ in inputs]
-    truth = [plane(one.truth[output], component, count) for one in rows]
-    found = [plane(one.predicted[output], component, count) for one in rows]
-    scales = [*(scale(INPUT, column) for column in columns), *[scale(OUTPUT, [*truth, *found])] * 2]
-    columns += [truth, found, [p - u for p, u in zip(found, truth, strict=True)]]
-    scales.append(even(columns[-1]))
-    titles = [*(label for *_, label in inputs), f"{output}: truth", "prediction", "difference"]
+    columns, scales, titles = panels(rows, inputs, output, component, lambda field, at: plane(field, at, count))
     images(grid, columns, scales, titles, extent)
     for axis in grid.flat:
         axis.set(xticks=[], yticks=[])
     finish(grid, rows, vertical.name, horizontal.name)
+    return figure
+
+
+def panels(
+    rows: Sequence[Drawn],
+    inputs: Sequence[tuple[str, int | None, str]],
+    output: str,
+    component: int | None,
+    chosen: Callable[[Field, int | None], Field],
+) -> tuple[list[list[Field]], list[ScalarMappable], list[str]]:
+    """Return the columns of a figure with their colours and titles: inputs, truth, prediction and difference.
+
+    `chosen` returns what is drawn of a field and the number of its component.
+    """
+    columns = [[chosen(one.inputs[name], index) for one in rows] for name, index, _ in inputs]
+    truth = [chosen(one.truth[output], component) for one in rows]
+    found = [chosen(one.predicted[output], component) for one in rows]
+    scales = [*(scale(INPUT, column) for column in columns), *[scale(OUTPUT, [*truth, *found])] * 2]
+    columns += [truth, found, [p - u for p, u in zip(found, truth, strict=True)]]
+    scales.append(even(columns[-1]))
+    return columns, scales, [*(label for *_, label in inputs), f"{output}: truth", "prediction", "difference"]
+
+
+def clouds(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
+    """Draw fields on points as coloured dots; of three dimensions the first two are seen."""
+    coordinates, *fields = description.inputs
+    inputs = [*components(fields, rows[0].inputs)][:MOST]
+    figure = Figure(figsize=(2.35 * (len(inputs) + 3), 2.3 * len(rows) + 0.9), layout="constrained")
+    grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
+    shown = panels(rows, inputs, output, component, lambda field, at: field if at is None else field[:, at])
+    for axes, column, colours, title in zip(grid.T, *shown, strict=True):
+        for axis, field, one in zip(axes, column, rows, strict=True):
+            x, y = one.inputs[coordinates.name].T[:2]
+            size = 4000 / len(x)
+            axis.scatter(x, y, c=field, s=size, cmap=colours.cmap, norm=colours.norm, linewidths=0)
+            axis.set(xticks=[], yticks=[], aspect="equal")
+        axes[0].set_title(title, fontsize=10)
+        axes[0].figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9).ax.tick_params(
+            labelsize=7
+        )
+    finish(grid, rows, coordinates.components[1], coordinates.components[0])
     return figure
 
 

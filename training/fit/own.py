@@ -74,8 +74,7 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     @cached_property
     def problem(self) -> Problem:
-        samples = self.samples
-        return Problem(description=self.file.describe(samples.sides, samples.counts[0], samples.frames))
+        return Problem(description=self.samples.described)
 
     def network(self) -> Operator:
         torch.manual_seed(self.recipe.seed)
@@ -123,7 +122,13 @@ class OwnWorkload(Workload[OwnRecipe]):
         return self.as_batch(self.samples.windows(np.asarray(rows), [0] * len(rows), length))
 
     def as_batch(self, values: dict[str, NDArray[Any]]) -> Batch:
-        """Divide samples into the arguments of a network, in their order, and what it has to predict."""
+        """Divide samples into the arguments of a network, in their order, and what it has to predict.
+
+        Points beyond those of the sample that has most are cut off: they are padding in all.
+        """
+        if self.file.points is not None:
+            most = int(values["counts"].max())
+            values = {name: value[:, :most] if value.ndim > 1 else value for name, value in values.items()}
         tensors = {name: torch.from_numpy(value) for name, value in values.items()}
         outputs = {name: tensors.pop(name) for name in self.file.outputs}
         for name, output in self.file.states.items():
@@ -242,17 +247,28 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     def naive(self, batch: Batch) -> list[Tensor]:
         """Return the prediction that needs no network: the mean training output, or the last given frame."""
+        if self.file.points is not None:
+            return [mean * valid(truth, batch.inputs[len(self.file.inputs)]) for mean, truth in self.pairs(batch)]
         if not self.moving:
-            return [mean.expand_as(truth) for mean, truth in zip(self.means, batch.outputs, strict=True)]
+            return [mean.expand_as(truth) for mean, truth in self.pairs(batch)]
         inputs = dict(zip(self.file.inputs, batch.inputs, strict=False))
         starts = {output: inputs[name] for name, output in self.file.states.items()}
         last = [starts[name] if self.history == 1 else starts[name][:, -1] for name in self.file.outputs]
         return [one[:, None].expand_as(truth) for one, truth in zip(last, batch.outputs, strict=True)]
 
+    def pairs(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return the mean training output and the truth of every output."""
+        return zip(self.means, batch.outputs, strict=True)
+
     @cached_property
     def means(self) -> list[Tensor]:
-        """The mean outputs of the first training samples."""
-        return [output.mean(dim=0) for output in self.statistics_batch().outputs]
+        """The mean outputs of the first training samples; where they have points of their own, over all points."""
+        batch = self.statistics_batch()
+        if self.file.points is not None:
+            share = [valid(output, batch.inputs[len(self.file.inputs)]) for output in batch.outputs]
+            over = zip(batch.outputs, share, strict=True)
+            return [(output.sum(dim=(0, 1)) / mask.sum(dim=(0, 1))) for output, mask in over]
+        return [output.mean(dim=0) for output in batch.outputs]
 
     def shown(self, name: str, values: Tensor) -> Tensor:
         """Return the part of a sample that is drawn: of trajectories the last frame, or all frames on a line."""
@@ -335,7 +351,8 @@ class OwnWorkload(Workload[OwnRecipe]):
             some = Batch([each[part] for each in batch.inputs], [each[part] for each in batch.outputs])
             return self.errors(self.predictions(network, some), some.outputs)
 
-        return with_errors(batch.inputs, BATCH[False], of)
+        points = {"grid": list(self.samples.sides)} if self.file.points is not None else {}
+        return with_errors(batch.inputs, BATCH[False], of, points)
 
     def states(self, rows: Rows) -> Measured:
         """Draw what steps of some trajectories start from, at any of their frames."""
@@ -377,6 +394,12 @@ class SplitBatches(Dataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         return (self[position] for position in range(len(self)))
+
+
+def valid(field: Tensor, counts: Tensor) -> Tensor:
+    """Return 1 at the valid points of a field `[sample, point, (component)]` and 0 at padding."""
+    mask = (torch.arange(field.shape[1]) < counts[:, None]).to(field.dtype)
+    return mask.reshape(*mask.shape, *(1,) * (field.ndim - 2)).expand_as(field)
 
 
 def made_again(recipe: OwnRecipe, data: Path) -> Path:

@@ -15,6 +15,7 @@ from training.data.samples import SampleFile
 from training.fit.own import OwnWorkload
 from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
+from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem_file import ProblemFile
 from training.problems.schema import Quantity
@@ -53,6 +54,7 @@ class Preset:
         modes: Wave numbers per axis, by the number of axes.
         spectral: Spectral layers, by the number of axes.
         most: Most epochs, where the samples are so few or small that the time is not needed.
+        latent: Cells along the longest side of the latent grid of points, by the number of dimensions.
         average: Decay per step of the weights' exponential mean; 0 for none.
     """
 
@@ -64,13 +66,14 @@ class Preset:
     modes: dict[int, int]
     spectral: dict[int, int]
     most: int
+    latent: dict[int, int]
     average: float = 0.99
 
 
 PRESETS = {
-    "tiny": Preset(8.0, 100, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, average=0.0),
-    "quick": Preset(300.0, 1000, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500),
-    "laptop": Preset(5400.0, 5000, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500),
+    "tiny": Preset(8.0, 100, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, {2: 12, 3: 8}, average=0.0),
+    "quick": Preset(300.0, 1000, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500, {2: 40, 3: 16}),
+    "laptop": Preset(5400.0, 5000, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500, {2: 64, 3: 24}),
 }
 
 
@@ -139,9 +142,11 @@ def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
     return fit.model_copy(update={"unroll": tuple(min(steps, longest) for steps in UNROLL)})
 
 
-def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConfig:
+def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConfig | PointsConfig:
     """Choose the sizes of the general operator, or of a step of it."""
     problem = samples.problem
+    if problem.points is not None:
+        return on_points(samples, preset)
     linear: Scale = "linear"
     frames = problem.time.history if problem.time is not None else 1
     steady = {name: one for name, one in problem.inputs.items() if name not in problem.states}
@@ -171,6 +176,30 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     )
 
 
+def on_points(samples: SampleFile, preset: Preset) -> PointsConfig:
+    """Choose the sizes of the operator for samples that have points of their own."""
+    problem, box = samples.problem, samples.box
+    fields = {name: one for name, one in problem.inputs.items() if name != "coordinates"}
+    return PointsConfig(
+        input_components=components(fields),
+        input_scales=scales(samples, fields),
+        parameter_scales=parameter_scales(samples)[1:],  # the first one counts the points
+        output_components=components(problem.outputs),
+        output_scales=scales(samples, problem.outputs),
+        box=box,
+        latent=preset.latent[len(box)],
+        channels=preset.detail // 2,  # of three levels, with twice as many on each coarser one
+    )
+
+
+def parameter_scales(samples: SampleFile) -> tuple[Scale, ...]:
+    """Return which parameters enter by their logarithm."""
+    return tuple(
+        "log" if (section.minimum or 0) > 0 and spread(samples, name) > DECADES else "linear"
+        for name, section in samples.problem.parameters.items()
+    )
+
+
 def chosen_operator(samples: SampleFile, table: Mapping[str, Any]) -> BaseModel:
     """Return the config of an operator of another kind for samples: its own sizes, or its defaults.
 
@@ -178,11 +207,7 @@ def chosen_operator(samples: SampleFile, table: Mapping[str, Any]) -> BaseModel:
         RecipeError: There is no such kind, it needs more keys, or it is none for trajectories.
     """
     problem, kind = samples.problem, OPERATORS[str(table["kind"])]
-    known = (
-        kind.sized(problem.describe(samples.sides, samples.counts[0], samples.frames), samples.sides)
-        if kind.sized
-        else {}
-    )
+    known = kind.sized(samples.described, samples.sides) if kind.sized else {}
     try:
         config = kind.config.model_validate(dict(known) | dict(table))
     except ValidationError as error:
@@ -199,10 +224,7 @@ def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     resolved = [side // 2 + 1 if axis.boundary == "periodic" else side for side, axis in zip(sides, axes, strict=True)]
     patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
     return {
-        "parameter_scales": tuple(
-            "log" if (section.minimum or 0) > 0 and spread(samples, name) > DECADES else "linear"
-            for name, section in problem.parameters.items()
-        ),
+        "parameter_scales": parameter_scales(samples),
         "periodic": tuple(axis.boundary == "periodic" for axis in axes),
         "points": tuple(axis.points for axis in axes),
         "working": sides,

@@ -29,6 +29,9 @@ class Operator(nn.Module):
             inputs by the method alone.
         optional: Whether `forward` takes the problem's optional inputs, too, after the others.
         remark: What a card has to say about the method, such as a classical solution among the features.
+        scattered: Whether fields are on points of their own, `[batch, point, (component)]`. Then `canonical` returns
+            how far the nodes of a grid are filled and each input channel on it, `[batch, *grid]`; the lowest, then
+            the highest coordinates, `[batch]` each; and the parameters.
     """
 
     config: BaseModel
@@ -38,6 +41,7 @@ class Operator(nn.Module):
     contains_solver: bool = False
     optional: bool = False
     remark: str = ""
+    scattered: bool = False
 
     def own_loss(self, *fields: Tensor) -> Tensor | None:
         """Return the loss of training samples where the operator has one of its own; None: that of the recipe.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray
-from training.problems.problem_file import ProblemFile
+from training.problems.problem_file import FEWEST_POINTS, ProblemFile
 from training.problems.schema import Parameter, Quantity
 from training.user_error import UserError
 
@@ -21,6 +21,8 @@ NUMERIC = "fiub"
 """Kinds of dtype that become float32."""
 FEWEST = 4
 """The least number of points along an axis."""
+FLAT = 1e-10
+"""Points whose least squared extent is this part of their greatest are degenerate."""
 SPLITS = ("training", "validation", "test")
 Sink = Callable[[str, int, NDArray[np.float32]], None]
 
@@ -37,7 +39,7 @@ class Part:
         path: The file.
         array: As stored.
         tensor: What the problem file says of it.
-        shape: Of one sample: `[(time), (component), *grid]`.
+        shape: Of one sample: `[(time), (component), *grid]`, on points `[point, (component)]`.
     """
 
     path: Path
@@ -73,14 +75,20 @@ class Column:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.parts[0].shape
+        """Of one sample, with as many points as any file has where samples have their own."""
+        return tuple(map(max, zip(*(part.shape for part in self.parts), strict=True)))
 
     def blocks(self) -> Iterator[tuple[int, Part, NDArray[Any]]]:
-        """Read all samples in order: the first one's number over all files, the part it is in, and the samples."""
+        """Read all samples in order: the first one's number over all files, the part it is in, and the samples.
+
+        Samples with fewer points than others are padded with zeros.
+        """
         starts = accumulate((part.array.samples for part in self.parts), initial=0)
         for start, part in zip(starts, self.parts, strict=False):
+            missing = [(0, most - side) for most, side in zip(self.shape, part.shape, strict=True)]
             for offset, values in part.array.blocks():
-                yield start + offset, part, part.arrange(values)
+                arranged = part.arrange(values)
+                yield start + offset, part, np.pad(arranged, [(0, 0), *missing]) if any(map(sum, missing)) else arranged
 
 
 def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Column]:
@@ -90,20 +98,39 @@ def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Col
         ReadError: A file lacks an array.
         DataError: An array has another rank or other sides than the problem file and the other arrays say.
     """
+    if problem.points is not None:
+        files = [with_points(problem, file) for file in files]
     for file in files:
         check_file(problem, file)
-    found = {
-        name: Column(
-            name,
-            tuple(
-                Part(file.path, array := file.array(problem.key(name)), one, shape(problem, name, array, file.path))
-                for file in files
-            ),
-        )
-        for name, one in problem.stored.items()
-    }
+    found = {}
+    for name, one in problem.stored.items():
+        arrays = [(file.path, file.array(problem.key(name))) for file in files]
+        # On points the components stay behind them.
+        tensor = one.model_copy(update={"component_axis": "first"}) if problem.points is not None else one
+        parts = (Part(path, array, tensor, shape(problem, name, array, path)) for path, array in arrays)
+        found[name] = Column(name, tuple(parts))
     check_together(problem, found)
     return found
+
+
+def with_points(problem: ProblemFile, file: DataFile) -> DataFile:
+    """Return a file that has coordinates for every sample and counts, where it has those of one mesh or no padding."""
+    coordinates, counts = problem.key("coordinates"), problem.key("counts")
+    found, fields = file.array(coordinates), [file.array(problem.key(name)) for name in problem.outputs]
+    samples = fields[0].samples
+    if len(found.shape) == 2:  # one mesh for all samples
+        mesh = found.read()
+        shared = (samples, *found.shape)
+        found = replace(
+            found,
+            shape=shared,
+            rows=lambda start, stop: np.broadcast_to(mesh, (stop - start, *mesh.shape)),
+            shared=True,
+        )
+    more = {coordinates: found}
+    if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
+        more[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
+    return replace(file, arrays={**file.arrays, **more})
 
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:
@@ -150,11 +177,15 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
     if components and side["component"] != len(one.components):
         wanted = f"{len(one.components)} components ({', '.join(one.components)})"
         raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
-    return tuple(side[axis] for axis in (*(("time",) if moving else ()), *components, *grid))
+    order = (*grid, *components) if problem.points is not None else (*components, *grid)
+    return tuple(side[axis] for axis in (*(("time",) if moving else ()), *order))
 
 
 def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
     """Refuse fields on different or too small grids, and trajectories that are too short or of unequal lengths."""
+    if problem.points is not None:
+        check_points_together(problem, columns)
+        return
     rank, fewest = len(problem.axes), 1 + (problem.time.history if problem.time is not None else 0)
     lead, *fields = (part for name in columns if name not in problem.parameters for part in columns[name].parts)
     for one in fields:
@@ -179,6 +210,16 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
             )
 
 
+def check_points_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
+    """Refuse fields with another number of points than the coordinates of their file."""
+    for name in (*problem.inputs, *problem.outputs):
+        for one, lead in zip(columns[name].parts, columns["coordinates"].parts, strict=True):
+            if one.shape[0] != lead.shape[0]:
+                raise DataError(
+                    f"{one.label} has {one.shape[0]} points and {lead.label} {lead.shape[0]}; expected as many"
+                )
+
+
 @dataclass
 class Summary:
     """What one pass over a tensor found: its range, mean and deviation over all values, and constant samples."""
@@ -192,12 +233,13 @@ class Summary:
     constant: int = 0
     digests: list[bytes] = field(default_factory=list)
 
-    def add(self, values: NDArray[np.float32]) -> None:
-        """Take in some samples."""
+    def add(self, values: NDArray[np.float32], valid: NDArray[np.bool_] | None = None) -> None:
+        """Take in some samples, of which padding, where there is any, does not count."""
         flat = values.reshape(len(values), -1).astype(np.float64)
+        counted = flat if valid is None else values[valid].astype(np.float64)
         self.minimum, self.maximum = min(self.minimum, float(flat.min())), max(self.maximum, float(flat.max()))
-        self.total, self.squares = self.total + float(flat.sum()), self.squares + float(np.square(flat).sum())
-        self.values += flat.size
+        self.total, self.squares = self.total + float(counted.sum()), self.squares + float(np.square(counted).sum())
+        self.values += counted.size
         self.constant += int((flat.min(axis=1) == flat.max(axis=1)).sum()) if flat.shape[1] > 1 else 0
         self.digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in values]
 
@@ -225,14 +267,23 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
         DataError: A value is not finite or not positive where it has to be, an output is constant or zero in a sample,
             or one sample is in two splits.
     """
-    found = {}
+    found, counts = {}, counts_of(columns) if problem.points is not None else None
     for name, column in columns.items():
         found[name] = Summary(name)
         for start, part, values in column.blocks():
+            valid = None
+            if counts is not None and column.shape:
+                valid = np.arange(column.shape[0]) < counts[start : start + len(values), None]
+                mask = valid.reshape(*valid.shape, *(1,) * (values.ndim - 2))
+                values = np.where(mask, values, values[:, :1])  # noqa: PLW2901 -- padding is like the first point
             with np.errstate(over="ignore", invalid="ignore"):
                 narrow = np.ascontiguousarray(values, dtype=np.float32)
             check_values(part, start, values, narrow, output=name in problem.outputs)
-            found[name].add(narrow)
+            if name == "coordinates" and valid is not None:
+                check_coordinates(part, start, narrow, valid)
+            found[name].add(narrow, valid)
+            if valid is not None and name in problem.outputs:
+                narrow[~valid] = 0  # where predictions are 0, too: it takes no part in errors
             if sink is not None:
                 sink(name, start, narrow)
     for name in problem.outputs:
@@ -240,6 +291,49 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
             raise DataError(f"{columns[name].parts[0].label} is {found[name].minimum:g} everywhere: nothing to learn")
     check_duplicates(problem, columns, found)
     return found
+
+
+def counts_of(columns: dict[str, Column]) -> NDArray[np.int64]:
+    """Return the numbers of valid points `[sample]`, after a check of them."""
+    found, coordinates = [], columns["coordinates"]
+    for (start, part, values), where in zip(columns["counts"].blocks(), owners(coordinates, columns), strict=True):
+        most = where.shape[0]
+        bad = ~((values >= FEWEST_POINTS) & (values <= most) & (values == np.floor(values)))
+        if bad.any():
+            sample = int(bad.argmax())
+            raise DataError(
+                f"{part.label} is {values[sample]:g} at sample {start + sample}; expected a whole number from "
+                f"{FEWEST_POINTS} to {most}, the points of {where.array.name!r}"
+            )
+        found.append(values.astype(np.int64))
+    return np.concatenate(found)
+
+
+def owners(coordinates: Column, columns: dict[str, Column]) -> Iterator[Part]:
+    """Return the coordinates' part of every block of the counts."""
+    for part, numbers in zip(coordinates.parts, columns["counts"].parts, strict=True):
+        yield from (part for _ in numbers.array.blocks())
+
+
+def check_coordinates(part: Part, start: int, values: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
+    """Refuse samples whose points lie on a line or in a plane, or twice at one place, and name the points."""
+    for number, (points, mask) in enumerate(zip(values.astype(np.float64), valid, strict=True), start):
+        cloud = points[mask]
+        sizes = np.linalg.svd((cloud - cloud.mean(axis=0)).T @ (cloud - cloud.mean(axis=0)), compute_uv=False)
+        if sizes[-1] <= FLAT * sizes[0]:
+            raise DataError(
+                f"{part.label}: the points of sample {number} are degenerate, they span fewer than "
+                f"{cloud.shape[1]} dimensions"
+            )
+        order = np.lexsort(cloud.T)
+        same = (np.diff(cloud[order], axis=0) == 0).all(axis=1)
+        if same.any():
+            at = int(same.argmax())
+            first, second = sorted(map(int, order[at : at + 2]))
+            raise DataError(
+                f"{part.label}: points {first} and {second} of sample {number} are both at "
+                f"{tuple(map(float, cloud[first]))}; expected every point once ({int(same.sum())} such points)"
+            )
 
 
 def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, output: bool) -> None:

@@ -19,12 +19,14 @@ from training.user_error import UserError
 
 INPUTS = """
 x a k nu f g q in input inputs source forcing rhs initial u0 coeff coefficient permeability perm conductivity cond
-diffusivity geometry mask material
+diffusivity geometry mask material boundary distance
 """
 OUTPUTS = """
 y u t p out output outputs target solution sol final tensor pressure temperature temp potential displacement
 """
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
+COORDINATES = "coordinates"
+"""What readers of meshes call the nodes."""
 COMPONENTS = 4
 """The most components that an unnamed axis is taken for."""
 SCANNED = 1 << 30
@@ -71,6 +73,7 @@ class Draft:
         format: Their layout.
         tensors: In the order of the data files.
         axes: Entries by name.
+        dimensions: Of the points of mesh files; None where there is a grid.
         moving: Whether a field has frames.
         step: Time between two frames.
         remarks: What was decided and guessed.
@@ -81,6 +84,7 @@ class Draft:
     format: str
     tensors: list[Tensor] = field(default_factory=list)
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    dimensions: int | None = None
     moving: bool = False
     step: float = 1.0
     remarks: list[str] = field(default_factory=list)
@@ -100,6 +104,8 @@ class Draft:
                 lines += ["", f"[{role}.{tensor.name}]", *tensor.entries()]
         for axis, entry in self.axes.items():
             lines += ["", f"[axes.{axis}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
+        if self.dimensions is not None:
+            return "\n".join([*lines, "", "[points]", f"dimensions = {self.dimensions}", ""])
         time = ["", "[time]", f"step = {self.step}", "history = 1"] if self.moving else []
         return "\n".join([*lines, "", "[symmetries]", "exact = []", *time, ""])
 
@@ -109,19 +115,34 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON allows
 
 
-def draft(file: DataFile, files: Sequence[Path]) -> Draft:
+def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None) -> Draft:
     """Draft a problem file from the contents of one of its data files.
 
     Args:
         file: The first data file, open.
         files: All data files.
+        folder: Where they lie, if the data are all files of their kind in it.
 
     Raises:
         DraftError: There are no two fields with a common sample axis and grid.
     """
+    made = begun(file, files, folder)
+    return mesh(made, file) if COORDINATES in file.arrays else on_grid(made, file)
+
+
+def begun(file: DataFile, files: Sequence[Path], folder: Path | None) -> Draft:
+    """Return the draft with the names of the model and of its data files."""
     name = wire_name(file.path.stem)
-    made = Draft(f"own_{name}" if is_taken(name) else name, tuple(path.name for path in files), file.format)
+    names = tuple(path.name for path in files)
+    if folder is not None:
+        name, names = wire_name(folder.resolve().name), (f"{folder.resolve().name}/*{files[0].suffix}",)
+    made = Draft(f"own_{name}" if is_taken(name) else name, names, file.format)
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
+    return made
+
+
+def on_grid(made: Draft, file: DataFile) -> Draft:
+    """Complete the draft for fields on a grid."""
     numeric = [one for one in file.arrays.values() if one.dtype.kind in NUMERIC and one.shape]
     sizes = Counter(one.samples for one in numeric if len(one.shape) > 1)
     samples = max(sizes, key=lambda size: (sizes[size], size), default=0)
@@ -148,6 +169,18 @@ def draft(file: DataFile, files: Sequence[Path]) -> Draft:
         made.step = rounded((times[-1] - times[0]) / (len(times) - 1))
     elif made.moving:
         made.remarks.append("guessed: the time between two frames is 1")
+    return made
+
+
+def mesh(made: Draft, file: DataFile) -> Draft:
+    """Complete the draft for mesh files, one sample each, by the fields of the first one."""
+    made.dimensions = file.arrays[COORDINATES].shape[-1]
+    for one in file.arrays.values():
+        if one.name != COORDINATES:
+            vector = len(one.shape) > 2
+            made.tensors.append(Tensor(wire_name(one.name), one, "", one.shape[-1] if vector else 0))
+    assign_roles(made)
+    made.remarks.append(f"every file is one sample; {file.path.name} has {file.arrays[COORDINATES].shape[1]} points")
     return made
 
 
@@ -214,7 +247,7 @@ def assign_roles(made: Draft) -> None:
         roles = {name: "outputs" if name == last else "inputs" for name in unknown}
         made.remarks.append("guessed: which fields are inputs and which are outputs")
     made.tensors = [tensor if tensor.role else replace(tensor, role=roles[tensor.name]) for tensor in made.tensors]
-    if not made.of("inputs") or not made.of("outputs"):
+    if not (made.of("inputs") or made.dimensions is not None) or not made.of("outputs"):
         found = ", ".join(tensor.array.name for tensor in made.tensors)
         raise DraftError(f"expected at least one input field and one output field but found {found}")
 

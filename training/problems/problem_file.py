@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +29,14 @@ Item = TypeVar("Item", Quantity, Parameter, Axis)
 
 AXES = 3
 """The most axes of a grid."""
+SPACE = ("x", "y", "z")
+"""The components of coordinates."""
+POINT = "point"
+"""The axis of samples that have points of their own."""
+MOST_POINTS = 20_000
+"""The most points of a sample that a model accepts, or four times those of its data where that is more."""
+FEWEST_POINTS = 4
+"""The least number of points of a sample."""
 QUALITY = frozenset(
     {"error_bound", "error_estimate", "misfit", "novelty", "outside", "quality", "solve_bound", "solved_by"}
 )
@@ -143,8 +151,23 @@ class TimeSection(Frozen):
     conserved: tuple[Name, ...] = ()
 
 
+class PointsSection(Frozen):
+    """The points of samples that have their own, of a mesh or a cloud, instead of a grid's axes.
+
+    Attributes:
+        coordinates: The array `[sample, point, dimension]`, or `[point, dimension]` of one fixed mesh; in mesh files
+            the nodes, and the key is left out.
+        counts: The array `[sample]` of how many points of each sample are valid, where the arrays are padded.
+        dimensions: Of space.
+    """
+
+    coordinates: str = "coordinates"
+    counts: str | None = None
+    dimensions: Literal[2, 3] = 2
+
+
 class ProblemFile(Frozen):
-    """A whole problem file.
+    """A whole problem file. With `points` its one axis, first input and first parameter follow from that section.
 
     Attributes:
         name: Of the model, on the wire.
@@ -164,7 +187,45 @@ class ProblemFile(Frozen):
     axes: Annotated[dict[Name, Axis], Tables, Field(min_length=1, max_length=AXES)]
     symmetries: SymmetrySection = SymmetrySection()
     time: TimeSection | None = None
+    points: PointsSection | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1127802
+
+    @model_validator(mode="before")
+    @classmethod
+    def scatter(cls, values: Any) -> Any:
+        """Make the axis of scattered points, the input `coordinates` and the parameter `counts` of `[points]`.
+
+        What a recipe holds has them already, and stays as it is.
+        """
+        if not isinstance(values, Mapping) or values.get("points") is None:
+            return values
+        found = dict(values)
+        section = PointsSection.model_validate(found["points"])
+        if {*(found.get("axes") or {})} - {POINT}:
+            raise ValueError("expected [points] or [axes], but found both")
+        if found.get("time") is not None:
+            raise ValueError("time: trajectories on points are not supported")
+        found["axes"] = {POINT: {"points": "scattered"}}
+        coordinates: dict[str, Any] = {
+            "key": section.coordinates,
+            "components": SPACE[: section.dimensions],
+            "meaning": "coordinates of the points",
+        }
+        counts = {
+            "key": section.counts or "counts",
+            "default": 0,
+            "minimum": 0,
+            "meaning": "number of valid points of a sample, the first ones; 0 for all",
+        }
+        for part, name, made in (("inputs", "coordinates", coordinates), ("parameters", "counts", counts)):
+            tables = dict(found.get(part) or {})
+            found[part] = {name: made | dict(tables.pop(name, {})), **tables}
+        for part in ("inputs", "outputs"):  # as mesh files and coordinates have them
+            found[part] = {
+                name: {**table, "component_axis": "last"} if isinstance(table, Mapping) else table
+                for name, table in dict(found.get(part) or {}).items()
+            }
+        return found
 
     @field_validator("symmetries")
     @classmethod
@@ -178,7 +239,7 @@ class ProblemFile(Frozen):
     def check_axes(self) -> ProblemFile:
         """Refuse points that the boundary rules out."""
         for name, axis in self.axes.items():
-            if axis.points == "strided":
+            if axis.points == "strided" or (axis.points == "scattered" and self.points is None):
                 raise ValueError(f"axes.{name}.points: Input should be 'cells', 'nodes' or 'left'")
             if axis.boundary == "periodic" and axis.points == "nodes":
                 raise ValueError(
@@ -202,6 +263,8 @@ class ProblemFile(Frozen):
     def check_symmetries(self) -> ProblemFile:
         """Refuse symmetries that the axes or the fields do not have."""
         exact, fields = self.symmetries.exact, (self.inputs | self.outputs).values()
+        if self.points is not None and exact:
+            raise ValueError(f"symmetries.exact: expected none on points but got {', '.join(exact)}")
         known = possible_symmetries(self.axes)
         if unknown := [name for name in exact if name not in known]:
             raise ValueError(f"symmetries.exact: expected some of {', '.join(known)} but got {', '.join(unknown)}")
@@ -259,21 +322,37 @@ class ProblemFile(Frozen):
         tensor: Tensor = (self.inputs | self.parameters | self.outputs)[name]
         return tensor.key or name
 
+    def without_data(self, quantity: Quantity) -> Quantity:
+        """Return a field without what its file says of the data."""
+        last = self.points is not None and bool(quantity.components)
+        return quantity.model_copy(
+            update={
+                "meaning": quantity.meaning or quantity.name.replace("_", " "),
+                "key": None,
+                "frame": None,
+                "component_axis": "last" if last else "first",
+            }
+        )
+
     def identity(self) -> bytes:
         """Return what decides how the data are read, as JSON that stays the same from version to version."""
         found: dict[str, Any] = {"data": {key: getattr(self.data, key) for key in ("format", "validation", "test")}}
         for part, keys in IDENTITY.items():
             tables: dict[str, Frozen] = getattr(self, part)
             found[part] = {name: {key: getattr(one, key) for key in keys} for name, one in tables.items()}
-        return to_json({**found, "time": self.time})
+        scattered = {"points": self.points} if self.points is not None else {}
+        return to_json({**found, "time": self.time, **scattered})
 
-    def describe(self, sides: tuple[int, ...], samples: int, frames: int | None = None) -> Description:
+    def describe(
+        self, sides: tuple[int, ...], samples: int, frames: int | None = None, box: Sequence[Sequence[float]] = ()
+    ) -> Description:
         """Describe the problem for checkpoint and card, which need no file.
 
         Args:
             sides: Points per axis of the data.
             samples: Number of training samples.
             frames: Frames of a trajectory; None where the samples are none.
+            box: Lowest and highest coordinate of the training samples along every dimension, where they have points.
         """
         finest, equal = max(*sides, FINEST[len(sides)]), len(set(sides)) == 1
         time, states = None, {output: name for name, output in self.states.items()}
@@ -291,17 +370,21 @@ class ProblemFile(Frozen):
             title=self.title or self.name,
             equation=self.equation,
             boundary="; ".join(f"{name}: {ENDS[axis.boundary]}" for name, axis in self.axes.items()),
-            inputs=tuple(map(without_data, self.inputs.values())),
+            inputs=tuple(self.without_data(one) for one in self.inputs.values()),
             parameters=tuple(
                 one.model_copy(update={"meaning": one.meaning or name, "key": None})
                 for name, one in self.parameters.items()
             ),
-            outputs=tuple(map(without_data, self.outputs.values())),
+            outputs=tuple(self.without_data(one) for one in self.outputs.values()),
             axes=tuple(self.axes.values()),
             points="; ".join(
                 f"{name}: {LOCATIONS[axis.points].format(length=axis.length)}" for name, axis in self.axes.items()
-            ),
-            grid=GridLimits(
+            )
+            if self.points is None
+            else within(box),
+            grid=GridLimits(minimum=FEWEST_POINTS, maximum=max(MOST_POINTS, 4 * sides[0]), declared=sides)
+            if self.points is not None
+            else GridLimits(
                 minimum=max(4, min(sides) // 4),
                 maximum=min(finest, 4 * max(sides)),
                 declared=sides[:1] if equal else (),
@@ -314,10 +397,10 @@ class ProblemFile(Frozen):
         )
 
 
-def without_data(quantity: Quantity) -> Quantity:
-    """Return a field without what its file says of the data."""
-    meaning = quantity.meaning or quantity.name.replace("_", " ")
-    return quantity.model_copy(update={"meaning": meaning, "key": None, "frame": None, "component_axis": "first"})
+def within(box: Sequence[Sequence[float]]) -> str:
+    """Say where the points of training samples lie."""
+    sides = (f"{axis} from {low:.6g} to {high:.6g}" for axis, (low, high) in zip(SPACE, box, strict=False))
+    return f"anywhere, in any order; those of the training samples have {', '.join(sides)}"
 
 
 def possible_symmetries(axes: Mapping[str, Axis]) -> list[str]:

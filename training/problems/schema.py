@@ -42,13 +42,14 @@ class Tensor(Frozen):
 
 
 class Quantity(Tensor):
-    """A field `[*grid]`, or `[component, *grid]` where `components` names them.
+    """A field `[*grid]`, or `[component, *grid]` where `components` names them; on points `[point, component]`.
 
     Attributes:
         positive: Whether every value is above zero, as of a conductivity.
         components: Names of a vector's components.
         default: The value everywhere of an input that a request leaves out; none makes it required.
-        component_axis: Whether the components' axis of the data is the first after the samples' or the last.
+        component_axis: Whether the components' axis of the data is the first after the samples' or the last, which it
+            stays on points alone.
         frame: Which frame of the data `[sample, time, *grid]` this is, negative numbers counting from the end.
     """
 
@@ -90,13 +91,14 @@ class Axis(Frozen):
         length: From wall to wall, or one period, in the problem's units.
         boundary: What lies at its ends; `open` assumes nothing.
         points: Where its points lie: `cells` at the centres of equal cells, `nodes` with both ends, `left` with the
-            first end and not the last, `strided` at every k-th cell centre of a finer mesh, the outermost two included.
+            first end and not the last, `strided` at every k-th cell centre of a finer mesh, the outermost two included;
+            `scattered` where every sample has its own points, with coordinates: the one axis of meshes and clouds.
     """
 
     name: Name
     length: PositiveFloat = 1.0
     boundary: Literal["wall", "periodic", "open"] = "open"
-    points: Literal["cells", "nodes", "left", "strided"] = "cells"
+    points: Literal["cells", "nodes", "left", "strided", "scattered"] = "cells"
 
     @property
     def far_ends(self) -> int:
@@ -178,6 +180,11 @@ class Description(Frozen):
     symmetries: tuple[str, ...] = ()
     untested: str = ""
     frames: Frames | None = None
+
+    @property
+    def scattered(self) -> bool:
+        """Whether every sample has its own points."""
+        return self.axes[0].points == "scattered"
 
     @property
     def axis_names(self) -> tuple[str, ...]:

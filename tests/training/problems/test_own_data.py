@@ -20,6 +20,7 @@ from training.problems.checks import Column, DataError, check, columns_of, remar
 from training.problems.draft import draft
 from training.problems.problem_file import (
     DataSection,
+    PointsSection,
     ProblemFile,
     ProblemFileError,
     SymmetrySection,
@@ -177,10 +178,14 @@ def test_a_fault_is_named_with_file_array_sample_and_index(fault: str, problem: 
 
 
 def test_the_documentation_shows_every_key() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "own-data.md").read_text()
-    document = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
+    docs = Path(__file__).parents[3] / "docs"
+    [document], points = (
+        [tomllib.loads(part.partition("```")[0]) for part in (docs / name).read_text().split("```toml\n")[1:]]
+        for name in ("own-data.md", "geometry.md")
+    )
     sections = {
-        ProblemFile: [document],
+        ProblemFile: [document, *points],
+        PointsSection: [each["points"] for each in points],
         DataSection: [document["data"]],
         Quantity: [*document["inputs"].values(), *document["outputs"].values()],
         Parameter: [*document["inputs"].values(), *document["parameters"].values()],

@@ -8,6 +8,7 @@ takes for it. A reader is imported when a file needs it.
 from __future__ import annotations
 
 import zipfile
+from collections import Counter
 from contextlib import AbstractContextManager
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -30,12 +31,17 @@ READERS = {
     "well": "the_well:open_the_well",
     "zarr": "labelled:open_zarr",
     "netcdf": "labelled:open_netcdf",
+    "mesh": "mesh:open_mesh",
 }
-SUFFIXES = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"} | {
-    ".nc": "netcdf",
-    ".nc4": "netcdf",
-    ".cdf": "netcdf",
-}
+SUFFIXES = (
+    {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
+    | {
+        ".nc": "netcdf",
+        ".nc4": "netcdf",
+        ".cdf": "netcdf",
+    }
+    | dict.fromkeys((".vtu", ".vtk", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
+)
 
 
 def readers() -> dict[str, EntryPoint]:
@@ -65,6 +71,14 @@ def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataF
         raise ReadError(f"{path}: expected a format among auto, {', '.join(known)} but got {name!r}")
     found: AbstractContextManager[DataFile] = known[name].load()(path)
     return found
+
+
+def meshes_in(folder: Path) -> list[Path]:
+    """Return the mesh files of a folder in order, those of the most frequent suffix; none where it is no folder."""
+    found = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES] if folder.is_dir() else []
+    meshes = [path for path in found if SUFFIXES[path.suffix] == "mesh"]
+    suffixes = Counter(path.suffix for path in meshes)
+    return [path for path in meshes if path.suffix == max(suffixes, key=lambda each: suffixes[each])]
 
 
 def detect(path: Path) -> str:

@@ -1,0 +1,179 @@
+"""Samples that have points of their own: from mesh files and padded arrays to prepared samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import meshio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from tests.toy_meshes import write_mesh, write_stars
+from training.commands import app
+from training.data.readers import ReadError, open_file
+from training.data.samples import SampleFile, prepare
+from training.problems.checks import DataError
+from training.problems.problem_file import ProblemFile, read_problem_file
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def described(folder: Path) -> ProblemFile:
+    """Return the problem file that `describe` prints for a folder, written beside it."""
+    result = CliRunner().invoke(app, ["describe", str(folder)], catch_exceptions=False)
+    path = folder.with_suffix(".toml")
+    path.write_text(result.stdout[result.stdout.index("# ") :])
+    return read_problem_file(path)
+
+
+def prepared(problem: ProblemFile, folder: Path) -> SampleFile:
+    return SampleFile(prepare(problem, folder, folder / "data"), problem)
+
+
+def test_a_folder_of_meshes_is_described_and_prepared(tmp_path: Path) -> None:
+    stars = write_stars(tmp_path / "stars", 12)
+    problem = described(tmp_path / "stars")
+    assert problem.data.files == ("stars/*.vtu",)
+    assert [*problem.inputs] == ["coordinates", "boundary", "distance", "source"]
+    assert ([*problem.parameters], [*problem.outputs]) == (["counts"], ["solution"])
+    samples = prepared(problem, tmp_path)
+    found, most = samples.read(range(12)), max(len(star.points) for star in stars)
+    assert found["counts"].tolist() == [len(star.points) for star in stars]
+    assert found["coordinates"].shape == (12, most, 2)
+    for star, points, u, boundary, distance in zip(
+        stars, *(found[name] for name in ("coordinates", "solution", "boundary", "distance")), strict=True
+    ):
+        count = len(star.points)
+        assert points[:count] == pytest.approx(star.points, abs=1e-6)
+        assert (points[count:] == points[0]).all()
+        assert u[:count] == pytest.approx(star.solution, abs=1e-6)
+        assert (u[count:] == 0).all()
+        assert (boundary[:count] == (star.solution == 0)).all()
+        assert (distance[:count] == 0).tolist() == (star.solution == 0).tolist()
+    train = np.concatenate([star.points for star in stars[:10]])
+    assert samples.box == pytest.approx(np.stack([train.min(0), train.max(0)], axis=1), abs=1e-6)
+    values = np.concatenate([star.solution for star in stars])
+    assert samples.statistic("solution", "deviation") == pytest.approx(values.std(), rel=1e-4)  # without padding
+
+
+def test_a_recipe_keeps_the_problem_file(tmp_path: Path) -> None:
+    write_stars(tmp_path / "stars", 1)
+    problem = described(tmp_path / "stars")
+    assert ProblemFile.model_validate_json(problem.model_dump_json()) == problem
+
+
+def test_cell_data_are_means_at_the_nodes(tmp_path: Path) -> None:
+    points = np.asarray([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]])
+    mesh = meshio.Mesh(
+        points,
+        [("triangle", [[0, 1, 2], [1, 3, 2]])],
+        {"flow": np.asarray([[1.0, 2, 0]] * 4)},
+        {"load": [np.asarray([1.0, 3.0])]},
+    )
+    mesh.write(tmp_path / "plate.vtu")
+    with open_file(tmp_path / "plate.vtu") as file:
+        assert file.array("load").read().tolist() == [[1, 2, 2, 3]]
+        assert file.array("flow").read().tolist() == [[[1, 2]] * 4]  # a vector of the plane
+        assert file.array("boundary").read().tolist() == [[1, 1, 1, 1]]
+
+
+def padded(count: int = 12, most: int = 9) -> Arrays:
+    rng = np.random.default_rng(0)
+    arrays = {"xy": rng.random((count, most, 2)), "f": rng.random((count, most)), "u": rng.random((count, most)) + 1}
+    return arrays | {"n": rng.integers(5, most + 1, count)}
+
+
+def on_points(**changes: object) -> ProblemFile:
+    document: dict[str, object] = {
+        "name": "cloud",
+        "data": {"files": ["cloud.npz"]},
+        "inputs": {"f": {}},
+        "outputs": {"u": {"positive": True}},
+        "points": {"coordinates": "xy", "counts": "n"},
+    }
+    return ProblemFile.model_validate(document | changes)
+
+
+def test_padding_of_arrays_is_not_read(tmp_path: Path) -> None:
+    arrays = padded()
+    for name in ("xy", "f", "u"):
+        arrays[name][np.arange(9) >= arrays["n"][:, None]] = np.nan
+    np.savez(tmp_path / "cloud.npz", **arrays)
+    found = prepared(on_points(), tmp_path).read(range(12))
+    assert all(np.isfinite(values).all() for values in found.values())
+    assert (found["f"][0, arrays["n"][0] :] == found["f"][0, 0]).all()
+
+
+def test_one_mesh_serves_all_samples(tmp_path: Path) -> None:
+    arrays = padded()
+    np.savez(tmp_path / "cloud.npz", xy=arrays["xy"][0], f=arrays["f"], u=arrays["u"])
+    found = prepared(on_points(points={"coordinates": "xy"}), tmp_path).read(range(12))
+    assert (found["counts"] == 9).all()
+    assert (found["coordinates"] == arrays["xy"][:1].astype(np.float32)).all()
+
+
+def put(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
+    def change(arrays: Arrays) -> None:
+        arrays[name][index] = value
+
+    return change
+
+
+def twice(arrays: Arrays) -> None:
+    arrays["xy"][3, 4] = arrays["xy"][3, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (put("f", (3, 1), np.nan), r"'f' is nan at sample 3, index \(1,\)"),
+        (put("xy", (5, 2, 1), np.inf), r"'xy' is inf at sample 5, index \(2, 1\)"),
+        (put("n", 4, 3), r"'n' is 3 at sample 4; expected a whole number from 4 to 9"),
+        (put("n", 4, 10), r"'n' is 10 at sample 4; expected a whole number from 4 to 9"),
+        (put("xy", (6, slice(None), 1), 0.5), "the points of sample 6 are degenerate, they span fewer than 2"),
+        (twice, "points 2 and 4 of sample 3 are both at"),
+        (put("u", (2, 0), -1), r"'u' is -1.0 at sample 2, index \(0,\); expected a positive number"),
+    ],
+)
+def test_bad_points_have_their_sentence(change: Callable[[Arrays], None], sentence: str, tmp_path: Path) -> None:
+    arrays = padded()
+    change(arrays)
+    np.savez(tmp_path / "cloud.npz", **arrays)
+    with pytest.raises(DataError, match=sentence):
+        prepare(on_points(), tmp_path, tmp_path)
+
+
+def test_fields_have_as_many_points_as_coordinates(tmp_path: Path) -> None:
+    arrays = padded()
+    np.savez(tmp_path / "cloud.npz", **arrays | {"f": arrays["f"][:, :8]})
+    with pytest.raises(DataError, match=r"'f' has 8 points and .* 'xy' 9; expected as many"):
+        prepare(on_points(), tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"axes": {"row": {}}}, r"expected \[points\] or \[axes\]"),
+        ({"time": {"step": 0.1}}, "trajectories on points are not supported"),
+        ({"symmetries": {"exact": ["flip_point"]}}, "symmetries.exact: expected none on points"),
+    ],
+)
+def test_what_points_exclude(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        on_points(**changes)
+
+
+def test_a_mesh_file_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "plate.vtu").write_text("no mesh")
+    with pytest.raises(ReadError, match=r"plate.vtu: expected a mesh file"), open_file(tmp_path / "plate.vtu"):
+        pass
+    star = write_stars(tmp_path / "stars", 1)[0]
+    write_mesh(tmp_path / "nan.vtu", replace(star, points=star.points * np.nan), {})
+    nowhere = pytest.raises(ReadError, match="expected finite coordinates but those of point 0 are not")
+    with nowhere, open_file(tmp_path / "nan.vtu"):
+        pass

@@ -1,0 +1,352 @@
+r"""The operator of meshes and clouds: fields on any points and numbers to fields on the same points, by a latent grid.
+
+.. code-block:: text
+
+    coordinates [B, P, D], inputs [B, P, (component)] per field, counts [B], parameters [B] per number
+      -> logarithm of positive quantities that span decades -> standardise
+      -> pointwise: features, parameters, place in the box and in the cell -> C channels [B, P, C]
+      -> scatter to the latent grid [B, C, *F]: multilinear weights, mean of the points near each node
+      -> join the share of filled nodes and its blur -> U-Net of three levels
+      -> gather at the points, multilinear -> pointwise, with the features once more -> outputs in physical units
+    outputs [B, P, (component)] per field
+
+The latent grid covers the bounding box of the training points and one cell beyond; it is the same for all samples,
+since their sizes matter. The first `counts` points of a sample are valid (all, where it is 0): the rest changes
+nothing, and its outputs are 0. The order of the points changes nothing but that of the outputs, and the cost is linear
+in their number. A grid without parameters of its own is enough of an encoder (arXiv 2506.12652).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise, product
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from training.nn.grids import CONVOLUTION
+from training.operators.field import ChannelNormaliser, Scale, channels, scale
+from training.operators.operator import Operator, OperatorKind
+
+HALO = 1.0
+"""Cells of the latent grid beyond the box."""
+LIGHT = 0.02
+"""Weight at which a node counts as half filled: means stay continuous where the last point leaves a cell."""
+COARSE = 4
+"""Cells of the latent grid along one cell of the grid whose statistics decide how unusual an input is."""
+LEVELS = 3
+
+
+class PointsConfig(BaseModel):
+    """Sizes of an operator on points.
+
+    Attributes:
+        input_components: Per input field but the coordinates the number of components, 0 for a scalar field.
+        input_scales: Per such field whether it enters by its logarithm.
+        parameter_scales: Likewise per parameter but the counts.
+        output_components: Per output field the number of components, 0 for a scalar field.
+        output_scales: Per output field whether its logarithm is learned.
+        box: Lowest and highest coordinate of the training points along every dimension.
+        latent: Cells of the latent grid along the longest side of the box; those of the others are as long.
+        channels: On the finest level of the latent grid; twice as many on each coarser one.
+        blocks: Pairs of convolutions per level.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["points"] = "points"
+    input_components: tuple[int, ...]
+    input_scales: tuple[Scale, ...]
+    parameter_scales: tuple[Scale, ...] = ()
+    output_components: tuple[int, ...]
+    output_scales: tuple[Scale, ...]
+    box: tuple[tuple[float, float], ...] = Field(min_length=2, max_length=3)
+    latent: PositiveInt = 40
+    channels: PositiveInt = 16
+    blocks: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def check_box(self) -> PointsConfig:
+        """Require a box with an inside, and one scale per field."""
+        if any(high <= low for low, high in self.box):
+            raise ValueError(f"expected low < high along every dimension of the box but got {self.box}")
+        if (len(self.input_components), len(self.output_components)) != (
+            len(self.input_scales),
+            len(self.output_scales),
+        ):
+            raise ValueError("expected as many scales as fields")
+        return self
+
+    def lattice(self, cells: int) -> Lattice:
+        """Return the grid of about so many cells along the longest side of the box."""
+        width = max(high - low for low, high in self.box) / cells
+        coarsest = 2 ** (LEVELS - 1)
+        nodes = [math.ceil((high - low) / width) + 1 + 2 * HALO for low, high in self.box]
+        sides = tuple(coarsest * math.ceil(count / coarsest) for count in nodes)
+        return Lattice(tuple(low for low, _ in self.box), width, sides)
+
+
+class PointsOperator(Operator):
+    """See the diagram of the module. The config fixes every size.
+
+    Example:
+        >>> config = PointsConfig(
+        ...     input_components=(0,),
+        ...     input_scales=("linear",),
+        ...     output_components=(0, 2),
+        ...     output_scales=("linear", "linear"),
+        ...     box=((0, 1), (0, 2)),
+        ...     latent=8,
+        ... )
+        >>> scalar, vector = PointsOperator(config)(torch.rand(3, 50, 2), torch.rand(3, 50), torch.full((3,), 40.0))
+        >>> scalar.shape, vector.shape
+        (torch.Size([3, 50]), torch.Size([3, 50, 2]))
+    """
+
+    config: PointsConfig
+
+    scattered = True
+
+    def __init__(self, config: PointsConfig) -> None:
+        super().__init__()
+        self.config = config
+        dimensions, width = len(config.box), config.channels
+        inputs, outputs = channels(config.input_components), channels(config.output_components)
+        numbers = len(config.parameter_scales)
+        self.lattice = config.lattice(config.latent)
+        self.input_normaliser = ChannelNormaliser((inputs,))
+        self.output_normaliser = ChannelNormaliser((outputs,))
+        self.parameter_normaliser = ChannelNormaliser((numbers,))
+        features = inputs + numbers + 3 * dimensions
+        self.lift = nn.Sequential(nn.Linear(features, 2 * width), nn.SiLU(), nn.Linear(2 * width, width))
+        self.network = UNet(dimensions, width + 2, width, config.blocks)
+        self.head = nn.Sequential(nn.Linear(width + features, 4 * width), nn.SiLU(), nn.Linear(4 * width, outputs))
+
+    @torch.no_grad()
+    def fit_normalisers(self, *tensors: Tensor) -> None:
+        """Take the statistics of training samples' valid points: all arguments of `forward`, then outputs."""
+        count = 2 + len(self.config.input_components) + len(self.config.parameter_scales)
+        points = Points.of(self.config, tensors[:count])
+        outputs = stacked(tensors[count:], self.config.output_components, self.config.output_scales, points.valid)
+        if points.fields.shape[2]:
+            self.input_normaliser.fit(points.fields[points.valid])
+        self.output_normaliser.fit(outputs[points.valid])
+        if points.numbers.shape[1]:
+            self.parameter_normaliser.fit(points.numbers)
+
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """Map coordinates, fields, counts and parameters to fields, in physical units: one, or a tuple of several."""
+        points = Points.of(self.config, inputs)
+        place = self.lattice.place(points.coordinates)
+        features = self.features(points, place)
+        latent, filled = self.lattice.scatter(self.lift(features), place, points.weight)
+        found = self.network(torch.cat([latent, filled, blur(filled)], dim=1))
+        values = self.head(torch.cat([self.lattice.gather(found, place), features], dim=2))
+        outputs = self.outputs(self.output_normaliser.inverse(values), points.valid)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def features(self, points: Points, place: Place) -> Tensor:
+        """Return the standardised fields and parameters of every point, and where it is in box and cell.
+
+        The place in the cell is one on a circle, so that nothing jumps where a point moves to the next cell.
+        """
+        scaled = place.position / (0.5 * max(self.lattice.sides)) - 1
+        angle = 2 * math.pi * place.inside
+        parts = [self.input_normaliser(points.fields), scaled, torch.cos(angle), torch.sin(angle)]
+        if points.numbers.shape[1]:
+            standard = self.parameter_normaliser(points.numbers)
+            parts.append(standard[:, None].expand(-1, points.fields.shape[1], -1))
+        return torch.cat(parts, dim=2)
+
+    def outputs(self, values: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
+        """Separate the output fields from the channels `[batch, point, channel]`; they are 0 at padding."""
+        found, start = [], 0
+        for components, kind in zip(self.config.output_components, self.config.output_scales, strict=True):
+            part = values[:, :, start] if components == 0 else values[:, :, start : start + components]
+            mask = valid if components == 0 else valid[:, :, None]
+            found.append(torch.where(mask, torch.exp(part) if kind == "log" else part, 0.0))
+            start += max(1, components)
+        return tuple(found)
+
+    # What decides how unusual an input is
+
+    def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Return fields on a coarse grid and numbers, which do not depend on order and hardly on number of the points.
+
+        Returns:
+            How far nodes are filled and the mean of each input channel, `[batch, *grid]` each; lowest and highest
+            coordinates along every dimension, and parameters, `[batch]` each.
+        """
+        points, lattice = Points.of(self.config, fields), self.config.lattice(max(1, self.config.latent // COARSE))
+        means, filled = lattice.scatter(points.fields, lattice.place(points.coordinates), points.weight)
+        ends = torch.cat([points.coordinates.amin(dim=1), points.coordinates.amax(dim=1)], dim=1)
+        return (filled[:, 0], *means.unbind(1), *ends.unbind(1), *points.numbers.unbind(1))
+
+
+class Points:
+    """Arguments of the operator: what padding holds is replaced by the first point of its sample.
+
+    Attributes:
+        coordinates: `[batch, point, dimension]`.
+        fields: On their scales `[batch, point, channel]`.
+        numbers: Parameters on their scales `[batch, parameter]`.
+        valid: `[batch, point]`.
+    """
+
+    def __init__(self, coordinates: Tensor, fields: Tensor, numbers: Tensor, valid: Tensor) -> None:
+        self.coordinates, self.fields, self.numbers, self.valid = coordinates, fields, numbers, valid
+
+    @classmethod
+    def of(cls, config: PointsConfig, inputs: Sequence[Tensor]) -> Points:
+        """Read the arguments in their order: coordinates, fields, counts, parameters."""
+        fields = 1 + len(config.input_components)
+        coordinates, counts = inputs[0], inputs[fields]
+        index = torch.arange(coordinates.shape[1], device=coordinates.device).to(counts.dtype)
+        # Half-way between whole numbers, so that rounding of the counts changes nothing.
+        valid = index + 0.5 < torch.where(counts > 0.5, counts, index[-1:] + 1)[:, None]
+        coordinates = torch.where(valid[:, :, None], coordinates, coordinates[:, :1])
+        channels = stacked(inputs[1:fields], config.input_components, config.input_scales, valid)
+        if not config.input_components:
+            channels = coordinates[:, :, :0]
+        scaled = [scale(x, kind) for x, kind in zip(inputs[fields + 1 :], config.parameter_scales, strict=True)]
+        return cls(coordinates, channels, torch.stack(scaled, dim=1) if scaled else coordinates[:, 0, :0], valid)
+
+    @property
+    def weight(self) -> Tensor:
+        """1 at valid points and 0 at padding, `[batch, point]`."""
+        return self.valid.to(self.coordinates.dtype)
+
+
+class Place:
+    """Where points are on a lattice.
+
+    Attributes:
+        position: In cells from its first node, `[batch, point, dimension]`.
+        inside: The part of the cell that lies before the point, 0 to 1, `[batch, point, dimension]`.
+        nodes: Numbers of the corners of the cell among the nodes of all samples, `[batch, point, corner]`.
+        weights: Of the corners, `[batch, point, corner]`.
+    """
+
+    def __init__(self, position: Tensor, inside: Tensor, nodes: Tensor, weights: Tensor) -> None:
+        self.position, self.inside, self.nodes, self.weights = position, inside, nodes, weights
+
+
+class Lattice:
+    """A regular grid with as many nodes per axis as `sides` says, `width` apart, one cell beyond the lowest corner."""
+
+    def __init__(self, low: tuple[float, ...], width: float, sides: tuple[int, ...]) -> None:
+        self.low, self.width, self.sides = low, width, sides
+
+    def place(self, coordinates: Tensor) -> Place:
+        """Find the cell of every point; points beyond the grid are in its outermost cells, at their faces."""
+        low = torch.tensor(self.low, dtype=coordinates.dtype, device=coordinates.device)
+        last = torch.tensor([side - 1.0 for side in self.sides], dtype=coordinates.dtype, device=coordinates.device)
+        position = (coordinates - low) / self.width + HALO
+        bounded = torch.minimum(position.clamp_min(0), last)
+        first = torch.minimum(torch.floor(bounded.detach()), last - 1)
+        inside = bounded - first
+        strides = [math.prod(self.sides[axis + 1 :]) for axis in range(len(self.sides))]
+        index, nodes, weights = first.long(), [], []
+        for corner in product((0, 1), repeat=len(self.sides)):
+            nodes.append(sum((index[:, :, axis] + step) * strides[axis] for axis, step in enumerate(corner)))
+            factors = [inside[:, :, axis] if step else 1 - inside[:, :, axis] for axis, step in enumerate(corner)]
+            weights.append(math.prod(factors[1:], start=factors[0]))
+        sample = torch.arange(coordinates.shape[0], device=coordinates.device)[:, None, None]
+        return Place(position, inside, torch.stack(nodes, dim=2) + sample * self.count, torch.stack(weights, dim=2))
+
+    @property
+    def count(self) -> int:
+        """The number of nodes."""
+        return math.prod(self.sides)
+
+    def scatter(self, values: Tensor, place: Place, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the means `[batch, channel, *sides]` of values near each node, and how far it is filled.
+
+        Args:
+            values: `[batch, point, channel]`.
+            place: Where the points are.
+            weight: Of every point, `[batch, point]`.
+        """
+        batch, width = values.shape[0], values.shape[2] + 1
+        joined = torch.cat([values, torch.ones_like(values[:, :, :1])], dim=2) * weight[:, :, None]
+        spread = joined[:, :, None] * place.weights[:, :, :, None]
+        empty = values.new_zeros((batch, self.count, width)).flatten(0, 1)
+        total = empty.index_add(0, place.nodes.flatten(), spread.flatten(0, 2))
+        found = total / (total[:, -1:] + LIGHT)
+        grid = found.unflatten(0, (batch, self.count)).transpose(1, 2).unflatten(2, self.sides)
+        return grid[:, :-1], grid[:, -1:]
+
+    def gather(self, grid: Tensor, place: Place) -> Tensor:
+        """Interpolate `[batch, channel, *sides]` at the points: `[batch, point, channel]`."""
+        rows = grid.flatten(2).transpose(1, 2).flatten(0, 1)
+        batch, points, corners = place.nodes.shape
+        found = rows.index_select(0, place.nodes.flatten()).unflatten(0, (batch, points, corners))
+        return (found * place.weights[:, :, :, None]).sum(dim=2)
+
+
+class UNet(nn.Module):
+    """Convolutions on three levels, each half as fine as the one before, with residuals and sums of the levels."""
+
+    def __init__(self, dimensions: int, inputs: int, width: int, blocks: int) -> None:
+        super().__init__()
+        convolution = CONVOLUTION[dimensions]
+        transposed = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}[dimensions]
+        widths = [width * 2**level for level in range(LEVELS)]
+        self.first = convolution(inputs, width, 3, padding=1)
+        self.down = nn.ModuleList(convolution(fine, coarse, 2, 2) for fine, coarse in pairwise(widths))
+        self.up = nn.ModuleList(transposed(coarse, fine, 2, 2) for fine, coarse in pairwise(widths))
+        self.before, self.after = (
+            nn.ModuleList(
+                nn.Sequential(*(Residual(convolution, each) for _ in range(blocks))) for each in widths[:levels]
+            )
+            for levels in (LEVELS, LEVELS - 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, levels = self.first(x), []
+        for block, down in zip(self.before[:-1], self.down, strict=True):
+            levels.append(block(x))
+            x = down(levels[-1])
+        x = self.before[-1](x)
+        for block, up, level in zip(reversed(self.after), reversed(self.up), reversed(levels), strict=True):
+            x = block(level + up(x))
+        return x
+
+
+class Residual(nn.Module):
+    """Add two convolutions of a field to it."""
+
+    def __init__(self, convolution: type[nn.Module], width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.SiLU(),
+            convolution(width, width, 3, padding=1),
+            nn.SiLU(),
+            convolution(width, width, 3, padding=1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x)
+
+
+def blur(x: Tensor) -> Tensor:
+    """Return the mean of five nodes along every axis of `[batch, 1, *grid]`, with zeros beyond."""
+    axes = x.ndim - 2
+    kernel = x.new_full((1, 1, *(5,) * axes), 1 / 5**axes)
+    return (functional.conv2d if axes == 2 else functional.conv3d)(x, kernel, padding=2)
+
+
+def stacked(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[Scale], valid: Tensor) -> Tensor:
+    """Join fields `[batch, point, (component)]` as channels `[batch, point, channel]`, the first point in padding."""
+    parts = []
+    for x, count, kind in zip(fields, components, scales, strict=True):
+        channel = x if count else x[:, :, None]
+        parts.append(scale(torch.where(valid[:, :, None], channel, channel[:, :1]), kind))
+    return torch.cat(parts, dim=2) if parts else valid[:, :, None][:, :, :0]
+
+
+OPERATOR = OperatorKind("points", PointsConfig, PointsOperator)
