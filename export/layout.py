@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG, CARD, CERTIFICATE = "config.pbtxt", "card.json", "certificate.json"
 VERSIONS = 2  # that are kept and served
+COORDINATES, COUNTS = "coordinates", "counts"  # the input and the parameter of fields on points
 FRAME = "frame"  # the axis of the frames of a trajectory, and the input whose shape counts them
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from export.graphs.deployable import argument_shapes
+from export.layout import COORDINATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,7 +124,19 @@ def draw(
         fields.append(field.astype(np.float32))
     frame = [np.zeros(shapes[-1], np.int32)] if signature.frames else []
     parameters = (numbers(shape[0], each, seed, like.get(each.name)) for each in signature.parameters)
+    if signature.scattered:
+        fields[0] = cloud(shapes[0], seed, like.get(COORDINATES))
+        rng, (_, *others) = np.random.default_rng(seed), parameters
+        counts = rng.integers(min(signature.grid.minimum, shape[1]), shape[1] + 1, shape[0])
+        counts[0] = 0  # all points
+        return (*fields, counts.astype(np.float32), *others, *frame)
     return (*fields, *parameters, *frame)
+
+
+def cloud(shape: tuple[int, ...], seed: int, like: Spread | None) -> NDArray[np.float32]:
+    """Draw coordinates `[batch, point, dimension]` among the data's; some lie beyond them."""
+    low, high = (0.0, 1.0) if like is None else (like.low, like.high)
+    return np.random.default_rng(seed).uniform(low, high + 0.2 * (high - low), shape).astype(np.float32)
 
 
 def numbers(batch: int, parameter: ParameterSpec, seed: int = 0, like: Spread | None = None) -> NDArray[np.float32]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from export.layout import FRAME
+from export.layout import COORDINATES, FRAME
 from training.problems.schema import Frames
 from training.problems.sequence_description import SequenceDescription
 
@@ -64,7 +64,8 @@ class TensorSpec(Spec):
     Attributes:
         name: Its name.
         dtype: Triton's name of its type.
-        axes: The batch, the components of a vector field (`component`), and the grid's axes.
+        axes: The batch, the components of a vector field (`component`), and the grid's axes; on points the components
+            are last.
         shape: Points per axis, None where any number is accepted.
         components: Names of the components of a vector field.
         meaning: The quantity in words.
@@ -94,16 +95,18 @@ class TensorSpec(Spec):
         """Describe a physical quantity on a grid.
 
         Args:
-            quantity: The quantity. The components of a vector field come before the grid's axes.
+            quantity: The quantity. The components of a vector field come before the grid's axes, or behind them.
             axes: Names of the grid's axes.
             points: Points per axis; None where any grid is accepted.
             time: The axis of a trajectory behind the batch, by its name, with its points; none by default.
         """
         vector = {"component": len(quantity.components)} if quantity.components else {}
-        leading = {"batch": None, **(time or {}), **vector}
+        grid = dict(zip(axes, points or (None,) * len(axes), strict=True))
+        order = (grid, vector) if quantity.component_axis == "last" else (vector, grid)
+        sizes = {"batch": None, **(time or {}), **order[0], **order[1]}
         return cls(
-            axes=(*leading, *axes),
-            shape=(*leading.values(), *(points or (None,) * len(axes))),
+            axes=tuple(sizes),
+            shape=tuple(sizes.values()),
             **{name: getattr(quantity, name) for name in ("name", "components", "meaning", "units", "positive")},
             default=quantity.default,
         )
@@ -231,6 +234,11 @@ class Signature(Spec):
         """Return the signature with the quality outputs of a network."""
         limits = {name: getattr(network, limit, None) for name, limit in LIMITS.items()}
         return self.model_copy(update={"quality": quality_of(network), **limits})
+
+    @property
+    def scattered(self) -> bool:
+        """Whether samples have points of their own: the first input has their coordinates, a parameter counts them."""
+        return self.inputs[0].name == COORDINATES
 
     @property
     def limits(self) -> dict[str, float]:
