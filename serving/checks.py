@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from serving.catalogue.card import FRAME
+from serving.catalogue.card import COORDINATES, COUNTS, FRAME
 from serving.errors import Problem
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
         Problem: wrong-input, wrong-shape, wrong-dtype, grid-out-of-limits, non-finite, non-positive, out-of-range or
             wrong-token.
     """
+    if card.scattered:
+        arrays = without_padding(arrays, card)
     lead = next((tensor for tensor in card.inputs if tensor.name in arrays and tensor.points is None), None)
     if lead is None:
         names = [tensor.name for tensor in card.inputs if tensor.points is None]
@@ -59,13 +61,13 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
         raise Problem("wrong-input", detail, array=names[0])
     found = {tensor.name: _field(arrays[tensor.name], tensor, card) for tensor in card.inputs if tensor.name in arrays}
     single = arrays[lead.name].ndim < len(lead.axes)
-    size, grid = len(found[lead.name]), found[lead.name].shape[1 + len(lead.leading) :]
+    size, grid = len(found[lead.name]), lead.grid_of(found[lead.name].shape)
     for tensor in card.inputs:
         if tensor is lead or tensor.name not in found:
             continue
         sent = arrays[tensor.name]
         alike = (sent.ndim < len(tensor.axes)) == single and len(found[tensor.name]) == size
-        if not alike or (tensor.points is None and found[tensor.name].shape[1 + len(tensor.leading) :] != grid):
+        if not alike or (tensor.points is None and tensor.grid_of(found[tensor.name].shape) != grid):
             found_shapes = f"{tensor.name} has shape {sent.shape} and {lead.name} {arrays[lead.name].shape}"
             raise Problem("wrong-shape", f"{found_shapes}; expected the same samples and grid", array=tensor.name)
     if len(found) < len(card.inputs):
@@ -73,10 +75,42 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
         for tensor in card.inputs:
             if tensor.name not in found:
                 leading = (frames if each is None else each for each in tensor.leading)
-                shape = (size, *leading, *(tensor.points or grid))
+                shape = (size, *leading, *(tensor.points or grid), *tensor.trailing)
                 found[tensor.name] = np.full(shape, tensor.default, np.float32)
         found = {tensor.name: found[tensor.name] for tensor in card.inputs}
     return found | {each.name: _numbers(arrays.get(each.name), each, size) for each in card.parameters}, single
+
+
+def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[Any]]:
+    """Return arrays on points with the values of padding replaced by those of a sample's first point.
+
+    Whatever a caller has put there, such as NaN, is neither checked nor read.
+
+    Raises:
+        Problem: out-of-range: The points of a sample are counted by no whole number, or one outside the limits.
+    """
+    found, sent = dict(arrays), arrays.get(COORDINATES)
+    if COUNTS not in arrays or sent is None or sent.ndim not in {2, 3}:
+        return found
+    parameter = next(each for each in card.parameters if each.name == COUNTS)
+    points = sent.shape[-2]
+    counts = _numbers(arrays[COUNTS], parameter, len(sent) if sent.ndim > 2 else 1)
+    known = (counts == np.floor(counts)) & (counts >= card.grid.minimum) & (counts <= points)
+    wrong = ~known & (counts != 0)
+    if wrong.any():
+        index = first(wrong) if arrays[COUNTS].ndim else ()
+        detail = f"is {counts[wrong][0]:g}; expected a whole number from {card.grid.minimum} to {points}, or 0 for all"
+        raise problem("out-of-range", COUNTS, index, detail)
+    valid = np.arange(points) < np.where(counts == 0, points, counts)[:, np.newaxis]
+    for tensor in () if valid.all() else card.inputs:
+        array, rank = arrays.get(tensor.name), len(tensor.axes)
+        if array is None or tensor.grid_of(array.shape) != (points,) or array.ndim not in {rank - 1, rank}:
+            continue  # a default, or what is refused for its shape
+        batch = array if array.ndim == rank else array[np.newaxis]
+        if len(batch) == len(valid):
+            mask = valid.reshape(*valid.shape, *(1,) * (rank - 2))
+            found[tensor.name] = np.where(mask, batch, batch[:, :1]).reshape(array.shape)
+    return found
 
 
 def _field(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
@@ -104,14 +138,15 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
     if len(values) == 0:
         detail = f'expected at least one field but got shape {array.shape} for "{name}"'
         raise Problem("wrong-shape", detail, array=name)
-    count = len(tensor.leading)
-    for size, expected_size in zip(values.shape[1 : 1 + count], tensor.leading, strict=True):
+    sides = tensor.grid_of(values.shape)
+    others = values.shape[1 : 1 + len(tensor.leading)] + values.shape[values.ndim - len(tensor.trailing) :]
+    for size, expected_size in zip(others, tensor.leading + tensor.trailing, strict=True):
         if size != expected_size and expected_size is not None:
             names = f" ({', '.join(tensor.components)})" if tensor.components else ""
             raise Problem("wrong-shape", f"{name} has {size} components; expected {expected_size}{names}", array=name)
         if size == 0:
             raise Problem("wrong-shape", f"{name} has no frames", array=name)
-    for axis, fixed, size in zip(grid.axes, tensor.sizes[1 + count :], values.shape[1 + count :], strict=True):
+    for axis, fixed, size in zip(grid.axes, tensor.grid_of(tensor.sizes), sides, strict=True):
         if fixed is not None and size != fixed:
             raise Problem("wrong-shape", f'{name} has {size} points along "{axis}"; expected {fixed}', array=name)
         if fixed is None and not grid.minimum <= size <= grid.maximum:

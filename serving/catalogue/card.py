@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003  pydantic reads annotations at run time
+from collections.abc import Mapping, Sequence  # noqa: TC003  pydantic reads annotations at run time
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from serving.document import Document
 from serving.errors import Problem
 
 COMPONENT, HISTORY, FRAME = "component", "history", "frame"
+COORDINATES, COUNTS = "coordinates", "counts"  # the input and the parameter of fields on points
 #: A vector-Jacobian or a Jacobian-vector product.
 Kind = Literal["vjp", "jvp"]
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
@@ -34,7 +35,8 @@ class Tensor(Part):
     name: str
     dtype: Literal["FP32", "INT32"]
     axes: tuple[str, ...] = Field(
-        description="The batch, then `component` for a vector field, then the axes of the grid."
+        description="The batch, then `component` for a vector field, then the axes of the grid. On points `component` "
+        "is last."
     )
     shape: tuple[int | None, ...] | None = Field(
         default=None, description="Points per axis; null where the size is free, or null as a whole if all are free."
@@ -63,12 +65,22 @@ class Tensor(Part):
     def leading(self) -> tuple[int | None, ...]:
         """The sizes of the axes before those of the grid: as `vector`, and None for any number of frames."""
         known = zip(self.axes, self.sizes, strict=True)
-        return tuple(size for axis, size in known if axis in {FRAME, HISTORY, COMPONENT})
+        return tuple(size for axis, size in known if axis in {FRAME, HISTORY, COMPONENT})[: -len(self.trailing) or None]
+
+    @cached_property
+    def trailing(self) -> tuple[int, ...]:
+        """The number of components where they are behind the grid's axes, as on points; else empty."""
+        return self.vector if self.axes[-1] == COMPONENT else ()
+
+    def grid_of(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the points per axis of the grid in the shape of a sample or a batch of this tensor."""
+        end = len(shape) - len(self.trailing)
+        return tuple(shape[end - (len(self.axes) - 1 - len(self.leading) - len(self.trailing)) : end])
 
     @cached_property
     def points(self) -> tuple[int, ...] | None:
         """Points per axis of the grid, or None unless the model fixes all of them."""
-        sizes = self.sizes[1 + len(self.leading) :]
+        sizes = self.grid_of(self.sizes[1:])
         fixed = tuple(points for points in sizes if points is not None)
         return fixed if len(fixed) == len(sizes) else None
 
@@ -257,7 +269,12 @@ class Card(Part):
 
     def grid_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
         """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
-        return arrays[self.inputs[0].name].shape[-len(self.grid.axes) :]
+        return self.inputs[0].grid_of(arrays[self.inputs[0].name].shape)
+
+    @cached_property
+    def scattered(self) -> bool:
+        """Whether samples have points of their own: the first input has their coordinates, a parameter counts them."""
+        return self.inputs[0].name == COORDINATES and COUNTS in self.names
 
     def shapes(self, points: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of one sample of every input, parameter and output, by name.
@@ -284,6 +301,8 @@ class Card(Part):
         for tensor in self.inputs:
             before = [axis for axis in (FRAME, HISTORY, COMPONENT) if axis in tensor.axes]
             expected = ("batch", *before, *self.grid.axes)
+            if tensor.trailing:
+                expected = ("batch", *before[:-1], *self.grid.axes, COMPONENT)
             if tensor.axes != expected:
                 raise ValueError(f"{tensor.name}: expected the axes {expected} but got {tensor.axes}")
         return self

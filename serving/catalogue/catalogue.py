@@ -467,7 +467,7 @@ def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
         numbers[FRAME] = np.zeros((1, 1), np.int32)
     for grid in card.grid.shapes:
         shapes = {
-            tensor.name: (1, *(size or 1 for size in tensor.leading), *(tensor.points or grid))
+            tensor.name: (1, *(size or 1 for size in tensor.leading), *(tensor.points or grid), *tensor.trailing)
             for tensor in card.inputs
         }
         if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import orjson
 
 from serving import checks
@@ -19,7 +20,6 @@ from serving.errors import Problem
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from starlette.datastructures import Headers
 
@@ -86,6 +86,7 @@ class Body:
     """The body of a `/v1` request and the writer of its response: an `Exchange` of `serving.predict`.
 
     `base64`: whether arrays in JSON are base64, as they are in the request. `frames`: how many it asks for.
+    `counts`: the points of every sample, where it has lists of unequal lengths; the response has such, too.
     """
 
     def __init__(self, content: bytes | bytearray, request_type: str, response_type: str) -> None:
@@ -93,11 +94,13 @@ class Body:
         self._request_type, self._response_type = request_type, response_type
         self.base64 = False
         self.frames: int | None = None
+        self.counts: list[int] | None = None
 
     def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
         """Return the arrays of the body by name; an .npy body holds the only one that is required."""
         if self._request_type == JSON:
-            arrays, self.base64, self.frames = json_arrays.read(self._content, names, max_bytes, optional)
+            found = json_arrays.read(self._content, names, max_bytes, optional)
+            arrays, self.base64, self.frames, self.counts = found
             return arrays
         if self._request_type == binary.SAFETENSORS:
             arrays = binary.read_safetensors(self._content, max_bytes)
@@ -117,6 +120,8 @@ class Body:
             for path, array in outputs.items():
                 role, _, name = path.rpartition(".")
                 value = json_arrays.encode(array) if self.base64 else array if array.ndim else float(array)
+                if self.counts and not self.base64 and array.shape[1:2] == (max(self.counts),):
+                    value = [np.ascontiguousarray(each[:count]) for each, count in zip(array, self.counts, strict=True)]
                 members.setdefault(role or "outputs", {})[name] = value
             known = {"quality": quality.document()} if quality.known else {}
             return Written(_json({"model": model, "version": version, **members, **known}), headers)

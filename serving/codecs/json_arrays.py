@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DTYPES = frozenset(
     {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
+COORDINATES, COUNTS = "coordinates", "counts"  # of samples on points
 _MOST_FRAMES = 10**9
 
 
@@ -35,10 +36,12 @@ class Base64Array(Document):
 
 def read(
     body: bytes | bytearray, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()
-) -> tuple[dict[str, NDArray[Any]], bool, int | None]:
+) -> tuple[dict[str, NDArray[Any]], bool, int | None, list[int] | None]:
     """Return the arrays of a body `{"inputs": {name: array}}`, which may hold `"frames": count`, too.
 
-    The array `cotangents.solution` is the member `solution` of `cotangents`, which stands beside `inputs`.
+    The array `cotangents.solution` is the member `solution` of `cotangents`, which stands beside `inputs`. Samples on
+    points (there is an input `counts`, which the body leaves out) may have unequal numbers of them: lists are padded,
+    and counted.
 
     Args:
         body: The whole body.
@@ -47,7 +50,8 @@ def read(
         optional: The names that a body may leave out.
 
     Returns:
-        The arrays by name, whether one of them was in base64, and the frames that it asks for, if it says so.
+        The arrays by name, whether one of them was in base64, the frames that it asks for, if it says so, and the
+        points of every sample, where they are lists of unequal lengths.
 
     Raises:
         Problem: unreadable-body, wrong-input, wrong-dtype, wrong-shape or body-too-large.
@@ -66,6 +70,12 @@ def read(
         prefix = "" if member == "inputs" else f"{member}."
         inputs |= {f"{prefix}{name}": value for name, value in document[member].items()}
     checks.names(inputs, names, optional)
+    counts = _lengths(inputs.get(COORDINATES)) if COUNTS in names and COUNTS not in inputs else None
+    if counts is not None:
+        if 4 * len(counts) * max(counts) > max_bytes:
+            detail = f"{len(counts)} samples padded to {max(counts)} points take more than {max_bytes} bytes"
+            raise Problem("body-too-large", f"{COORDINATES}: {detail}")
+        inputs = {name: _padded(value, name, counts) for name, value in inputs.items()} | {COUNTS: counts}
     frames = document.get("frames")
     if frames is not None and not (type(frames) is int and 0 < frames < _MOST_FRAMES):
         raise Problem("unreadable-body", "frames: expected a positive whole number")
@@ -78,7 +88,34 @@ def read(
             arrays[name] = from_base64(found.base64, found.dtype, found.shape, name, f"{path}.base64", max_bytes)
         else:
             arrays[name] = nested(value, name)
-    return arrays, coded, frames
+    return arrays, coded, frames, counts
+
+
+def _lengths(coordinates: Any) -> list[int] | None:
+    """Return the points of every sample of nested lists `[sample][point][dimension]` where they are unequal."""
+    if not isinstance(coordinates, list) or not all(isinstance(each, list) and each for each in coordinates):
+        return None
+    lengths = [len(each) for each in coordinates]
+    nested_deeper = all(isinstance(each[0], list) for each in coordinates)
+    return lengths if nested_deeper and len(set(lengths)) > 1 else None
+
+
+def _padded(value: Any, name: str, counts: list[int]) -> Any:
+    """Return the lists of all samples on points with null behind the shorter ones; numbers by sample as they are.
+
+    Raises:
+        Problem: wrong-shape: A sample has another number of points than its coordinates.
+    """
+    if not isinstance(value, list) or not any(isinstance(each, list) for each in value):
+        return value
+    for sample, (each, count) in enumerate(zip(value, counts, strict=False)):
+        if not isinstance(each, list) or len(each) != count:
+            found = f"has {len(each)} points" if isinstance(each, list) else f"is {_kind(each)}"
+            detail = f"{name}[{sample}] {found}; {COORDINATES}[{sample}] has {count}"
+            raise Problem("wrong-shape", detail, array=name, index=[sample])
+    most = max(counts)
+    blank = [None] * len(value[0][0]) if isinstance(value[0][0], list) else None
+    return [[*each, *[blank] * (most - len(each))] for each in value]
 
 
 def from_base64(text: str, dtype: str, shape: Sequence[int], name: str, path: str, max_bytes: int) -> NDArray[Any]:

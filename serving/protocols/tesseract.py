@@ -346,12 +346,11 @@ def broadcast(arrays: Mapping[str, NDArray[Any]], card: Card, max_bytes: int) ->
     `vmap_method="expand_dims"` of tesseract-jax sends what is not mapped as a batch of one. No array may take more than
     `max_bytes` as float32 (`body-too-large`).
     """
-    axes = len(card.grid.axes)
-    free = [tensor.name for tensor in card.inputs if tensor.points is None and tensor.name in arrays]
+    free = [tensor for tensor in card.inputs if tensor.points is None and tensor.name in arrays]
     counts = _counts({name: array.shape for name, array in arrays.items()}, card)
     count = max(counts.values(), default=1)
     found = dict(arrays)
-    if len({arrays[name].shape[-axes:] for name in free}) > 1 or set(counts.values()) - {1, count}:
+    if len({tensor.grid_of(arrays[tensor.name].shape) for tensor in free}) > 1 or set(counts.values()) - {1, count}:
         return found  # the checks that follow name the fault, before anything is repeated
     for name, own in counts.items():
         if own < count:
@@ -391,14 +390,14 @@ def results(card: Card, sent: Mapping[str, Shape]) -> dict[str, Shape]:
             axes = ", ".join(arguments[name].axes)
             detail = f"{name}: expected axes ({axes}), with or without the batch, but got shape {list(shape[:8])}"
             raise Problem("wrong-shape", detail, array=name)
-    free = [tensor.name for tensor in card.inputs if tensor.points is None]
-    lead = next((name for name in free if name in sent), None)
+    free = [tensor for tensor in card.inputs if tensor.points is None]
+    lead = next((tensor for tensor in free if tensor.name in sent), None)
     if lead is None:
-        detail = f"no input was sent, so the grid is unknown; send {' or '.join(free)}"
-        raise Problem("wrong-input", detail, array=free[0])
+        detail = f"no input was sent, so the grid is unknown; send {' or '.join(tensor.name for tensor in free)}"
+        raise Problem("wrong-input", detail, array=free[0].name)
     counts = _counts(sent, card)
-    batch = (max(counts.values()),) if lead in counts else ()
-    each = card.shapes(dict(zip(card.grid.axes, sent[lead][-len(card.grid.axes) :], strict=True)))
+    batch = (max(counts.values()),) if lead.name in counts else ()
+    each = card.shapes(dict(zip(card.grid.axes, lead.grid_of(sent[lead.name]), strict=True)))
     return {tensor.name: batch + each[tensor.name] for tensor in card.outputs} | dict.fromkeys(card.quality, batch)
 
 

@@ -227,3 +227,61 @@ def test_invalid_arrays_always_name_the_array() -> None:
             check(array)
         assert caught.value.where is not None
         assert caught.value.where.array == "a"
+
+
+def cloud() -> Card:
+    axes = ["batch", "point"]
+    place = tensor("coordinates", [*axes, "component"], "coordinates", positive=False) | {"shape": [None, None, 2]}
+    return Card.model_validate(
+        FLOW.model_dump()
+        | {
+            "inputs": [place, tensor("k", axes, "conductivity", positive=True)],
+            "grid": {"axes": ["point"], "minimum": 4, "maximum": 20, "declared": [], "points": "anywhere"},
+            "outputs": [tensor("u", axes, "temperature", positive=False)],
+            "parameters": [
+                {"name": "counts", "meaning": "valid points", "units": "1", "default": 0, "minimum": 0},
+                {"name": "wind", "meaning": "wind", "units": "1", "default": 1},
+            ],
+        }
+    )
+
+
+def test_padding_of_points_is_neither_checked_nor_sent() -> None:
+    k = np.ones((2, 6), np.float32)
+    k[1, 4:] = np.nan
+    arrays = {"coordinates": np.random.default_rng(0).random((2, 6, 2)), "k": k, "counts": np.asarray([0, 4])}
+    found, single = checks.batch(arrays, cloud())
+    assert not single
+    assert (found["k"] == 1).all()
+    assert (found["coordinates"][1, 4:] == found["coordinates"][1, :1]).all()
+    assert cloud().grid_of(found) == (6,)
+    one, single = checks.batch({name: array[1] for name, array in arrays.items()}, cloud())
+    assert single
+    assert (one["k"] == 1).all()
+    assert one["wind"].tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "sentence"),
+    [
+        (
+            {"counts": np.asarray([6, 3])},
+            "out-of-range",
+            r"counts\[1\] is 3; expected a whole number from 4 to 6",
+        ),
+        ({"counts": np.asarray([6, 4.5])}, "out-of-range", r"counts\[1\] is 4.5; expected a whole number"),
+        ({"k": np.ones((2, 5))}, "wrong-shape", "expected the same samples and grid"),
+        ({"k": np.ones((3, 6))}, "wrong-shape", "expected the same samples and grid"),
+        ({"coordinates": np.ones((2, 6, 3))}, "wrong-shape", "coordinates has 3 components; expected 2"),
+        (
+            {"coordinates": np.ones((2, 21, 2))},
+            "grid-out-of-limits",
+            '21 points along "point"; the model takes 4 to 20',
+        ),
+    ],
+)
+def test_points_that_fit_no_card(changes: dict[str, NDArray[Any]], kind: str, sentence: str) -> None:
+    arrays = {"coordinates": np.ones((2, 6, 2)), "k": np.ones((2, 6)), "counts": np.asarray([6, 4])} | changes
+    with pytest.raises(Problem, match=sentence) as refusal:
+        checks.batch(arrays, cloud())
+    assert refusal.value.kind == kind

@@ -56,13 +56,15 @@ class FieldInput:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one field, the components of a vector first."""
+        """The shape of one field, the components of a vector first, or last on points."""
         return tuple(self.array.shape) if self.single else tuple(self.array.shape[1:])
 
     @property
     def grid(self) -> tuple[int, ...]:
         """The points per axis of one field."""
-        return self.shape[self.tensor.vector :]
+        return (
+            self.shape[: -self.tensor.vector] if self.tensor.axes[-1] == COMPONENT else self.shape[self.tensor.vector :]
+        )
 
     def values(self, piece: slice) -> npt.NDArray[Any]:
         """Return a piece in the caller's own type, the batch axis first."""
