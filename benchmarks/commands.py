@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from benchmarks.harness import Row
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-OWN_DATA, INVERSION, TRAJECTORIES = (DOCS / f"{name}.json" for name in ("own-data", "inversion", "trajectories"))
+OWN_DATA, FEW_SAMPLES, INVERSION, TRAJECTORIES = (
+    DOCS / f"{name}.json" for name in ("own-data", "few-samples", "inversion", "trajectories")
+)
 MODELS = "darcy,burgers,darcy_inverse"
 
 Repository = Annotated[Path, typer.Option(help="Exported models.")]
@@ -317,6 +319,22 @@ def own_data(
         rows.append(row)
     show("own-data", {"rows": rows})
     draw.own_data(rows, json.with_suffix(".png"))
+
+
+@app.command("few-samples")
+def few_samples(
+    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 60.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem and choice.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
+    data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = Path("data/own-data"),
+    json: Annotated[
+        Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
+    ] = FEW_SAMPLES,
+) -> None:
+    """Compare what the preset of own data chooses with other choices, on few samples at equal processor time."""
+    from benchmarks import own_data as program  # noqa: PLC0415
+
+    show("few-samples", {"rows": list(program.choose(seconds, seeds, Kept(json), data, workers))})
 
 
 @app.command()

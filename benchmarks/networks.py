@@ -17,7 +17,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -75,9 +75,15 @@ def measure(network: nn.Module, samples: Samples) -> Tensor:
 
 
 def train(
-    network: nn.Module, samples: Samples, settings: Settings, seconds: float, seed: int, weights: Path | None = None
+    network: nn.Module,
+    samples: Samples,
+    settings: Settings,
+    seconds: float,
+    seed: int,
+    weights: Path | None = None,
+    move: Callable[[Samples], Samples] | None = None,
 ) -> tuple[float, int]:
-    """Train a network for some processor seconds."""
+    """Train a network for some processor seconds, on batches that `move` has augmented."""
     tune = ctypes.CDLL(None).mallopt
     for threshold in (-1, -3):  # the C library keeps freed memory, for every network alike (glibc's malloc.h)
         tune(threshold, 2**31 - 1)
@@ -89,7 +95,8 @@ def train(
     while (used := time.process_time() - started) < seconds - before:
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate * cycle((before + used) / seconds)
-        step(network, optimiser, samples[next(batches)])
+        batch = samples[next(batches)]
+        step(network, optimiser, batch if move is None else move(batch))
         steps += 1
         if state and used > kept + KEPT_SECONDS:
             kept = used
@@ -272,7 +279,8 @@ def fields(request: dict[str, Any]) -> tuple[Samples, Samples]:
     """Return the training samples, and those of the requested split.
 
     Args:
-        request: `prepared` (file, names of inputs and output, numbers of samples per split) and `split`.
+        request: `prepared` (file, names of inputs and output, numbers of samples per split), `split`, and
+            `samples`: how many training samples are used, where they are not all.
     """
     import h5py  # noqa: PLC0415 -- only trainings on fields need it
 
@@ -282,7 +290,7 @@ def fields(request: dict[str, Any]) -> tuple[Samples, Samples]:
         whole = Samples(inputs, torch.from_numpy(file[prepared["output"]][:]))
     train_, validation, _ = prepared["counts"]
     held = {"validation": slice(train_, train_ + validation), "test": slice(train_ + validation, None)}
-    return whole[:train_], whole[held[request["split"]]]
+    return whole[: request.get("samples", train_)], whole[held[request["split"]]]
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
@@ -299,17 +307,17 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     torch.manual_seed(request["seed"])
     stepping = "state" in request
     training, held = trajectories(request) if stepping else fields(request)
+    move = None
     build: Any = {"fno": fno, "unet": unet}.get(request["network"])
     if build is None:
-        from benchmarks.own_data import petrov  # noqa: PLC0415 -- only the environment of this project has it
+        from benchmarks.own_data import moved, petrov  # noqa: PLC0415 -- only the environment of this project has it
 
         network = petrov(request["prepared"], training, **request["sizes"])
+        move = moved(request["prepared"], request["seed"]) if request.get("symmetries") else None
     else:
         network = build(training, **request["sizes"])
-    weights = Path(request["weights"]) if stepping else None
-    used, steps = train(
-        network, training, Settings(**request["settings"]), request["seconds"], request["seed"], weights
-    )
+    weights, settings = Path(request["weights"]) if stepping else None, Settings(**request["settings"])
+    used, steps = train(network, training, settings, request["seconds"], request["seed"], weights, move)
     counted = sum(each.numel() * (2 if stepping and each.is_complex() else 1) for each in network.parameters())
     facts = {"parameters": counted, "steps": steps, "seconds": used}
     if isinstance(held, Samples):

@@ -10,10 +10,12 @@ from __future__ import annotations
 import itertools
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 from torch import Tensor, nn
 
 from benchmarks.harness import OWN, interpreter, result_of, run
@@ -21,10 +23,11 @@ from training.data.samples import SampleFile, prepare
 from training.fit.presets import PRESETS, fitting
 from training.fit.presets import network as preset_network
 from training.operators.field import FieldConfig, FieldOperator
+from training.problems import symmetries
 from training.problems.problem_file import read_problem_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from benchmarks.harness import Kept, Row
     from benchmarks.networks import Samples
@@ -34,9 +37,20 @@ NAMES = ("heat", "darcy", "reaction", "advection", "neuralop")
 FNO, UNET, PETROV, WITHOUT = TITLES = ("FNO", "U-Net", "Petrov", "Petrov without attention")
 SAMPLES, SECONDS, SEEDS, TUNING_SEED, BATCH = 1000, (120.0, 30.0), 2, 100, 16
 STATISTICS_SAMPLES = 512  # as in a training by `make train`
+#: What differs from the preset in the trainings on few samples: sizes of the network, and settings of the loop.
+CHOICES: dict[str, dict[str, Any]] = {
+    "as the preset chooses": {},
+    "without tokens": {"sizes": {"layers": 0}},
+    "without tokens, half of the channels": {"sizes": {"layers": 0, "detail": 16}},
+    "weight decay 0.1": {"settings": {"weight_decay": 0.1}},
+    "with the symmetries of the equation": {"symmetries": True},
+}
+#: Of the equation and its domain, by the name of the problem; no problem file of the comparison declares them.
+SYMMETRIES = {"neuralop": ("flip_row", "flip_column", "transpose"), "wind": ("flip_row", "shift_column")}
+FEW = {"neuralop": 200, "wind": 384}  # training samples
 #: Modes per axis (positive and negative together) of FNO's candidates, by the points of the shortest axis; at 128 with
 #: 32 and 64 channels.
-MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 128: (16, 32)}
+MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 48: (16, 24), 128: (16, 32)}
 RATES = {FNO: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3)}
 
 
@@ -69,13 +83,28 @@ def described(file: Path, samples: SampleFile) -> dict[str, Any]:
     }
 
 
-def petrov(prepared: dict[str, Any], samples: Samples, *, attention: bool = True) -> FieldOperator:
-    """Return the general operator with the sizes that its preset takes from the data."""
-    operator = FieldOperator(cast("FieldConfig", preset_network(opened(prepared), PRESETS["quick"])))
+def petrov(prepared: dict[str, Any], samples: Samples, *, attention: bool = True, **sizes: Any) -> FieldOperator:
+    """Return the general operator with the sizes that its preset takes from the data, but for those that are named."""
+    config = cast("FieldConfig", preset_network(opened(prepared), PRESETS["quick"])).model_copy(update=sizes)
+    operator = FieldOperator(config)
     operator.fit_normalisers(*(each[:STATISTICS_SAMPLES] for each in (*samples.inputs, samples.output)))
     for layer in () if attention else operator.encoder:
         layer.attention = NoAttention()
     return operator
+
+
+def moved(prepared: dict[str, Any], seed: int) -> Callable[[Samples], Samples]:
+    """Return what moves every sample of a batch by a symmetry of its equation, `SYMMETRIES`."""
+    samples = opened(prepared)
+    exact = samples.problem.symmetries.model_copy(update={"exact": SYMMETRIES[samples.problem.name]})
+    problem, rng = samples.problem.model_copy(update={"symmetries": exact}), np.random.default_rng(seed)
+    description, fields = problem.describe(samples.sides, samples.counts[0], samples.frames), len(problem.inputs)
+
+    def move(batch: Samples) -> Samples:
+        *inputs, output = symmetries.transform(description, [*batch.inputs[:fields], batch.output], rng)
+        return replace(batch, inputs=[*inputs, *batch.inputs[fields:]], output=output)
+
+    return move
 
 
 class NoAttention(nn.Module):
@@ -128,6 +157,18 @@ def compare(
     yield from complete(finals, kept, data, workers)
 
 
+def choose(seconds: float, seeds: int, kept: Kept, folder: Path, workers: int = 1) -> Iterator[Row]:
+    """Train the preset and what may be better for few samples, and measure all on validation samples."""
+    data = {name: prepared(name, folder) for name in FEW}
+    rows = []
+    for seed, (name, count), title in itertools.product(range(seeds), FEW.items(), CHOICES):
+        [preset] = candidates(PETROV, data[name])
+        changed = {key: preset[key] | CHOICES[title].get(key, {}) for key in ("sizes", "settings")}
+        row = training(name, title, preset | CHOICES[title] | changed, seconds, seed, "validation")
+        rows.append(row | {"samples": count})
+    yield from complete(rows, kept, data, workers)
+
+
 def training(name: str, title: str, candidate: dict[str, Any], seconds: float, seed: int, split: str) -> Row:
     """Return what is trained on which problem, for how long, and where it is measured."""
     facts = {"seconds": seconds, "seed": seed, "split": split}
@@ -148,7 +189,7 @@ def complete(trainings: Sequence[Row], kept: Kept, data: dict[str, dict[str, Any
         found = next((each for each in kept.rows if each["training"] == one), None)
         if found is not None:
             return found
-        request = one["candidate"] | {key: one[key] for key in ("seconds", "seed", "split")}
+        request = one["candidate"] | {key: one[key] for key in ("seconds", "seed", "split", "samples") if key in one}
         environment = OWN if request["network"] == "petrov" else ENVIRONMENT
         result = result_of("benchmarks.networks", environment, request | {"prepared": data[one["problem"]]})
         return kept.add({"training": one, "result": result})

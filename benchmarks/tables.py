@@ -252,6 +252,22 @@ def own_data(found: Row) -> Cells:
         yield (problem, title, f"{mean:.2e} ± {spread:.0e}", str(len(results)), *facts)
 
 
+def few_samples(found: Row) -> Cells:
+    """Return a row per problem and choice: means over the seeds, on the same validation samples."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in found["rows"]:
+        groups.setdefault((row["training"]["problem"], row["training"]["title"]), []).append(row)
+    first: dict[str, float] = {}
+    for (problem, title), rows in groups.items():
+        mean, spread, steps = (
+            statistics.fmean(row["result"][key] for row in rows) for key in ("error", "standard_error", "steps")
+        )
+        difference = mean / first.setdefault(problem, mean) - 1
+        change = f"{100 * difference:+.0f} %" if difference else ""
+        count = str(rows[0]["training"]["samples"])
+        yield (problem, count, title, f"{mean:.2e} ± {spread:.0e}", change, str(len(rows)), f"{steps:.0f}")
+
+
 def attention_types(found: Row) -> Cells:
     """Return a row per type of attention that has as many seeds as any other; costs are medians over its seeds."""
     groups: dict[str, list[Row]] = {}
@@ -428,6 +444,12 @@ TABLES = {
         OWN,
         ("problem", "network", "test error", "seeds", "relative to FNO", "parameters", "epochs"),
         own_data,
+    ),
+    "few-samples": Table(
+        "Choices for few samples",
+        "few-samples.json",
+        ("problem", "training samples", "choice", "validation error", "difference to the preset", "seeds", "steps"),
+        few_samples,
     ),
     "trajectories": Table(
         "Networks on exponax's trajectories",

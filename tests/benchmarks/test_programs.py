@@ -101,8 +101,10 @@ def prepared(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_every_problem_file_can_be_read() -> None:
-    names = {read_problem_file(own_data.PROBLEMS / f"{name}.toml").name for name in (*own_data.NAMES, "ks")}
-    assert names == {*own_data.NAMES, "ks"} - {"darcy"} | {"darcy_cells"}  # a built-in problem's name is refused
+    names = {read_problem_file(own_data.PROBLEMS / f"{name}.toml").name for name in (*own_data.NAMES, "wind", "ks")}
+    assert names == {*own_data.NAMES, "wind", "ks"} - {"darcy"} | {
+        "darcy_cells"
+    }  # a built-in problem's name is refused
 
 
 def test_random_fields_are_smooth_across_the_ends_of_periodic_axes_only() -> None:
@@ -197,10 +199,12 @@ def test_fno_and_unet_are_tuned_on_validation_samples_and_petrov_is_not(prepared
 
 def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], tmp_path: Path) -> None:
     [candidate] = own_data.candidates(own_data.PETROV, prepared)
-    training = own_data.training("heat", own_data.PETROV, candidate, 1, 0, "test")
+    candidate = candidate | {"sizes": {"layers": 0}}
+    training = own_data.training("heat", own_data.PETROV, candidate, 1, 0, "test") | {"samples": 16}
     file = tmp_path / "rows.json"
     [made] = own_data.complete([training], Kept(file), {"heat": prepared}, 1)
     assert made["result"]["samples"] == 4
+    assert made["result"]["epochs"] == made["result"]["steps"] * candidate["settings"]["batch"] / 16
     assert made["result"]["seconds"] >= 1
     written = file.stat().st_mtime_ns
     assert [*own_data.complete([training], Kept(file), {"heat": prepared}, 1)] == [made]

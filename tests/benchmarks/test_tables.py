@@ -86,6 +86,17 @@ def test_losses_are_shown_as_they_are() -> None:
     ]
 
 
+def test_choices_are_compared_with_the_preset() -> None:
+    def row(title: str, error: float) -> dict[str, Any]:
+        training = {"problem": "wind", "title": title, "samples": 384}
+        return {"training": training, "result": {"error": error, "standard_error": 0.01, "steps": 500}}
+
+    assert [cells[2:5] for cells in tables.few_samples({"rows": [row("preset", 0.2), row("other", 0.1)]})] == [
+        ("preset", "2.00e-01 ± 1e-02", ""),
+        ("other", "1.00e-01 ± 1e-02", "-50 %"),
+    ]
+
+
 def test_settings_of_a_solver_that_a_cheaper_one_beats_are_left_out(tmp_path: Path) -> None:
     def made(method: str, milliseconds: float, error: float) -> dict[str, Any]:
         errors = {"errors": [error] * 20, "standard_errors": [0.1 * error] * 20}
