@@ -278,7 +278,7 @@ class Config(Document):
         inputs: The inputs and parameters that are vectors, in order; by default those without a default.
         parameters: Numbers for others: a constant field, or the value of a parameter.
         version: The version of the model; by default the newest.
-        frames: Frames of a trajectory.
+        frames: Frames of a trajectory; by default as many as a training trajectory has, and no more than derivatives.
         tolerance: As in `predict`, for evaluations.
         outside: As in `predict`, for evaluations.
     """
@@ -349,6 +349,11 @@ async def _field(service: Service, state: State, name: str, members: Mapping[str
         card = catalogue.find(name, config.version).card
     else:
         card = (await catalogue.newest(name)).card
+    if card.frames is not None and config.frames is None:
+        # Values and derivatives have the same sizes by default, and derivatives have fewer frames.
+        kinds = catalogue.model(name).card.differentiable
+        cards = [card, *(catalogue.derivative(name, kind, config.version).card for kind in kinds)]
+        config = config.model_copy(update={"frames": min(each.frames.trained for each in cards if each.frames)})
     grid, frames = _grid(card, config), config.policy.count(card)
     points = dict(zip(card.grid.axes, grid, strict=True)) | ({} if frames is None else {FRAME: frames})
     found = FieldModel(service, state, card, product, config, grid, _arguments(card, config), card.shapes(points))

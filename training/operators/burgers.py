@@ -160,6 +160,7 @@ class BurgersOperator(Operator):
 
 UNIT = 0.3  # of a correction, in units of the coarse velocity's size and of the expected error
 SMALLEST = 1e-6  # size of a velocity that does not vary, and of nothing
+FAINT = 1e-3  # least size of the final velocity, relative to the initial one, that the network is told
 QUIET = 2.5e-3  # distance rms(u) t below which the equation is that of heat; from twice of it on, the network answers
 STEEPEST = 3.0  # logarithm of the largest weight within a patch, relative to that of its key
 LOCAL = 20  # features of a point: 2 fields, 5 of the coarse sum, 3 of the sample, 10 phases
@@ -289,7 +290,7 @@ class BurgersFlowOperator(Operator):
         moved = (weights * displacements).sum(-1)
         spread = (weights * displacements.square()).sum(-1) - moved.square()
         velocity = (moved / t).to(dtype)
-        scale = rms(velocity)
+        scale = torch.maximum(rms(velocity), FAINT * size)  # so that the gradients at rest are finite
         # The variance in units of the distance of keys squared, and the root of the error that it leads to.
         variance = (spread.to(dtype) * self.config.keys**2).clamp_min(1e-3)
         error = torch.exp(-(math.pi**2) * variance)
@@ -348,7 +349,7 @@ def diffused(u: Tokens, spread: Float[Tensor, "batch 1"]) -> Tokens:
 
 def rms(values: Tokens) -> Float[Tensor, "batch 1"]:
     """Return the root of the mean square of every line, at least `SMALLEST`."""
-    return (values.square().mean(1, keepdim=True) + SMALLEST**2).sqrt()
+    return values.square().mean(1, keepdim=True).clamp_min(SMALLEST**2).sqrt()
 
 
 OPERATOR = (

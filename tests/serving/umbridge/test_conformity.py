@@ -1,70 +1,29 @@
-"""What UM-Bridge 1.0 promises of every model: documents without further members, and errors in their order.
-
-The project's own conformity suite tries the first model with every input set to one number; here every listed model is
-tried so. A number is found for each, since one that is no valid input of a model is refused.
-"""
+"""What UM-Bridge 1.0 promises of every model: documents without further members, and errors in their order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
+from tests.serving.umbridge.suite import (
+    Suite,
+    check_evaluate,
+    check_model_info,
+    check_products,
+    check_second_derivatives,
+)
+
 if TYPE_CHECKING:
     from tests.conftest import Gateway
 
-VALUES = (3.0, 1.0, 0.5, 0.0, 10.0)
 MODELS = ["blur", "drift", "gauge", "growth", "limited", "limited_unsolved", "unsolved"]  # others have no vectors
-FEATURES = {"Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"}
-
-
-class Suite:
-    """One model, tried as the suite does."""
-
-    def __init__(self, url: str, name: str) -> None:
-        self.url, self.name = f"{url}/umbridge", name
-        self.supports = self.ok("ModelInfo")["support"]
-        tried = {value: self.post("Evaluate", input=self.inputs(value), config={}) for value in VALUES}
-        self.value = next(value for value, response in tried.items() if response.status_code == 200)
-
-    def post(self, route: str, **members: Any) -> httpx2.Response:
-        return httpx2.post(f"{self.url}/{route}", json={"name": self.name, **members})
-
-    def ok(self, route: str, **members: Any) -> Any:
-        response = self.post(route, **members)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def error(self, route: str, **members: Any) -> str:
-        response = self.post(route, **members)
-        assert response.status_code == 400, response.text
-        document = response.json()
-        assert document.keys() == {"error"}
-        assert document["error"].keys() == {"type", "message"}
-        assert all(isinstance(value, str) and value for value in document["error"].values())
-        return str(document["error"]["type"])
-
-    def sizes(self, role: str) -> list[int]:
-        document = self.ok(f"{role.capitalize()}Sizes")
-        assert document.keys() == {f"{role}Sizes"}
-        found: list[int] = document[f"{role}Sizes"]
-        assert found
-        assert all(type(size) is int and size > 0 for size in found)
-        return found
-
-    def inputs(self, value: float | None = None, more: int = 0) -> list[list[float]]:
-        return [[self.value if value is None else value] * (size + more) for size in self.sizes("input")]
 
 
 @pytest.fixture(params=MODELS)
 def suite(gateway: Gateway, request: pytest.FixtureRequest) -> Suite:
     return Suite(gateway.url, request.param)
-
-
-def numbers(vector: Any, size: int) -> None:
-    assert len(vector) == size
-    assert all(type(value) in {int, float} for value in vector)
 
 
 def test_the_base_url_connects(gateway: Gateway) -> None:
@@ -78,50 +37,12 @@ def test_info(gateway: Gateway) -> None:
     assert found["models"] == MODELS
 
 
-def test_model_info(suite: Suite) -> None:
-    document = suite.ok("ModelInfo")
-    assert document.keys() == {"support"}
-    assert document["support"].keys() == FEATURES
-    assert all(type(value) is bool for value in document["support"].values())
-
-
-def test_evaluate(suite: Suite) -> None:
-    document = suite.ok("Evaluate", input=suite.inputs(), config={})
-    assert document.keys() == {"output"}
-    for vector, size in zip(document["output"], suite.sizes("output"), strict=True):
-        numbers(vector, size)
-    assert suite.error("Evaluate", input=suite.inputs(more=1), config={}) == "InvalidInput"
-
-
-@pytest.mark.parametrize("feature", ["Gradient", "ApplyJacobian"])
-def test_products(suite: Suite, feature: str) -> None:
-    if not suite.supports[feature]:
-        assert suite.error(feature) == "UnsupportedFeature"
-        return
-    inputs, outputs = suite.sizes("input"), suite.sizes("output")
-    vector, size, result = ("sens", outputs[0], inputs[0]) if feature == "Gradient" else ("vec", inputs[0], outputs[0])
-    body = {"input": suite.inputs(), "config": {}, "outWrt": 0, "inWrt": 0, vector: [suite.value] * size}
-    document = suite.ok(feature, **body)
-    assert document.keys() == {"output"}
-    numbers(document["output"], result)
-    numbers(suite.ok(feature, **(body | {vector: [0] * size}))["output"], result)  # integers, as the suite sends them
-    wrong = [
-        {"input": suite.inputs(more=1)},
-        {"input": suite.inputs()[1:]},
-        {"inWrt": len(inputs)},
-        {"outWrt": len(outputs)},
-        {"inWrt": -1},
-        {"outWrt": True},
-        {vector: [suite.value] * (size + 1)},
-        {vector: None},
-    ]
-    for change in wrong:
-        assert suite.error(feature, **(body | change)) == "InvalidInput", change
-
-
-def test_second_derivatives_are_not_supported(suite: Suite) -> None:
-    assert suite.supports["ApplyHessian"] is False
-    assert suite.error("ApplyHessian") == "UnsupportedFeature"
+def test_every_route(suite: Suite) -> None:
+    check_model_info(suite)
+    check_evaluate(suite)
+    check_products(suite, "Gradient")
+    check_products(suite, "ApplyJacobian")
+    check_second_derivatives(suite)
 
 
 @pytest.mark.parametrize(

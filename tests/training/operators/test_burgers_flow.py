@@ -81,6 +81,16 @@ def test_tokens_are_a_multiple_of_the_keys() -> None:
         BurgersFlowConfig(keys=7)
 
 
+def test_the_gradients_at_rest_are_those_of_a_translation(operator: BurgersFlowOperator) -> None:
+    """The mean of the initial velocity is that of the final one, so a sum of outputs changes as the sum of inputs."""
+    initial, nu, t = torch.zeros(3, 64, requires_grad=True), VISCOSITY.clone(), TIME.clone()
+    for each in (nu, t):
+        each.requires_grad_()
+    found = torch.autograd.grad(operator(initial, nu, t).sum(), (initial, nu, t))
+    torch.testing.assert_close(found[0], torch.ones(3, 64), rtol=1e-5, atol=1e-5)
+    assert all(torch.isfinite(each).all() for each in found)
+
+
 @pytest.mark.parametrize("constant", [0.0, 1.0, -1.0, 100.0])
 @pytest.mark.parametrize("points", [64, 100, 512])
 @torch.inference_mode()
