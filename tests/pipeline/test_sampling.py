@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
 
-from tests.pipeline.test_tutorial import MEBIBYTE, code, pictures, printed
+from tests.pipeline.notebooks import MEBIBYTE, ROOT, code, execute, pictures, printed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "sampling.ipynb"
 STEPS = "3"
 
@@ -36,15 +31,7 @@ def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
 @pytest.fixture(scope="module")
 def executed(service: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the notebook after a run of the command that it names."""
-    folder = tmp_path_factory.mktemp("executed") / "docs"
-    folder.mkdir()
-    shutil.copy(NOTEBOOK, folder)
-    (folder.parent / "physics").symlink_to(ROOT / "physics")
-    environment = {"PETROV_URL": service.url, "PETROV_STEPS": STEPS, "IPYTHONDIR": str(folder / "ipython")}
-    command = [Path(sys.executable).with_name("jupyter"), "execute", "--inplace", folder / NOTEBOOK.name]
-    done = subprocess.run(command, env=os.environ | environment, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return nbformat.read(folder / NOTEBOOK.name, as_version=4)
+    return execute(NOTEBOOK, tmp_path_factory.mktemp("executed"), PETROV_URL=service.url, PETROV_STEPS=STEPS)
 
 
 def test_the_chains_agree_with_the_inversion_of_the_service(executed: Any) -> None:

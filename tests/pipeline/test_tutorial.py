@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pytest
 
+from tests.pipeline.notebooks import MEBIBYTE, ROOT, code, execute, pictures, printed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs" / "tutorial.ipynb"
 MODELS = ("darcy", "darcy_inverse")
-MEBIBYTE = 2**20
 
 
 @pytest.fixture(scope="module")
@@ -35,31 +31,8 @@ def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
 @pytest.fixture(scope="module")
 def executed(service: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the notebook after a run of the command that it names."""
-    folder = tmp_path_factory.mktemp("executed")
-    shutil.copy(NOTEBOOK, folder)
-    (folder.parent / "physics").symlink_to(ROOT / "physics")
-    environment = {
-        "PETROV_URL": service.url,
-        "PETROV_GRPC": f"127.0.0.1:{service.settings.grpc_port}",
-        "IPYTHONDIR": str(folder / "ipython"),
-    }
-    command = [Path(sys.executable).with_name("jupyter"), "execute", "--inplace", folder / NOTEBOOK.name]
-    done = subprocess.run(command, env=os.environ | environment, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return nbformat.read(folder / NOTEBOOK.name, as_version=4)
-
-
-def code(notebook: Any) -> list[Any]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def printed(notebook: Any) -> str:
-    outputs = [output for cell in code(notebook) for output in cell.outputs]
-    return "".join(output.text for output in outputs if output.output_type == "stream" and output.name == "stdout")
-
-
-def pictures(notebook: Any) -> int:
-    return sum("image/png" in output.get("data", {}) for cell in code(notebook) for output in cell.outputs)
+    grpc = f"127.0.0.1:{service.settings.grpc_port}"
+    return execute(NOTEBOOK, tmp_path_factory.mktemp("executed"), PETROV_URL=service.url, PETROV_GRPC=grpc)
 
 
 def percentages(label: str, text: str) -> list[float]:
