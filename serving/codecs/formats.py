@@ -119,7 +119,7 @@ class Body:
             members: dict[str, dict[str, Any]] = {}  # `gradients.source` is the member `source` of `gradients`
             for path, array in outputs.items():
                 role, _, name = path.rpartition(".")
-                value = json_arrays.encode(array) if self.base64 else array if array.ndim else float(array)
+                value: Any = json_arrays.encode(array) if self.base64 else array if array.ndim else float(array)
                 if self.counts and not self.base64 and array.shape[1:2] == (max(self.counts),):
                     value = [np.ascontiguousarray(each[:count]) for each, count in zip(array, self.counts, strict=True)]
                 members.setdefault(role or "outputs", {})[name] = value

@@ -252,7 +252,8 @@ class Lattice:
         strides = [math.prod(self.sides[axis + 1 :]) for axis in range(len(self.sides))]
         index, nodes, weights = first.long(), [], []
         for corner in product((0, 1), repeat=len(self.sides)):
-            nodes.append(sum((index[:, :, axis] + step) * strides[axis] for axis, step in enumerate(corner)))
+            steps = [(index[:, :, axis] + step) * strides[axis] for axis, step in enumerate(corner)]
+            nodes.append(torch.stack(steps).sum(dim=0))
             factors = [inside[:, :, axis] if step else 1 - inside[:, :, axis] for axis, step in enumerate(corner)]
             weights.append(math.prod(factors[1:], start=factors[0]))
         sample = torch.arange(coordinates.shape[0], device=coordinates.device)[:, None, None]

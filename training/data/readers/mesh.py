@@ -68,7 +68,7 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArray[
     marked = boundary(mesh, len(points), flat=points.shape[1] == 2)
     if marked is not None:
         nearest, _ = cKDTree(points[marked]).query(points)
-        found |= {"boundary": marked.astype(np.float64), "distance": nearest}
+        found |= {"boundary": marked.astype(np.float64), "distance": np.asarray(nearest)}
     data = {name: np.asarray(values) for name, values in mesh.point_data.items()}
     for name, blocks in mesh.cell_data.items():
         data.setdefault(name, at_nodes(mesh, blocks, len(points)))
