@@ -89,11 +89,12 @@ def summary() -> None:
 
 @app.command()
 def quality(quick: Quick = False) -> None:
-    """Measure the bounds and estimates of `darcy` by family and grid, and what a smaller bound costs."""
+    """Measure bounds and estimates by family and grid, responses to foreign inputs, and what a smaller bound costs."""
     from benchmarks import quality as program  # noqa: PLC0415
 
     folder = CHECKPOINTS / "darcy"
     show("tolerance", write("tolerance", program.tolerance(folder, quick=quick), quick=quick))
+    show("foreign", write("foreign", program.foreign(CHECKPOINTS, quick=quick), quick=quick))
     found = write("families", program.families(folder, quick=quick), quick=quick)
     if not quick:  # one grid has no table
         show("families", found)

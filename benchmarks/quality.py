@@ -1,10 +1,13 @@
-"""What `darcy` says about its error: how close its bounds are, how often its estimates hold, what a tolerance costs.
+"""What models say about their error: how close bounds are, how often estimates hold, what a tolerance costs.
 
 Predictions are those of the released graphs in ONNX Runtime on one thread, with the source 1, continued as the gateway
 continues them: what the network does not solve well enough, and what is unlike its training data, by the refined graph
 and then by the classical solver. The truth is the solution on 421 x 421 cells. Bounds are compared with the distances
 of the prediction to two solutions on its own grid, from sparse factorisations in double precision: that of the equation
 as it was sent, and that of the equation whose conductances the network corrected.
+
+Foreign inputs of `burgers` and `navier_stokes` are continued in the same way. Their truths are integrated on finer
+grids and with smaller steps, from the trigonometric interpolant of the input.
 """
 
 from __future__ import annotations
@@ -24,10 +27,11 @@ import physics.darcy
 from benchmarks.harness import feed, interleave, one_thread, timed
 from export.layout import CARD
 from export.released import FOLDER, GRAPH
+from physics import burgers, cole_hopf, navier_stokes
 from physics.families import FAMILIES
 from physics.numerics import volumes
 from physics.numerics.grid import CELLS, WALL, axis, relative_l2
-from serving.catalogue.card import Card
+from serving.catalogue.card import FRAME, Card
 from serving.quality import (
     BY,
     ERROR_BOUND,
@@ -54,7 +58,34 @@ if TYPE_CHECKING:
     from training.nn.elliptic.certified_gradients import Faces
     from training.operators.elliptic import EllipticOperator
 
-FAMILY_SEED, SEED = 7_000, 6_000
+FAMILY_SEED, SEED, FRAMES = 7_000, 6_000, 10
+
+
+def line(seed: int) -> Array:
+    """Draw an initial velocity of the training distribution."""
+    return burgers.example(512, seed)
+
+
+def vorticity(seed: int) -> Array:
+    """Draw the vorticity of a training trajectory's start."""
+    return navier_stokes.initial_vorticity(np.random.default_rng(seed), 1)[0]
+
+
+LINES: dict[str, Callable[[int], Array]] = {
+    "as trained": line,
+    "five times as large": lambda seed: 5 * line(seed),
+    "fronts": lambda seed: np.sign(line(seed)),
+    "short waves": lambda seed: np.roll(np.sin(8 * np.pi * np.arange(512) / 512), seed),
+    "white noise": lambda seed: np.random.default_rng(seed).standard_normal(512),
+}
+FLOWS: dict[str, Callable[[int], Array]] = {
+    "as trained": vorticity,
+    "ten times as fast": lambda seed: 10 * vorticity(seed),
+    "thirty times as fast": lambda seed: 30 * vorticity(seed),
+    "patches": lambda seed: 2 * np.sign(vorticity(seed)),
+    "white noise": lambda seed: np.random.default_rng(seed).standard_normal((64, 64)),
+}
+"""Initial velocities and vorticities by a seed; those but the first are unlike the training data."""
 
 
 def released(checkpoint: Path, name: str) -> Path:
@@ -76,11 +107,14 @@ class Graph:
         return cls(one_thread(path), Card.model_validate(json.loads(path.with_name(CARD).read_text())))
 
     def __call__(self, fields: Array) -> tuple[Array, Quality]:
-        """Return the solutions of coefficients `[B, H, W]`, and what is known about them."""
+        """Return the outputs for inputs `[B, *grid]`, of trajectories `FRAMES` frames, and what is known about them."""
         names = [each.name for each in self.session.get_outputs()]
-        results = dict(zip(names, self.session.run(names, feed(self.session, fields)), strict=True))
+        more = {each.name: np.full(len(fields), each.default, np.float32) for each in self.card.parameters}
+        if self.card.frames is not None:
+            more[FRAME] = np.zeros((len(fields), FRAMES), np.int32)
+        results = dict(zip(names, self.session.run(names, feed(self.session, fields) | more), strict=True))
         outputs, quality = split(results, self.card.quality)
-        return outputs["solution"], quality
+        return outputs[self.card.outputs[0].name], quality
 
 
 def respond(network: Graph, refined: Graph, fields: NDArray[np.float32]) -> tuple[Array, Quality]:
@@ -92,7 +126,7 @@ def respond(network: Graph, refined: Graph, fields: NDArray[np.float32]) -> tupl
         fields: The coefficients.
     """
     solutions, quality = network(fields)
-    if (mask := quality.unconverged(network.card)).any():
+    if (mask := quality.unconverged(network.card) | quality.foreign(network.card)).any():
         solutions[mask], known = refined(fields[mask])
         quality = quality.continued(mask, REFINED, known.numbers)
     if (mask := quality.unconverged(network.card, refined.card)).any():
@@ -169,6 +203,52 @@ def row(
         "outside": (numbers[NOVELTY] < OUTSIDE).mean().item(),
         "solved_by": {name: int((quality.by == index).sum()) for index, name in enumerate(BY)},
     }
+
+
+def foreign(checkpoints: Path, *, quick: bool) -> Iterator[Row]:
+    """Yield a row per model and family of inputs: errors of the network, of the method alone, and of the response.
+
+    Args:
+        checkpoints: The folder of the checkpoints, with their released graphs.
+        quick: Two fields per family instead of eight.
+    """
+    for model, family, draw, method, exact in (
+        *(("burgers", *each, cole_hopf.converged, fine_line) for each in LINES.items()),
+        *(("navier_stokes", *each, flow, fine_flow) for each in FLOWS.items()),
+    ):
+        fields = np.stack([draw(FAMILY_SEED + n) for n in range(2 if quick else 8)]).astype(np.float32)
+        graph = Graph.of(checkpoints / model, model)
+        found, quality = graph(fields)
+        solved, truth = (np.stack([of(field) for field in fields]).reshape(len(fields), -1) for of in (method, exact))
+        network = found.reshape(truth.shape)
+        continued = quality.foreign(graph.card)
+        sides = {"network": network, "method": solved, "response": np.where(continued[:, None], solved, network)}
+        errors = {name: relative_l2(each.astype(float), truth) for name, each in sides.items()}
+        yield {
+            "model": model,
+            "family": family,
+            "fields": len(fields),
+            **{name: each.mean().item() for name, each in errors.items()},
+            **{f"{name}_standard_error": standard_error(each) for name, each in errors.items()},
+            "continued": int(continued.sum()),
+        }
+
+
+def fine_line(initial: Array) -> Array:
+    """Return the velocity at t = 1 by spectral integration on 8,192 points with a quarter of the usual step."""
+    return burgers.solve(initial, resolution=8192, step=burgers.STEP / 4)
+
+
+def flow(initial: Array) -> Array:
+    """Return `FRAMES` frames by the solver of the service."""
+    return navier_stokes.trajectory(initial, FRAMES, 1.0)
+
+
+def fine_flow(initial: Array) -> Array:
+    """Return the same frames from twice as many points per axis, at those of the input."""
+    rows = burgers.interpolate(initial.astype(float), 2 * initial.shape[1])
+    whole = burgers.interpolate(rows.T, 2 * initial.shape[0]).T
+    return navier_stokes.trajectory(whole, FRAMES, 1.0)[:, ::2, ::2]
 
 
 def standard_error(values: Array) -> float | None:

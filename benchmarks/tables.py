@@ -153,6 +153,15 @@ def families(found: Row) -> Cells:
         yield (family, *errors, worst, f"{shown['error_bound']:.1e}", quotients, covered, outside, by)
 
 
+def foreign(found: Row) -> Cells:
+    """Return a row per model and family of inputs."""
+    for row in found["rows"]:
+        errors = [
+            f"{row[name]:.1e} ± {row[f'{name}_standard_error']:.0e}" for name in ("network", "method", "response")
+        ]
+        yield row["model"], row["family"], *errors, f"{row['continued']} of {row['fields']}"
+
+
 def tolerance(found: Row) -> Cells:
     """Return a row per grid and response."""
     for row in found["rows"]:
@@ -416,6 +425,12 @@ TABLES = {
             "solved by",
         ),
         families,
+    ),
+    "foreign": Table(
+        "Foreign inputs of models with a solver",
+        "bench/foreign.json",
+        ("model", "inputs", "network", "method", "response", "continued"),
+        foreign,
     ),
     "tolerance": Table(
         "What a smaller bound costs", "bench/tolerance.json", ("grid", "response", "bound", "error", "ms"), tolerance

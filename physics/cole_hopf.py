@@ -32,6 +32,9 @@ BLOCK = 256
 TOLERANCE = 1e-6
 """Relative L2 difference of two resolutions at which the finer one is taken as converged."""
 
+FAINT = 1e-4
+"""The size of a solution, relative to the initial velocity, below which the difference is relative to that size."""
+
 RESOLUTIONS = (256, 512, 1024, 2048)
 """The resolutions that are tried; the last one takes about a fifth of a second."""
 
@@ -126,7 +129,7 @@ def converged(initial: ArrayLike, time: float = 1.0, viscosity: float = VISCOSIT
     for resolution in RESOLUTIONS[1:]:
         fine = solve(u, time, viscosity, resolution=resolution)
         change = np.linalg.norm(fine - coarse)
-        if change <= TOLERANCE * np.linalg.norm(fine):
+        if change <= TOLERANCE * max(np.linalg.norm(fine), FAINT * np.linalg.norm(u)):
             return np.asarray(fine, dtype=np.float64)
         coarse = fine
     raise ArithmeticError(

@@ -191,7 +191,7 @@ def resolving(omega: Field) -> float:
     step = COURANT / max(speed * 2 * np.pi * omega.shape[-1] / 3, COURANT / STEP)
     if step < SMALLEST_STEP:
         raise ArithmeticError(f"a speed of {speed:.2g} needs steps of {step:.1e}; expected {SMALLEST_STEP:.1e} or more")
-    return step
+    return float(step)
 
 
 CLASSICAL = Classical(

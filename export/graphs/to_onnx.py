@@ -17,7 +17,6 @@ import onnx
 import onnxruntime
 import torch
 from onnx import TensorProto, numpy_helper
-from onnxscript.rewriter.pattern import Constant
 from torch.export import Dim
 
 from export.graphs import rollout
@@ -97,7 +96,6 @@ def traced(
     module: nn.Module, signature: Signature, arguments: Sequence[TensorSpec | ParameterSpec], results: Sequence[str]
 ) -> onnx.ModelProto:
     """Export a module and optimise its graph; `arguments` are the first ones of the signature."""
-    keep_small_constants()
     with shape_checks_off(), quiet():
         program = torch.onnx.export(
             module,
@@ -222,14 +220,6 @@ def taken_out(constant: TensorProto) -> NDArray[Any]:
     for field in ("raw_data", "float_data", "double_data"):
         constant.ClearField(field)
     return numbers
-
-
-def keep_small_constants() -> None:
-    """Have the optimiser drop no summand that is not 0.
-
-    It takes constants below 1e-8 for 0, so that `sqrt(x + 1e-12)` would lose what keeps its derivative finite.
-    """
-    setattr(Constant, "_abs_tol", property(lambda _: 0.0, lambda *_: None))  # noqa: B010 - a private attribute
 
 
 @contextmanager

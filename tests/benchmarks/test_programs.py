@@ -290,3 +290,17 @@ def test_an_unknown_type_is_refused_before_any_training(tmp_path: Path) -> None:
 def test_a_command_without_work_does_not_import_torch() -> None:
     code = "import sys, benchmarks.commands; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_foreign_inputs_are_continued_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, flows = ("as trained", "fronts"), ("as trained", "patches")
+    monkeypatch.setattr(quality, "LINES", {each: quality.LINES[each] for each in lines})
+    monkeypatch.setattr(quality, "FLOWS", {each: quality.FLOWS[each] for each in flows})
+    monkeypatch.setattr(quality, "FRAMES", 1)
+    usual, front, calm, patches = quality.foreign(DARCY.parent, quick=True)
+    for row in (usual, calm):
+        assert row["continued"] == 0
+        assert row["response"] == row["network"]
+    for row in (front, patches):
+        assert row["continued"] == row["fields"]
+        assert row["response"] == row["method"] < row["network"] / 100

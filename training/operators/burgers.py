@@ -349,7 +349,8 @@ def diffused(u: Tokens, spread: Float[Tensor, "batch 1"]) -> Tokens:
 
 def rms(values: Tokens) -> Float[Tensor, "batch 1"]:
     """Return the root of the mean square of every line, at least `SMALLEST`."""
-    return values.square().mean(1, keepdim=True).clamp_min(SMALLEST**2).sqrt()
+    # Larger by 1 / SMALLEST, since the exporter's optimiser takes constants below 1e-8 for 0.
+    return SMALLEST * ((values / SMALLEST).square().mean(1, keepdim=True) + 1).sqrt()
 
 
 OPERATOR = (
