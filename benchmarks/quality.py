@@ -68,7 +68,7 @@ def line(seed: int) -> Array:
 
 def vorticity(seed: int) -> Array:
     """Draw the vorticity of a training trajectory's start."""
-    return navier_stokes.initial_vorticity(np.random.default_rng(seed), 1)[0]
+    return np.asarray(navier_stokes.initial_vorticity(np.random.default_rng(seed), 1)[0])
 
 
 LINES: dict[str, Callable[[int], Array]] = {

@@ -121,7 +121,8 @@ def wind(_: int, folder: Path, rng: Generator) -> None:
         ]  # fmt: skip
         row, column, value = (np.concatenate(each) for each in zip(*entries, strict=True))
         matrix = sparse.csc_matrix((value, (row, column)), shape=(number.size, number.size))
-        return np.asarray(splu(matrix).solve(f.ravel())).reshape(rows, 2, columns, 2).mean(axis=(1, 3))
+        solution: NDArray[np.float64] = splu(matrix).solve(f.ravel())
+        return np.asarray(solution.reshape(rows, 2, columns, 2).mean(axis=(1, 3)))
 
     k = np.exp(0.8 * random_fields(samples, (rows, columns), (False, True), 2.5, 6, rng))
     f = 3 + 5 * random_fields(samples, (rows, columns), (False, True), 2.5, 6, rng)
