@@ -100,11 +100,16 @@ def wave_numbers(points: int) -> tuple[Field, Field]:
     return np.asarray(2 * np.pi * both), np.asarray(2 * np.pi * half, dtype=np.float64)
 
 
+def inverse_squares(kx: Field, ky: Field) -> Field:
+    """Return 1 / |k|^2, which maps the spectrum of vorticity to that of the stream function; 0 for the mean."""
+    squares = kx**2 + ky**2
+    return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
+
+
 def advection(points: int, source: Callable[[int], Field]) -> Callable[[Spectrum], Spectrum]:
     """Return the map of the vorticity's spectrum to that of f - u grad omega."""
     kx, ky = wave_numbers(points)
-    squares = kx**2 + ky**2
-    inverse = np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
+    inverse = inverse_squares(kx, ky)
     # A product holds twice the wave numbers: those above two thirds of the highest would fold onto lower ones.
     third = 2 * np.pi * points / 3
     kept = (np.abs(kx) < third) & (np.abs(ky) < third)
@@ -185,8 +190,7 @@ def resolving(omega: Field) -> float:
         ArithmeticError: It is below `SMALLEST_STEP`.
     """
     kx, ky = wave_numbers(omega.shape[-1])
-    squares = kx**2 + ky**2
-    stream = fft.rfft2(omega) * np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
+    stream = fft.rfft2(omega) * inverse_squares(kx, ky)
     speed = max(float(np.abs(fft.irfft2(1j * k * stream, omega.shape[1:])).max()) for k in (kx, ky))
     step = COURANT / max(speed * 2 * np.pi * omega.shape[-1] / 3, COURANT / STEP)
     if step < SMALLEST_STEP:

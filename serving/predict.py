@@ -280,7 +280,7 @@ class Predictor:
         They are solved one by one, so that others wait for one only, and the first that misses the tolerance ends it.
         A foreign one that the solver does not accept keeps the output of the network.
         """
-        card = request.card
+        card, mask = request.card, mask.copy()
         solutions: list[Outputs] = []
         bounds: list[NDArray[np.float32]] = []
         for index in np.flatnonzero(mask):
@@ -401,7 +401,7 @@ class Predictor:
             frames = int(inputs.arrays[FRAME].shape[1])
             request.caller.owe(math.ceil(int(foreign.sum()) * inputs.cost * SOLVER_COST * count / frames))
             outputs, quality = await self._solved(
-                request, inputs._replace(arrays=start), foreign, outputs, quality, foreign.copy()
+                request, inputs._replace(arrays=start), foreign, outputs, quality, foreign
             )
             rollout.follow(start, outputs)
         trajectory.computed += count

@@ -160,7 +160,7 @@ class BurgersOperator(Operator):
 
 UNIT = 0.3  # of a correction, in units of the coarse velocity's size and of the expected error
 SMALLEST = 1e-6  # size of a velocity that does not vary, and of nothing
-FAINT = 1e-3  # least size of the final velocity, relative to the initial one, that the network is told
+FAINT = 1e-3  # least size of the final velocity, relative to the initial one, that the network is given
 QUIET = 2.5e-3  # distance rms(u) t below which the equation is that of heat; from twice of it on, the network answers
 STEEPEST = 3.0  # logarithm of the largest weight within a patch, relative to that of its key
 LOCAL = 20  # features of a point: 2 fields, 5 of the coarse sum, 3 of the sample, 10 phases

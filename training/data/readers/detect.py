@@ -35,11 +35,7 @@ READERS = {
 }
 SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
-    | {
-        ".nc": "netcdf",
-        ".nc4": "netcdf",
-        ".cdf": "netcdf",
-    }
+    | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
     | dict.fromkeys((".vtu", ".vtk", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
 )
 
