@@ -17,6 +17,7 @@ import onnx
 import onnxruntime
 import torch
 from onnx import TensorProto, numpy_helper
+from onnxscript.rewriter.pattern import Constant
 from torch.export import Dim
 
 from export.graphs import rollout
@@ -96,6 +97,8 @@ def traced(
     module: nn.Module, signature: Signature, arguments: Sequence[TensorSpec | ParameterSpec], results: Sequence[str]
 ) -> onnx.ModelProto:
     """Export a module and optimise its graph; `arguments` are the first ones of the signature."""
+    # The optimiser takes constants below 1e-8 for 0, so that `sqrt(x + 1e-12)` would lose what keeps it from 0.
+    setattr(Constant, "_abs_tol", property(lambda _: 0.0, lambda *_: None))  # noqa: B010 - a private attribute
     with shape_checks_off(), quiet():
         program = torch.onnx.export(
             module,

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from export import parity, probes
+from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import GridSpec, Signature, TensorSpec
 from export.versions import FORMATS
@@ -70,3 +72,16 @@ def test_a_graph_computes_what_its_network_computes(name: str, form: str, tmp_pa
         [output] = run(field)
         assert output.shape == eager.shape
         assert np.linalg.norm(output - eager) <= parity.TOLERANCE * np.linalg.norm(eager)
+
+
+class Quotient(nn.Module):
+    """x over its size, which 1e-12 keeps from 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (x.square().mean(dim=1, keepdim=True) + 1e-12).sqrt()
+
+
+def test_small_summands_stay_in_the_graph(tmp_path: Path) -> None:
+    to_onnx.write(Deployable(Quotient(), ("x",)), signature("line"), tmp_path / to_onnx.FILE)
+    run, _ = to_onnx.read(tmp_path / to_onnx.FILE)
+    assert (run(np.zeros((2, 9), np.float32))[0] == 0).all()
