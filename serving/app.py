@@ -109,7 +109,8 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
 
     app.add_route("/", page, include_in_schema=False)
 
-    app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
+    if service.guard.keyed:
+        app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
     app.add_middleware(Access, metrics=service.metrics, admission=service.admission, knows=service.catalogue.knows)
     _handle_errors(app, service)
     if service.guard.keyed:

@@ -350,10 +350,8 @@ class Authorisation:
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
-            caller = ANYONE
             try:
-                if self._guard.keyed:
-                    caller = self._admit(scope["path"], Headers(scope=scope).get("authorization", ""))
+                caller = self._admit(scope["path"], Headers(scope=scope).get("authorization", ""))
             except Problem as problem:
                 await refusal(problem, scope["path"], self._metrics.rejected)(scope, receive, send)
                 return

@@ -31,7 +31,7 @@ from starlette.datastructures import Headers, MutableHeaders
 
 from serving.connection import DRAINED
 from serving.errors import CLIENT_CLOSED, Problem, refusal
-from serving.limits import Ticket
+from serving.limits import ANYONE, Ticket
 from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class Access:
             return
         name = request_id(Headers(scope=scope).get(ID_HEADER, ""))
         ticket = Ticket(self._admission)
-        scope.setdefault("state", {}).update(request_id=name, ticket=ticket)
+        scope.setdefault("state", {}).update(request_id=name, ticket=ticket, caller=ANYONE)
         drained = scope.get("extensions", {}).get(DRAINED)
         status, read, written = CLIENT_CLOSED, 0, 0
 
@@ -297,5 +297,5 @@ class Access:
                     bytes_in=read,
                     bytes_out=written,
                     client=(scope.get("client") or ("",))[0],
-                    key=getattr(state.get("caller"), "name", ""),
+                    key=state["caller"].name,
                 ).record(self._metrics, quote(scope["path"][:128]))

@@ -4,7 +4,7 @@
     decode    `Exchange.read`            bytes to arrays by name, in the protocol's own format
     check     `serving.checks`           arrays against the model's card, as batches
     pay       `Caller.spend`             from the rate of the caller's key, before anything is computed
-    run       `Predictor._run`           the model in Triton (`serving.run`), its refinement, the classical solver
+    run       `Runner`, `_run`           the model in Triton, its refinement, the classical solver
     judge     `Policy`, `respond`        what may be sent: error bounds, inputs outside, NaN
     encode    `Exchange.write`           arrays and their quality to bytes
 
@@ -13,11 +13,12 @@ A protocol translates. It finds the card of the version (`catalogue.newest`, `fi
     written = await service.predictor.predict(Prediction(card, request_id, caller, policy), exchange)
 
 with a `Prediction` of what the caller wants, and an `Exchange` of the body, which returns arrays by name and is passed
-outputs by name and what is known about them.
+outputs by name and what is known about them. `serving.rollout` sends a trajectory frame by frame. Large bodies are
+parsed and encoded in a thread, so that the event loop serves others meanwhile.
 
-`serving.codecs.formats.Arrays` is the exchange of arrays that are in memory already. A trajectory is sent frame by
-frame by `Predictor.stream`. Large bodies are parsed and encoded in a thread, so that the event loop serves others
-meanwhile.
+Triton queues calls, merges those of one shape (`dynamic_batching` in `config.pbtxt`, which the export writes) and
+refuses what exceeds its queue. A request has one call more in flight than the model has instances, so that it keeps
+all of them busy and another request waits for few of its calls.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ import logging
 import math
 import random
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -37,27 +38,30 @@ from serving import checks
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
 from serving.quality import ANY, ERROR_BOUND, NETWORK, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, split
-from serving.run import Rollout
+from serving.triton import RUN_BYTES, Outputs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
+    from serving.catalogue.catalogue import Catalogue
     from serving.catalogue.repository import Version
     from serving.classical import ClassicalSolvers
     from serving.limits import Caller
     from serving.observe import Metrics
-    from serving.run import Runner
-    from serving.triton import Outputs
+    from serving.settings import Settings
+    from serving.triton import Batch, Triton
 
     Successor = Callable[[str, float], Awaitable[Version]]
+    Work = Callable[["Prediction", "Exchange[Any]"], Awaitable["Result"]]
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
 SOLVER_COST = 8  # of a classical solution, in samples
+PIECE = 8  # most frames of one call: a waiting request of another shape is delayed by no more steps
 _LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of one
 
 
@@ -75,15 +79,44 @@ class Exchange(Protocol[Written_co]):
     @property
     def frames(self) -> int | None: ...
 
-    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of these names, each of at most so many bytes as float32; optional ones may be missing."""
+    def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays for a model by name, each of at most so many bytes as float32."""
         ...
 
-    def write(
-        self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality
-    ) -> Written_co:
+    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written_co:
         """Return the response; called after `read`. Outputs of a single sample have no batch axis, its quality has."""
         ...
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """Inputs by name, single samples or batches, and the writer of outputs by name: an `Exchange` of what is in memory.
+
+    For a derivative, `{"coefficient": …, "cotangents.solution": …}` returns `solution`, `gradients.coefficient` and
+    `gradients.source`.
+    """
+
+    inputs: Mapping[str, NDArray[Any]]
+    frames: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the inputs."""
+        return sum(array.nbytes for array in self.inputs.values())
+
+    def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:  # noqa: ARG002  what made them has bounded them
+        """Return the inputs."""
+        checks.names(self.inputs, card.names, card.optional)
+        return dict(self.inputs)
+
+    def write(
+        self,
+        card: Card,  # noqa: ARG002  as an exchange is called
+        outputs: Mapping[str, NDArray[np.float32]],
+        quality: Quality,  # noqa: ARG002
+    ) -> Mapping[str, NDArray[np.float32]]:
+        """Return the outputs."""
+        return outputs
 
 
 @dataclass(frozen=True)
@@ -95,7 +128,6 @@ class Prediction:
         id: Of the request, for Triton's log.
         caller: Pays once the arrays are checked, whether the rest succeeds or not.
         policy: What the caller wants where an output may not be accurate enough.
-        seconds: How long the caller waits.
         successor: Returns the version of a model to run where this one has gone, after some seconds at most; None if
             the caller named the version.
         reference: Whether the classical solver computes the outputs instead of the model.
@@ -106,7 +138,6 @@ class Prediction:
     id: str
     caller: Caller
     policy: Policy = ANY
-    seconds: float = math.inf
     successor: Successor | None = None
     reference: bool = False
     deadline: float = math.inf
@@ -119,36 +150,14 @@ class Inputs(NamedTuple):
     """
 
     arrays: dict[str, NDArray[np.float32]]
+    samples: int
     single: bool
     grid: str
     cost: int
 
-    @property
-    def samples(self) -> int:
-        """Number of samples."""
-        return len(next(iter(self.arrays.values())))
-
-
-class Frame(NamedTuple, Generic[Result]):
-    """One frame of trajectories: its number, from 1, whether it is the last one, and what the exchange wrote."""
-
-    number: int
-    last: bool
-    written: Result
-
 
 class Predictor:
-    """Computes responses.
-
-    Args:
-        runner: Runs models in Triton.
-        classical: The classical solvers.
-        refinement: Returns the card of the graph that computes the same with smaller error bounds, if one is served.
-        metrics: Records phases and quality.
-        max_bytes: The largest size of one input as float32.
-        max_rollout_bytes: The largest size of all frames of a streamed trajectory.
-        seconds: The longest time that one prediction, or one frame after another, may take.
-        shadow_share: Share of predictions that are also solved classically in the background.
+    """Computes responses; `refinement` returns the card of the graph with smaller error bounds, if one is served.
 
     Attributes:
         until: When no further frames are computed, on the clock of the event loop: the service is shutting down.
@@ -160,37 +169,24 @@ class Predictor:
         classical: ClassicalSolvers,
         refinement: Callable[[Card], Card | None],
         metrics: Metrics,
-        *,
-        max_bytes: int,
-        max_rollout_bytes: int,
-        seconds: float,
-        shadow_share: float,
+        settings: Settings,
     ) -> None:
-        self._runner, self._classical, self._refinement, self._metrics = runner, classical, refinement, metrics
-        self._max_bytes, self._max_rollout_bytes, self._seconds = max_bytes, max_rollout_bytes, seconds
-        self._shadow_share = shadow_share
+        self.runner, self.classical, self.metrics, self.settings = runner, classical, metrics, settings
+        self._refinement = refinement
         self._verifying: asyncio.Task[None] | None = None
         self.until = math.inf
 
     async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
-        """Return what the exchange writes.
-
-        Raises:
-            Problem: One of its kinds.
-        """
-        async with self._limited(request.card, min(request.seconds, self._seconds)) as deadline:
-            request = replace(request, deadline=deadline)
-            try:
-                return await self._predict(request, exchange)
-            except Problem as problem:
-                return await self._predict(await _successor(request, problem), exchange)
+        """Return what the exchange writes, or raise a `Problem`."""
+        async with self.limited(request.card) as deadline:
+            return await retried(self._predict, replace(request, deadline=deadline), exchange)
 
     async def _predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
-        card, metrics = request.card, self._metrics
-        inputs = await self._parse(request, exchange, self._max_bytes)
+        card, metrics = request.card, self.metrics
+        inputs = await self.inputs(request, exchange, self.settings.max_body_bytes)
         outputs, quality = await self._run(request, inputs)
         metrics.quality(card.model, quality)
-        if random.random() < self._shadow_share:  # noqa: S311  a sample
+        if random.random() < self.settings.shadow_share:  # noqa: S311  a sample
             self._verify(card, inputs, outputs, quality)
         with metrics.phase(card.model, inputs.grid, "encode"):
             size = sum(array.nbytes for array in outputs.values())
@@ -200,14 +196,18 @@ class Predictor:
             metrics.model_failures.labels(card.model, card.version, "non-finite-output").inc()
         return written
 
-    async def _parse(self, request: Prediction, exchange: Exchange[Any], frame_bytes: int) -> Inputs:
-        """Return the inputs of a body, decoded, checked against the card and paid for."""
-        start, card = time.perf_counter(), request.card
-        if request.policy is not ANY:
-            request.policy.check(card, solver=self._classical.solves(card))
-        inputs = await offload(exchange.size, parse, request, exchange, self._max_bytes, frame_bytes)
-        self._metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
-        solved = request.reference or request.policy.bypasses(card)
+    async def inputs(self, request: Prediction, exchange: Exchange[Any], frame_bytes: int) -> Inputs:
+        """Return the inputs of a body, decoded, checked against the card and paid for.
+
+        All frames of an output may take `frame_bytes` as float32.
+        """
+        start, card, policy = time.perf_counter(), request.card, request.policy
+        if policy is not ANY:
+            policy.check(card, solver=self.classical.solves(card))
+        limits = self.settings.max_body_bytes, frame_bytes
+        inputs = await offload(exchange.size, parse, request, exchange, *limits)
+        self.metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
+        solved = request.reference or policy.bypasses(card)
         request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
         return inputs
 
@@ -221,11 +221,11 @@ class Predictor:
         every = np.ones(inputs.samples, np.bool_)
         by_solver = Quality({}, np.full(inputs.samples, SOLVER, np.int8))
         if request.reference:
-            outputs, bounds = await self._classical.solve(card, arrays, "reference")
+            outputs, bounds = await self.classical.solve(card, arrays, "reference")
             return outputs, by_solver.bounded(bounds)
         if policy.bypasses(card):
-            return await self._solved(request, inputs, every, {}, by_solver)
-        results = await self._runner.infer(card, arrays, request.deadline, request.id)
+            return await self.solved(request, inputs, every, {}, by_solver)
+        results = await self.runner.infer(card, arrays, request.deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
@@ -234,39 +234,38 @@ class Predictor:
             return outputs, quality
         if coarse.any() and finer is not None:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
-            outputs, quality = await self._refined(request, finer, inputs, coarse, outputs, quality)
-        solver = self._classical.solves(card)
+            outputs, quality = await self._refined(request, finer, arrays, coarse, outputs, quality)
+        solver = self.classical.solves(card)
         unmet = policy.unmet(card, quality, finer, solver=solver, single=single)
         if solver and policy.outside != "refuse":
             unmet |= checks.not_finite(outputs)  # whatever the network says of them
         # An inexact solver continues what the network knows nothing about, too; it is better, and meets no demand.
-        foreign = quality.foreign(card) & ~unmet if self._classical.knows(card) else np.zeros_like(unmet)
+        foreign = quality.foreign(card) & ~unmet if self.classical.knows(card) else np.zeros_like(unmet)
         if not (unmet | foreign).any():
             return outputs, quality
         request.caller.owe(int((unmet | foreign).sum()) * inputs.cost * SOLVER_COST)
-        return await self._solved(request, inputs, unmet | foreign, outputs, quality, foreign)
+        return await self.solved(request, inputs, unmet | foreign, outputs, quality, foreign)
 
     async def _refined(
         self,
         request: Prediction,
         finer: Card,
-        inputs: Inputs,
+        arrays: Batch,
         mask: NDArray[np.bool_],
-        outputs: Outputs,
-        quality: Quality,
+        *found: *tuple[Outputs, Quality],
     ) -> tuple[Outputs, Quality]:
-        """Replace some outputs by those of the refinement, unless it has just gone."""
-        some = {name: array[mask] for name, array in inputs.arrays.items()}
+        """Replace some of the outputs that were found by those of the refinement, unless it has just gone."""
+        some = {name: array[mask] for name, array in arrays.items()}
         try:
-            results = await self._runner.infer(finer, some, request.deadline, request.id)
+            results = await self.runner.infer(finer, some, request.deadline, request.id)
         except Problem as problem:
             if problem.kind != "model-not-ready":
                 raise
-            return outputs, quality
+            return found
         refined, known = split(results, finer.quality, trajectories=finer.frames is not None)
-        return _replaced(outputs, mask, refined), quality.continued(mask, REFINED, known.numbers)
+        return _replaced(found[0], mask, refined), found[1].continued(mask, REFINED, known.numbers)
 
-    async def _solved(
+    async def solved(
         self,
         request: Prediction,
         inputs: Inputs,
@@ -286,7 +285,7 @@ class Predictor:
         for index in np.flatnonzero(mask):
             one = {name: array[index : index + 1] for name, array in inputs.arrays.items()}
             try:
-                solution, bound = await self._classical.solve(card, one, "tolerance")
+                solution, bound = await self.classical.solve(card, one, "tolerance")
             except Problem as problem:
                 if foreign is None or not foreign[index] or problem.kind not in {"unsolvable", "body-too-large"}:
                     raise
@@ -308,7 +307,7 @@ class Predictor:
 
     def _verify(self, card: Card, inputs: Inputs, outputs: Outputs, quality: Quality) -> None:
         """Verify one sample in the background, one at a time, where it can be solved; no response waits."""
-        if (self._verifying is not None and not self._verifying.done()) or not self._classical.solves(card):
+        if (self._verifying is not None and not self._verifying.done()) or not self.classical.solves(card):
             return
         index, name = random.randrange(inputs.samples), card.outputs[0].name  # noqa: S311  a sample
         output = outputs[name][index].astype(np.float64)
@@ -318,7 +317,7 @@ class Predictor:
 
         async def verify() -> None:
             try:
-                solutions, _ = await self._classical.solve(card, one, "shadow")
+                solutions, _ = await self.classical.solve(card, one, "shadow")
             except Problem as problem:
                 logger.debug("%s is not verified: %s", card.model, problem.detail)
                 return
@@ -326,7 +325,7 @@ class Predictor:
             size = max(float(np.linalg.norm(solution)), np.finfo(float).tiny)
             error = float(np.linalg.norm(output - solution)) / size
             if math.isfinite(error):  # one that is not would make every later sum so
-                self._metrics.true_error.labels(card.model).observe(error)
+                self.metrics.true_error.labels(card.model).observe(error)
 
         self._verifying = asyncio.create_task(verify())
 
@@ -335,108 +334,10 @@ class Predictor:
         if self._verifying is not None:
             self._verifying.cancel()
 
-    async def stream(self, request: Prediction, exchange: Exchange[Result]) -> AsyncGenerator[Frame[Result]]:
-        """Yield the frames of trajectories as they are computed; one call of the model is computed ahead.
-
-        Memory holds two calls of the model, whatever the length: no further call begins before the frames of the one
-        before the last have been taken. Every call has the time limit of one prediction.
-
-        Raises:
-            Problem: One of its kinds; after the first frame, too.
-        """
-        async with self._limited(request.card, self._seconds) as deadline:
-            request = replace(request, deadline=deadline)
-            try:
-                trajectory = await self._begin(request, exchange)
-            except Problem as problem:
-                trajectory = await self._begin(await _successor(request, problem), exchange)
-        upcoming: asyncio.Task[None] | None = None
-        try:
-            while trajectory.rollout.left or trajectory.frames:
-                upcoming = asyncio.create_task(self._proceed(trajectory)) if trajectory.rollout.left else None
-                frames, trajectory.frames = trajectory.frames, []
-                for index, (outputs, quality) in enumerate(frames):
-                    async with self._limited(trajectory.request.card, self._seconds):
-                        written = await self._written(trajectory, outputs, quality, exchange)
-                    yield Frame(trajectory.number, last=upcoming is None and index == len(frames) - 1, written=written)
-                if upcoming is not None:
-                    await upcoming
-        finally:
-            if upcoming is not None:
-                upcoming.cancel()
-                with suppress(asyncio.CancelledError, Problem):
-                    await upcoming
-
-    async def _begin(self, request: Prediction, exchange: Exchange[Any]) -> _Trajectory:
-        """Return trajectories with the frames of the first call."""
-        card, policy = request.card, request.policy
-        if card.frames is None:
-            raise Problem("invalid-parameter", f'"{card.model}" computes no trajectories: use predict')
-        if policy.tolerance is not None or policy.outside == "solve":
-            raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
-        inputs = await self._parse(request, exchange, self._max_rollout_bytes)
-        trajectory = _Trajectory(request, inputs)
-        await self._call(trajectory, request.deadline)
-        return trajectory
-
-    async def _proceed(self, trajectory: _Trajectory) -> None:
-        """Compute the frames of the next call of the model."""
-        if asyncio.get_running_loop().time() > self.until:
-            detail = f"the service is shutting down; {trajectory.computed} frames are computed"
-            raise Problem("unavailable", detail)
-        async with self._limited(trajectory.request.card, self._seconds) as deadline:
-            await self._call(trajectory, deadline)
-
-    async def _call(self, trajectory: _Trajectory, deadline: float) -> None:
-        """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
-        request, inputs, rollout = trajectory.request, trajectory.inputs, trajectory.rollout
-        card, policy, start = request.card, request.policy, rollout.start
-        results = await rollout.proceed(self._runner, deadline, request.id)
-        outputs, quality = split(results, card.quality, trajectories=True)
-        count = int(start[FRAME].shape[1])
-        quality = quality.estimated(card.estimates(count, trajectory.computed))
-        policy.unmet(card, quality, solver=False, single=inputs.single)
-        foreign = quality.foreign(card)
-        if foreign.any() and self._classical.knows(card):
-            frames = int(inputs.arrays[FRAME].shape[1])
-            request.caller.owe(math.ceil(int(foreign.sum()) * inputs.cost * SOLVER_COST * count / frames))
-            outputs, quality = await self._solved(
-                request, inputs._replace(arrays=start), foreign, outputs, quality, foreign
-            )
-            rollout.follow(start, outputs)
-        trajectory.computed += count
-        trajectory.frames = [
-            ({name: array[:, index] for name, array in outputs.items()}, quality.frame(index)) for index in range(count)
-        ]
-
-    async def _written(
-        self, trajectory: _Trajectory, outputs: Outputs, quality: Quality, exchange: Exchange[Result]
-    ) -> Result:
-        """Return the next frame as the exchange writes it; what follows from a state that is not finite is NaN."""
-        request, inputs, metrics = trajectory.request, trajectory.inputs, self._metrics
-        model = request.card.model
-        outputs = {name: array.copy() for name, array in outputs.items()}
-        for array in outputs.values():
-            array[trajectory.failed] = np.nan
-        quality = replace(quality, left=trajectory.outside)
-        if trajectory.number == request.policy.after:
-            metrics.quality(model, quality)
-        elif quality.outside is not None:
-            metrics.outside.labels(model).inc(int((quality.outside & ~trajectory.outside).sum()))
-        if quality.outside is not None:
-            trajectory.outside = quality.outside
-        size = sum(array.nbytes for array in outputs.values())
-        written: Result
-        written, quality = await offload(size, respond, request, inputs, exchange, outputs, quality)
-        if quality.failed is not None:
-            trajectory.failed = quality.failed
-        trajectory.number += 1
-        metrics.frames.labels(model).inc(inputs.samples)
-        return written
-
     @asynccontextmanager
-    async def _limited(self, card: Card, seconds: float) -> AsyncIterator[float]:
-        """Return a context that ends with an error after so many seconds; it counts what the model fails on."""
+    async def limited(self, card: Card) -> AsyncIterator[float]:
+        """Return a context that ends with an error after `request_seconds`; it counts what the model fails on."""
+        seconds = self.settings.request_seconds
         deadline = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(deadline):
@@ -445,58 +346,35 @@ class Predictor:
             raise Problem("deadline-exceeded", f"no response within {seconds:g} s") from error
         except Problem as error:
             if error.status == 502:
-                self._metrics.model_failures.labels(card.model, card.version, error.kind).inc()
+                self.metrics.model_failures.labels(card.model, card.version, error.kind).inc()
             raise
 
 
-class _Trajectory:
-    """The trajectories of one request.
-
-    Attributes:
-        rollout: How far they have been computed.
-        frames: Frames that are computed and not sent: views of outputs `[B, ...]` by name, and their quality.
-        computed: Number of the last of them.
-        number: Number of the last frame that was sent.
-        outside: `[B]`, whether each trajectory has been outside.
-        failed: `[B]`, whether each has had a state that is not finite.
-    """
-
-    def __init__(self, request: Prediction, inputs: Inputs) -> None:
-        self.request, self.inputs, self.rollout = request, inputs, Rollout(request.card, inputs.arrays)
-        self.frames: list[tuple[Outputs, Quality]] = []
-        self.computed = self.number = request.policy.after
-        self.outside: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
-        self.failed: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
-
-
-async def _successor(request: Prediction, problem: Problem) -> Prediction:
-    """Return the request for the version that is served where its own has gone; raise any other problem."""
-    if problem.kind != "model-not-ready" or request.successor is None:
-        raise problem
-    left = request.deadline - asyncio.get_running_loop().time()
-    version = await request.successor(request.card.model, left / 2)  # the rest of the time is the work's
-    return replace(request, card=version.card)
+async def retried(work: Work[Result], request: Prediction, exchange: Exchange[Any]) -> Result:
+    """Do the work of a request, once more with the version that is served where its own has gone."""
+    try:
+        return await work(request, exchange)
+    except Problem as problem:
+        if problem.kind != "model-not-ready" or request.successor is None:
+            raise
+        left = request.deadline - asyncio.get_running_loop().time()
+        version = await request.successor(request.card.model, left / 2)  # the rest of the time is the work's
+    return await work(replace(request, card=version.card), exchange)
 
 
 def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> Inputs:
-    """Decode a body and check it against the card.
-
-    Args:
-        request: What is wanted.
-        exchange: The body.
-        max_bytes: The largest size of one input as float32.
-        frame_bytes: The largest size of all frames of an output as float32.
-    """
+    """Decode a body and check it against the card; an input, and all frames of an output, take so many bytes."""
     card = request.card
-    arrays, single = checks.batch(exchange.read(card.names, max_bytes, card.optional), card)
-    grid = card.grid_of(arrays)
+    arrays, single = checks.batch(exchange.read(card, max_bytes), card)
+    lead = arrays[card.inputs[0].name]
+    grid = card.inputs[0].grid_of(lead.shape)
     cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
     if card.frames is not None or exchange.frames is not None:
         policy = request.policy.asking(exchange.frames).asking(checks.sent_frames(arrays, card))
         if (frames := policy.count(card)) is not None:
             arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
             cost *= frames
-    return Inputs(arrays, single, checks.grid_label(grid, card), cost)
+    return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost)
 
 
 def respond(
@@ -504,8 +382,7 @@ def respond(
 ) -> tuple[Result, Quality]:
     """Return what the exchange writes: of all samples or, where the caller takes them alone, of those that are finite.
 
-    Raises:
-        Problem: non-finite-output: The model's output for a sample is not finite, or for all of them.
+    An output that is not finite is the model's failure (`non-finite-output`), of one sample or of all of them.
     """
     failed, partial, card = checks.not_finite(outputs), request.policy.partial, request.card
     if failed.any():
@@ -517,7 +394,7 @@ def respond(
     if partial:
         quality = quality.fail(failed)
     shown = {name: array[0] for name, array in outputs.items()} if inputs.single else outputs
-    return exchange.write(card.model, card.version, shown, quality), quality
+    return exchange.write(card, shown, quality), quality
 
 
 async def offload(size: int, function: Callable[..., Result], *args: Any) -> Result:
@@ -531,3 +408,113 @@ def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Mapping[str, ND
     for name, array in found.items():
         array[mask] = others[name]
     return found
+
+
+class Runner:
+    """Runs models; `triton` runs one call, `catalogue` loads what is loaded on demand and learns what has gone."""
+
+    def __init__(self, triton: Triton, catalogue: Catalogue, metrics: Metrics) -> None:
+        self._triton, self._catalogue, self._metrics = triton, catalogue, metrics
+
+    async def infer(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        """Return outputs `[B, ...]` by name, of whole trajectories with quality outputs `[B, frame]`.
+
+        A product of a trajectory is one call, because its backward pass needs all frames.
+
+        Args:
+            card: Of the version to run.
+            inputs: Batches `[B, ...]` by name; of trajectories, the shape of `frame` says how many.
+            deadline: On the clock of the event loop; the caller waits until then, and cancels what is not done.
+            request_id: For Triton's log.
+        """
+        if card.frames is None or card.product is not None:
+            return await self.batch(card, inputs, deadline, request_id)
+        trajectory, pieces = Rollout(card, inputs), list[Outputs]()
+        while trajectory.left:
+            pieces.append(await trajectory.proceed(self, deadline, request_id))
+        return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
+
+    async def batch(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        """Return the outputs of a batch of any size, in calls of at most one batch of the model."""
+        async with self._catalogue.loaded(card, deadline):
+            count = len(inputs[card.names[0]])
+            size = min(card.limits.batch, RUN_BYTES // sum(array[:1].nbytes for array in inputs.values())) or 1
+            if count <= size:
+                return await self._call(card, inputs, deadline, request_id)
+            outputs: dict[int, Outputs] = {}
+            starts = iter(range(0, count, size))
+
+            async def work() -> None:
+                for start in starts:
+                    piece = {name: array[start : start + size] for name, array in inputs.items()}
+                    outputs[start] = await self._call(card, piece, deadline, request_id)
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(1 + await self._triton.instances(card.model, card.version)):
+                        group.create_task(work())
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            return {name: np.concatenate([outputs[each][name] for each in sorted(outputs)]) for name in outputs[0]}
+
+    async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        lead, metrics = inputs[card.names[0]], self._metrics
+        grid = checks.grid_label(card.inputs[0].grid_of(lead.shape), card)
+        seconds = max(deadline - asyncio.get_running_loop().time(), 0.001)
+        try:
+            with metrics.phase(card.model, grid, "triton"):
+                outputs = await self._triton.infer(
+                    card.model, card.version, inputs, seconds=seconds, request_id=request_id
+                )
+        except Problem as problem:
+            if problem.kind == "triton-unavailable":
+                self._catalogue.lost()
+                raise
+            if problem.kind == "model-not-ready":
+                self._catalogue.withdraw(card)
+            notes = "\n".join(getattr(problem, "__notes__", ()))
+            logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
+            raise
+        metrics.batch_fields.labels(card.model).observe(len(lead))
+        metrics.fields.labels(card.model, grid).inc(len(lead))
+        return outputs
+
+
+class Rollout:
+    """How far a trajectory has been computed, by calls of at most `PIECE` frames.
+
+    The shape of the input `frame` says how many frames are wanted, and `left` how many are still to be computed.
+    """
+
+    def __init__(self, card: Card, inputs: Batch) -> None:
+        assert card.frames is not None  # noqa: S101  the caller has looked
+        self._card, self._frames, self._inputs = card, card.frames, inputs
+        self.left = int(inputs[FRAME].shape[1])
+        size = max(inputs[name].nbytes // self._frames.history for name in self._frames.states)
+        self._most = min(PIECE, max(1, RUN_BYTES // size))
+
+    async def proceed(self, runner: Runner, deadline: float, request_id: str) -> Outputs:
+        """Return the next frames `[B, frame, (component), *grid]`, and the quality outputs `[B, frame]`.
+
+        What the model reports about the state that the call starts from holds for all frames of the call.
+        """
+        start = self.start
+        found = await runner.batch(self._card, start, deadline, request_id)
+        self.left -= start[FRAME].shape[1]
+        self.follow(start, found)
+        return found | {name: np.broadcast_to(found[name], start[FRAME].shape) for name in self._card.quality}
+
+    @property
+    def start(self) -> dict[str, NDArray[np.float32]]:
+        """The inputs of the next call."""
+        return {**self._inputs, FRAME: self._inputs[FRAME][:, : min(self.left, self._most)]}
+
+    def follow(self, start: Batch, outputs: Outputs) -> None:
+        """Let the next call start from the last frames of these outputs, whose call had the inputs `start`."""
+        history = self._frames.history
+        states: Outputs = {}
+        for name, output in zip(self._frames.states, self._card.outputs, strict=True):
+            made = outputs[output.name]
+            joined = made if history == 1 else np.concatenate([start[name], made], axis=1)
+            states[name] = np.ascontiguousarray(joined[:, -1] if history == 1 else joined[:, -history:])
+        self._inputs = {**self._inputs, **states}

@@ -14,8 +14,7 @@ from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.limits import Admission
 from serving.observe import Metrics
-from serving.predict import Predictor
-from serving.run import Runner
+from serving.predict import Predictor, Runner
 from serving.telemetry import Traces
 
 if TYPE_CHECKING:
@@ -91,10 +90,7 @@ class Service:
             self.classical,
             self.catalogue.refinement,
             self.metrics,
-            max_bytes=settings.max_body_bytes,
-            max_rollout_bytes=settings.max_rollout_bytes,
-            seconds=settings.request_seconds,
-            shadow_share=settings.shadow_share,
+            settings,
         )
         self.on_drain: list[Callable[[], None]] = []
 

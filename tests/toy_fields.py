@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from serving.catalogue.card import Card
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -137,6 +139,14 @@ def _graph() -> bytes:
     )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
     return bytes(model.SerializeToString())
+
+
+def taking(*names: str, optional: Collection[str] = ()) -> Card:
+    """Return the card of version 3 of a model `m` with inputs of these names."""
+    card = Card.model_validate(_card("m", None))
+    lead = card.inputs[0]
+    inputs = [lead.model_copy(update={"name": each, "default": 1.0 if each in optional else None}) for each in names]
+    return card.model_copy(update={"version": 3, "inputs": tuple(inputs), "parameters": ()})
 
 
 def _card(name: str, velocity: float | None) -> dict[str, Any]:

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from serving.codecs.formats import Arrays
 from serving.errors import Problem
 from serving.inversion.posterior import Progress
-from serving.predict import Prediction
+from serving.predict import Arrays, Prediction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping

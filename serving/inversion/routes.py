@@ -20,7 +20,7 @@ from physics.posterior.prior import MODES, KarhunenLoeve, LogNormal, Material, T
 from physics.posterior.sensors import Sensors
 from serving.auth import Scope, requires
 from serving.catalogue.card import KINDS
-from serving.codecs import binary, formats
+from serving.codecs import binary
 from serving.document import JSON, Document, inlined_schema
 from serving.errors import Problem, ProblemDetails, Where
 from serving.inversion.jobs import Inversions, Job, ServedModel, State
@@ -226,7 +226,7 @@ async def start(model: str, request: Request, response: Response, service: Servi
         caller.check()
         jobs.check()
     over_http.check_names_of_query(request.query_params)
-    if formats.request_type(request.headers) != JSON:
+    if over_http.request_type(request.headers) != JSON:
         raise Problem("unsupported-media-type", f"expected Content-Type {JSON}")
     limit = min(LARGEST_BODY, service.settings.max_body_bytes)
     content = bytes(await over_http.content(request, service, limit))
@@ -272,7 +272,7 @@ async def result(model: str, inversion: str, request: Request, jobs: Jobs) -> Re
         raise job.problem
     if job.result is None:
         raise Problem("unfinished", f"the inversion is {job.state}; wait until it has succeeded")
-    media_type = formats.response_type(request.headers, JSON)
+    media_type = over_http.response_type(request.headers, JSON)
     return Response(await asyncio.to_thread(write, job, media_type), media_type=media_type)
 
 

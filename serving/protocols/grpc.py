@@ -33,9 +33,10 @@ from serving.predict import Prediction, offload
 from serving.protocols import open_inference, over_http
 from serving.protocols.open_inference import FLOAT32, Sent
 from serving.protocols.over_http import version_number
+from serving.rollout import stream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -222,7 +223,7 @@ class GrpcServer:
                 if wanted.card.frames is None:
                     await send(await predictor.predict(wanted, exchange), last=True)
                     continue
-                async with aclosing(predictor.stream(wanted, exchange)) as frames:
+                async with aclosing(stream(predictor, wanted, exchange)) as frames:
                     async for frame in frames:
                         frame.written.parameters["frame"].int64_param = frame.number
                         await send(frame.written, last=frame.last)
@@ -241,7 +242,7 @@ class GrpcServer:
             for name, value in request.parameters.items()
         }
         wanted = Prediction(card, call.id, call.caller, over_http.policy(texts), successor=newest)
-        return wanted, GrpcExchange(request, call.size, card)
+        return wanted, GrpcExchange(request, call.size)
 
 
 class GrpcExchange:
@@ -249,13 +250,13 @@ class GrpcExchange:
 
     frames: int | None = None  # a parameter of the request says it
 
-    def __init__(self, request: Any, size: int, card: Card) -> None:
-        self.size, self._request, self._card = size, request, card
+    def __init__(self, request: Any, size: int) -> None:
+        self.size, self._request = size, request
 
-    def read(self, _: Sequence[str], max_bytes: int, __: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of the message."""
         request = self._request
-        return open_inference.read(request.inputs, request.outputs, self._sent(), self._card, max_bytes)
+        return open_inference.read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 
     def _sent(self) -> Iterator[Sent]:
         """Yield the inputs with the raw contents of the message, or else with their typed ones."""
@@ -273,13 +274,13 @@ class GrpcExchange:
             else:
                 yield Sent(tensor.name, tensor.datatype, tensor.shape, contents[index], "raw_input_contents")
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Any:
+    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Any:
         """Return the message with the requested outputs."""
         shown, parameters = open_inference.results(outputs, quality, self._request.outputs)
         return service_pb2.ModelInferResponse(
             id=self._request.id,
-            model_name=model,
-            model_version=str(version),
+            model_name=card.model,
+            model_version=str(card.version),
             outputs=[{"name": name, "datatype": FLOAT32, "shape": array.shape} for name, array in shown.items()],
             raw_output_contents=[array.tobytes() for array in shown.values()],
             parameters={name: {"string_param": text} for name, text in parameters.items()},

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 from serving import checks
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue.card import FRAME
-from serving.codecs import binary, formats, json_arrays
+from serving.codecs import binary, json_arrays
 from serving.document import JSON, Document, inlined_schema, parsed, validated
 from serving.errors import Problem
 from serving.protocols import over_http
@@ -32,7 +32,7 @@ from serving.protocols.over_http import DirectRoute, Version
 from serving.service import Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -316,12 +316,12 @@ class RestExchange:
     The body is JSON up to `json_bytes`, or all of it. `frames`: how many its parameters ask for.
     """
 
-    def __init__(self, content: bytearray, json_bytes: int | None, card: Card) -> None:
-        self.size, self._content, self._card = len(content), content, card
+    def __init__(self, content: bytearray, json_bytes: int | None) -> None:
+        self.size, self._content = len(content), content
         self._json_bytes = len(content) if json_bytes is None else json_bytes
         self.frames: int | None = None
 
-    def read(self, _: Sequence[str], max_bytes: int, __: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
         """Return the arrays of the body."""
         content, end = self._content, self._json_bytes
         if end > len(content):
@@ -331,7 +331,7 @@ class RestExchange:
         if frames is not None and not (type(frames) is int and frames > 0):
             detail = f"frames: expected a whole number from 1 but got {str(frames)[:32]}"
             raise Problem("invalid-parameter", detail)
-        return read(request.inputs, request.outputs, self._sent(), self._card, max_bytes)
+        return read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 
     def _sent(self) -> Iterator[Sent]:
         """Yield the inputs; those in bytes follow one another without a gap."""
@@ -349,7 +349,7 @@ class RestExchange:
         if position != len(tail):
             raise Problem("unreadable-body", f"{len(tail) - position} bytes follow the last tensor")
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
+    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
         """Return the response with the requested outputs."""
         request, (shown, parameters) = self._request, results(outputs, quality, self._request.outputs)
         default = request.parameters.get("binary_data_output") is True
@@ -363,7 +363,7 @@ class RestExchange:
             coded = {"parameters": {"binary_data_size": array.nbytes}} if as_bytes else {"data": array.reshape(-1)}
             written.append({"name": name, "datatype": FLOAT32, "shape": array.shape, **coded})
         document: dict[str, Any] = {"id": request.id} if request.id else {}
-        document |= {"model_name": model, "model_version": str(version), "outputs": written}
+        document |= {"model_name": card.model, "model_version": str(card.version), "outputs": written}
         if parameters:
             document["parameters"] = parameters
         text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -448,7 +448,6 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
     card, successor = await over_http.version_to_run(service.catalogue, model, version)
-    formats.check_uncompressed(request.headers)
     policy = over_http.policy_of_query(request.query_params)
     json_bytes, limit = None, service.settings.max_json_bytes
     if (announced := request.headers.get(JSON_BYTES)) is not None:
@@ -459,5 +458,5 @@ async def infer(model: str, request: Request, service: Serving, version: Version
         json_bytes = int(announced)
     how: dict[str, Any] = {"policy": policy, "successor": successor, "json": json_bytes}
     wanted, content = await over_http.received(card, request, service, **how)
-    work = service.predictor.predict(wanted, RestExchange(content, json_bytes, card))
+    work = service.predictor.predict(wanted, RestExchange(content, json_bytes))
     return await over_http.unless_disconnected(request, work)

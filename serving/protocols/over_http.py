@@ -1,4 +1,4 @@
-"""What the protocols over HTTP share: the body and the query of a request, and predicting until the client left.
+"""What the protocols over HTTP share: media types, body and query of a request, and predicting until the client left.
 
     wanted, content = await over_http.received(card, request, service)  # admitted until the response is sent
     written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, exchange))
@@ -17,6 +17,8 @@ from fastapi.routing import APIRoute
 from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import ClientDisconnect, Request
 
+from serving.codecs.binary import NPY, SAFETENSORS
+from serving.document import JSON
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.predict import Prediction
 from serving.quality import ANY, Outside, Policy
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from fastapi import Request, Response
+    from starlette.datastructures import Headers
 
     from serving.catalogue.card import Card
     from serving.catalogue.catalogue import Catalogue
@@ -32,26 +35,56 @@ if TYPE_CHECKING:
     from serving.service import Service
 
 Result = TypeVar("Result")
+MEDIA_TYPES = (NPY, JSON, SAFETENSORS)
 _JSON_MEMORY = 12  # bytes of Python's lists and numbers per byte of their text, as `[9.5,0.5]` has them
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
+
+
+def request_type(headers: Headers) -> str:
+    """Return the media type of the body, one of `MEDIA_TYPES`, or refuse it (`unsupported-media-type`)."""
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in MEDIA_TYPES:
+        raise Problem(
+            "unsupported-media-type",
+            f'expected Content-Type {" or ".join(MEDIA_TYPES)} but got "{media_type[:64]}"',
+            headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
+        )
+    return media_type
+
+
+def response_type(headers: Headers, default: str, others: Collection[str] = ()) -> str:
+    """Return the media type that `Accept` prefers, or the default where it leaves the choice or is one of `others`."""
+    accept = headers.get("accept", "*/*")
+    if accept in {"*/*", default} or accept.strip().lower() in others:
+        return default
+    weights: dict[str, float] = {}
+    for part in accept.split(",")[:32]:
+        media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        texts = [parameter[2:] for parameter in parameters if parameter.startswith("q=")] or ["1"]
+        try:
+            weights[media_range] = float(texts[0])
+        except ValueError:
+            weights[media_range] = 0.0
+    order = [default, *(known for known in MEDIA_TYPES if known != default)]
+    quality = {known: weights.get(known, weights.get("application/*", weights.get("*/*", 0.0))) for known in order}
+    best = max(order, key=lambda known: quality[known])
+    if quality[best] <= 0:
+        raise Problem("not-acceptable", f'responses are {" or ".join(MEDIA_TYPES)}, not "{accept[:64]}"')
+    return best
 
 
 async def content(
     request: Request, service: Service, limit: int, *, json: int | None = None, rollout: bool = False
 ) -> bytearray:
-    """Return the whole body of a request, which is admitted until its response has been sent.
+    """Return the whole body of a request of at most `limit` bytes, which is admitted until its response has been sent.
 
-    Args:
-        request: A request whose body has not been read.
-        service: The parts of the gateway.
-        limit: Bytes of the largest body.
-        json: How many bytes of it are JSON; None for all.
-        rollout: Whether the response lasts as long as the client reads.
-
-    Raises:
-        Problem: body-too-large, slow-body, overloaded or rate-limited.
-        ClientDisconnect: The client left first.
+    So many bytes of it are `json`, or all; the response of a `rollout` lasts as long as the client reads. A body that
+    is too large, too slow or compressed is refused, and so is one for which there is no place or no rate.
     """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":  # arrays of floats hardly shrink, and the size is unknown before decompression
+        detail = f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
+        raise Problem("unsupported-media-type", detail)
     ticket, caller, seconds = request.state.ticket, request.state.caller, service.settings.receive_seconds
     ticket.key = caller.name
     ticket.check()

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from fastapi import Response
 from pydantic import Field
 
 from serving.catalogue.card import ModelSummary  # noqa: TC001  pydantic reads annotations at run time
+from serving.codecs import binary
 from serving.codecs.json_arrays import Base64Array  # noqa: TC001  as above
-from serving.document import Document
+from serving.document import JSON, Document
+from serving.protocols import over_http
 
 NestedList = list[Any]
+MULTIPART = "multipart/mixed"  # of frames, whose own media type it leaves open
 
 
 class ModelList(Document):
@@ -135,3 +139,63 @@ class Liveness(Document):
     """`GET /health/live`."""
 
     status: str = "live"
+
+
+# How the routes are described.
+
+BINARIES = {binary.NPY: over_http.BINARY, binary.SAFETENSORS: over_http.BINARY}
+_ORIGIN = {"Petrov-Model": {"schema": {"type": "string"}}, "Petrov-Version": {"schema": {"type": "integer"}}}
+
+
+def _body(request: type[Document], binaries: dict[str, Any]) -> dict[str, Any]:
+    schema = request.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {"required": True, "content": binaries | {JSON: {"schema": schema}}}
+
+
+def _derivative(request: type[Document], response: type[Document]) -> dict[str, Any]:
+    binaries = {binary.SAFETENSORS: over_http.BINARY}
+    return {
+        "openapi_extra": {"requestBody": _body(request, binaries)},
+        "response_model": response,
+        "responses": {200: {"content": binaries, "headers": _ORIGIN}},
+    }
+
+
+PREDICTION: dict[str, Any] = {
+    "openapi_extra": {"parameters": over_http.QUERY, "requestBody": _body(PredictionRequest, BINARIES)},
+    "response_model": PredictionResponse,
+    "responses": {
+        200: {
+            "content": BINARIES,
+            "headers": _ORIGIN
+            | {
+                "Petrov-Error-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
+                "Petrov-Solve-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
+                "Petrov-Error-Estimate": {"schema": {"type": "number"}, "description": "The largest of the batch."},
+                "Petrov-Novelty": {"schema": {"type": "number"}, "description": "The least of the batch."},
+                "Petrov-Outside": {"schema": {"type": "boolean"}, "description": "Whether any sample is outside."},
+                "Petrov-Failed": {
+                    "schema": {"type": "integer"},
+                    "description": "With `partial`: how many samples failed.",
+                },
+                "Petrov-Solved-By": {"schema": {"type": "string", "enum": ["network", "refined", "solver", "mixed"]}},
+            },
+        }
+    },
+}
+ROLLOUT: dict[str, Any] = {
+    "openapi_extra": {
+        "parameters": [*over_http.QUERY, over_http.AFTER],
+        "requestBody": _body(PredictionRequest, BINARIES),
+    },
+    "response_class": Response,
+    "responses": {
+        200: {
+            "content": {MULTIPART: over_http.BINARY},
+            "description": "A part per frame in the format that `Accept` names, each with its number in the header "
+            "`Petrov-Frame` and the headers of `predict`. The rollout is complete if the closing delimiter follows the "
+            "last part; an error is a last part of the type `application/problem+json`.",
+        }
+    },
+}
+VJP, JVP = _derivative(VjpRequest, VjpResponse), _derivative(JvpRequest, JvpResponse)

@@ -30,7 +30,7 @@ from pydantic.types import FailFast
 
 from serving import checks
 from serving.auth import Scope, requires
-from serving.codecs import binary, formats, json_arrays
+from serving.codecs import binary, json_arrays
 from serving.document import Document, json_route, object_schema, parsed, validated
 from serving.errors import Problem
 from serving.protocols import over_http
@@ -38,7 +38,7 @@ from serving.protocols.over_http import DirectRoute
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -210,11 +210,10 @@ def _card(model: str, service: Service) -> Card:
 
 async def _run(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     """Read the body, run the model or the product of a card, and stop when the client disconnects."""
-    formats.check_uncompressed(request.headers)
     over_http.check_names_of_query(request.query_params, _QUERY)
     encoding = accepted(request.headers.get("accept", "*/*"))
     wanted, content = await over_http.received(card, request, service, successor=successor)
-    work = service.predictor.predict(wanted, TesseractBody(content, card, encoding))
+    work = service.predictor.predict(wanted, TesseractBody(content, encoding))
     written = await over_http.unless_disconnected(request, work)
     return Response(written, media_type=MEDIA_TYPES[encoding])
 
@@ -249,32 +248,30 @@ def _members(content: bytearray, types: Mapping[str, type]) -> dict[str, Any]:
 
 
 class TesseractBody:
-    """A request to a Tesseract, and the writer of its response in an encoding: an `Exchange` of `serving.predict`.
-
-    The card is that of the model, or of the product for a derivative.
-    """
+    """A request to a Tesseract, and the writer of its response in an encoding: an `Exchange` of `serving.predict`."""
 
     frames: int | None = None  # models of trajectories are no Tesseracts
 
-    def __init__(self, content: bytearray, card: Card, encoding: Encoding) -> None:
-        self.size, self._content, self._card, self._encoding = len(content), content, card, encoding
-        self._vector = VECTORS[card.product.kind] if card.product and card.product.kind != "refined" else None
+    def __init__(self, content: bytearray, encoding: Encoding) -> None:
+        self.size, self._content, self._encoding = len(content), content, encoding
+        self._vector: Vector | None = None
         self._sent: dict[str, NDArray[Any]] = {}
         self._wanted: list[str] = []
 
-    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the body."""
-        vector = self._vector
+    def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the body for a model, or for the product of a derivative."""
+        product = card.product
+        self._vector = vector = VECTORS[product.kind] if product and product.kind != "refined" else None
         found = _members(self._content, vector.members if vector else _INPUTS)
         arrays = dict(found["inputs"])
         if vector is not None:
-            self._wanted = self._requested(found, vector)
+            self._wanted = self._requested(found, vector, card)
             arrays |= {f"{vector.role}.{name}": value for name, value in found[vector.member].items()}
-        checks.names(arrays, names, optional)
+        checks.names(arrays, card.names, card.optional)
         self._sent = {name: decode(value, name, max_bytes) for name, value in arrays.items()}
-        return broadcast(self._sent, self._card, max_bytes)
+        return broadcast(self._sent, card, max_bytes)
 
-    def _requested(self, members: dict[str, Any], vector: Vector) -> list[str]:
+    def _requested(self, members: dict[str, Any], vector: Vector, card: Card) -> list[str]:
         """Return the results that a request wants, once its lists of names are right."""
         listed, sent, wanted = members[vector.named], members[vector.member], members[vector.wanted]
         if not sent:
@@ -284,7 +281,7 @@ class TesseractBody:
             detail = f"{vector.named} and the names of {vector.member} differ; expected the same"
             raise Problem("wrong-input", detail, array=vector.member)
         prefix = f"{vector.results}."
-        known = [each.name.removeprefix(prefix) for each in self._card.outputs if each.name.startswith(prefix)]
+        known = [each.name.removeprefix(prefix) for each in card.outputs if each.name.startswith(prefix)]
         if not wanted:
             detail = f"{vector.wanted} is empty; expected some of {', '.join(known)}"
             raise Problem("wrong-input", detail, array=known[0])
@@ -295,12 +292,11 @@ class TesseractBody:
                 raise Problem("wrong-input", detail, array=shown)
         return list(dict.fromkeys(wanted))
 
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> bytes:
+    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> bytes:
         """Return the body of the response; a gradient has shape and type of the input that was sent."""
-        del model, version  # the URL says them
         shown: dict[str, NDArray[Any]] = {}
         if self._vector is None:
-            first = self._card.outputs[0]
+            first = card.outputs[0]
             single = outputs[first.name].ndim < len(first.axes)
             shown = {**outputs, **{name: each[0] if single else each for name, each in quality.numbers.items()}}
         else:

@@ -25,11 +25,10 @@ from pydantic import Field
 from physics.posterior.composites import composites
 from serving.auth import Scope, requires
 from serving.catalogue.card import FRAME
-from serving.codecs import formats, json_arrays
-from serving.codecs.formats import Arrays
+from serving.codecs import json_arrays
 from serving.document import JSON, Document, json_route, object_schema, parsed, validated
 from serving.errors import Problem
-from serving.predict import Prediction, offload
+from serving.predict import Arrays, Prediction, offload
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute
 from serving.quality import Outside, Policy
@@ -144,7 +143,6 @@ async def _short(request: Request, service: Service) -> dict[str, Any]:
 
 async def _compute(request: Request, service: Service, feature: str) -> Response:
     """Read the body, check it, compute, and stop when the client disconnects."""
-    formats.check_uncompressed(request.headers)
     over_http.check_names_of_query(request.query_params)
     content = await over_http.content(request, service, service.settings.max_json_bytes)
     members = await offload(len(content), _members, content)

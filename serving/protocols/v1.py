@@ -22,194 +22,119 @@ import asyncio
 import logging
 import secrets
 from contextlib import aclosing
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.background import BackgroundTask
 
+from serving import checks
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository as stored
 from serving.catalogue.card import Model, Readiness
-from serving.codecs import binary, formats
-from serving.codecs.formats import MULTIPART, Body, origin, write_example
+from serving.codecs import binary, json_arrays
 from serving.connection import BREAK_OFF
 from serving.document import JSON
 from serving.errors import MEDIA_TYPE, Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
-from serving.protocols.schemas import (
-    Example,
-    JvpRequest,
-    JvpResponse,
-    Liveness,
-    ModelList,
-    PredictionRequest,
-    PredictionResponse,
-    VjpRequest,
-    VjpResponse,
-)
+from serving.protocols.schemas import BINARIES, JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
+from serving.rollout import stream
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Collection, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
-    from serving.codecs.formats import Written
-    from serving.document import Document
-    from serving.predict import Frame, Successor
+    from serving.predict import Prediction
     from serving.quality import Quality
+    from serving.rollout import Frame
 
 logger = logging.getLogger(__name__)
 VECTORS = {"vjp": "cotangents", "jvp": "tangents"}
 GRADIENTS = "gradients."
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
-
-
-class DerivativeBody(Body):
-    """A `Body` whose response names the model that is differentiated, by the card of the derivative.
-
-    The response has gradients of those inputs that the request sent. That of a parameter is one number per sample.
-    """
-
-    def __init__(self, content: bytearray, request_type: str, response_type: str, card: Card) -> None:
-        super().__init__(content, request_type, response_type)
-        self._card = card
-        self._sent: frozenset[str] = frozenset()
-
-    def read(self, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the body, at least one of them a cotangent or a tangent."""
-        found = super().read(names, max_bytes, optional)
-        product = self._card.product
-        role = VECTORS[product.kind] if product else ""
-        if not any(name.startswith(f"{role}.") for name in found):
-            expected = [name for name in names if name.startswith(f"{role}.")]
-            raise Problem("wrong-input", f"expected {' or '.join(expected)} but got none", array=expected[0])
-        self._sent = frozenset(found)
-        return found
-
-    def write(self, model: str, version: int, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written:
-        """Return the response; see `Body.write`."""
-        product = self._card.product
-        shown = {
-            tensor.name: outputs[tensor.name][..., 0] if tensor.axes == PER_SAMPLE else outputs[tensor.name]
-            for tensor in self._card.outputs
-            if not tensor.name.startswith(GRADIENTS) or tensor.name.removeprefix(GRADIENTS) in self._sent
-        }
-        return super().write(product.of if product else model, version, shown, quality)
-
-
-_BINARIES = {binary.NPY: over_http.BINARY, binary.SAFETENSORS: over_http.BINARY}
-_ORIGIN = {"Petrov-Model": {"schema": {"type": "string"}}, "Petrov-Version": {"schema": {"type": "integer"}}}
-
-
-def _body(request: type[Document], binaries: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a request's body, in JSON or in a binary format."""
-    schema = request.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {"required": True, "content": binaries | {JSON: {"schema": schema}}}
-
-
-def _derivative(request: type[Document], response: type[Document]) -> dict[str, Any]:
-    """Return the documentation of the route of a derivative."""
-    binaries = {binary.SAFETENSORS: over_http.BINARY}
-    return {
-        "openapi_extra": {"requestBody": _body(request, binaries)},
-        "response_model": response,
-        "responses": {200: {"content": binaries, "headers": _ORIGIN}},
-    }
-
-
-_PREDICTION: dict[str, Any] = {
-    "openapi_extra": {"parameters": over_http.QUERY, "requestBody": _body(PredictionRequest, _BINARIES)},
-    "response_model": PredictionResponse,
-    "responses": {
-        200: {
-            "content": _BINARIES,
-            "headers": _ORIGIN
-            | {
-                "Petrov-Error-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
-                "Petrov-Solve-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
-                "Petrov-Error-Estimate": {"schema": {"type": "number"}, "description": "The largest of the batch."},
-                "Petrov-Novelty": {"schema": {"type": "number"}, "description": "The least of the batch."},
-                "Petrov-Outside": {"schema": {"type": "boolean"}, "description": "Whether any sample is outside."},
-                "Petrov-Failed": {
-                    "schema": {"type": "integer"},
-                    "description": "With `partial`: how many samples failed.",
-                },
-                "Petrov-Solved-By": {"schema": {"type": "string", "enum": ["network", "refined", "solver", "mixed"]}},
-            },
-        }
-    },
-}
-_ROLLOUT: dict[str, Any] = {
-    "openapi_extra": {
-        "parameters": [*over_http.QUERY, over_http.AFTER],
-        "requestBody": _body(PredictionRequest, _BINARIES),
-    },
-    "response_class": Response,
-    "responses": {
-        200: {
-            "content": {MULTIPART: over_http.BINARY},
-            "description": "A part per frame in the format that `Accept` names, each with its number in the header "
-            "`Petrov-Frame` and the headers of `predict`. The rollout is complete if the closing delimiter follows the "
-            "last part; an error is a last part of the type `application/problem+json`.",
-        }
-    },
-}
-_VJP, _JVP = _derivative(VjpRequest, VjpResponse), _derivative(JvpRequest, JvpResponse)
 _CHECKED = [Depends(over_http.only_known_query)]
 
 router = APIRouter(responses=over_http.PROBLEMS)
 predictions = APIRouter(responses=over_http.PROBLEMS, route_class=DirectRoute)
 
 
-@predictions.post("/v1/models/{model}/predict", **_PREDICTION)
-@predictions.post("/v1/models/{model}/versions/{version}/predict", **_PREDICTION)
+@predictions.post("/v1/models/{model}/predict", **PREDICTION)
+@predictions.post("/v1/models/{model}/versions/{version}/predict", **PREDICTION)
 @requires(Scope.INFER)
 async def predict(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict with the newest version of a model, or with a named one, for one sample or a batch."""
     card, successor = await over_http.version_to_run(service.catalogue, model, version)
-    return await _predict(card, request, service, successor)
+    return await _predict(card, request, service, successor=successor)
 
 
-@predictions.post("/v1/models/{model}/rollout", **_ROLLOUT)
-@predictions.post("/v1/models/{model}/versions/{version}/rollout", **_ROLLOUT)
+@predictions.post("/v1/models/{model}/rollout", **ROLLOUT)
+@predictions.post("/v1/models/{model}/versions/{version}/rollout", **ROLLOUT)
 @requires(Scope.INFER)
 async def rollout(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Roll out trajectories with the newest or a named version, and send every frame as it is computed."""
     card, successor = await over_http.version_to_run(service.catalogue, model, version)
-    return await _stream(card, request, service, successor)
+    formats: dict[str, Any] = {"others": {MULTIPART}, "rollout": True}
+    wanted, body = await _read(card, request, service, successor=successor, **formats)
+    frames, boundary = stream(service.predictor, wanted, body), secrets.token_hex(16)
+
+    def part(content: bytes, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:
+        length = str(len(content))
+        lines = {"Content-Type": media_type, "Content-Length": length, "Petrov-Frame": str(number), **headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return b"".join((f"--{boundary}\r\n{head}\r\n".encode(), content, b"\r\n"))
+
+    async def parts(frame: Frame[Written]) -> AsyncGenerator[bytes]:
+        async with aclosing(frames):
+            try:
+                yield part(frame.written.body, body.response_type, frame.number, frame.written.headers)
+                async for frame in frames:  # noqa: PLR1704 - the next one
+                    yield part(frame.written.body, body.response_type, frame.number, frame.written.headers)
+            except Problem as problem:
+                service.metrics.rejected.labels(problem.kind).inc()
+                logger.warning("a rollout ends after frame %d: %s", frame.number, problem.detail)
+                document = orjson.dumps(problem.details().model_dump(exclude_none=True))
+                yield part(document, MEDIA_TYPE, frame.number + 1, problem.headers)
+                request.scope["extensions"][BREAK_OFF]["call"]()
+                return
+        yield f"--{boundary}--\r\n".encode()
+
+    async def first() -> Frame[Written]:
+        return await anext(frames)
+
+    written = parts(await over_http.unless_disconnected(request, first()))
+    # A client that leaves ends the computation at once.
+    ending = BackgroundTask(written.aclose)
+    return StreamingResponse(written, media_type=f"{MULTIPART}; boundary={boundary}", background=ending)
 
 
-@predictions.post("/v1/models/{model}/reference", **_PREDICTION)
+@predictions.post("/v1/models/{model}/reference", **PREDICTION)
 @requires(Scope.INFER)
 async def reference(model: str, request: Request, service: Serving) -> Response:
     """Solve with the classical solver what `predict` predicts; 404 where the model's problem has no solver."""
     return await _predict(service.catalogue.find(model).card, request, service, reference=True)
 
 
-@predictions.post("/v1/models/{model}/vjp", **_VJP)
-@predictions.post("/v1/models/{model}/versions/{version}/vjp", **_VJP)
+@predictions.post("/v1/models/{model}/vjp", **VJP)
+@predictions.post("/v1/models/{model}/versions/{version}/vjp", **VJP)
 @requires(Scope.INFER)
 async def vjp(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Return the outputs for inputs, and the gradients of the inner product of outputs and cotangents."""
-    card = service.catalogue.derivative(model, "vjp", version).card
-    return await _predict(card, request, service, make=partial(DerivativeBody, card=card))
+    return await _predict(service.catalogue.derivative(model, "vjp", version).card, request, service, derivative=True)
 
 
-@predictions.post("/v1/models/{model}/jvp", **_JVP)
-@predictions.post("/v1/models/{model}/versions/{version}/jvp", **_JVP)
+@predictions.post("/v1/models/{model}/jvp", **JVP)
+@predictions.post("/v1/models/{model}/versions/{version}/jvp", **JVP)
 @requires(Scope.INFER)
 async def jvp(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Return the outputs for inputs, and their derivatives along the tangents."""
-    card = service.catalogue.derivative(model, "jvp", version).card
-    return await _predict(card, request, service, make=partial(DerivativeBody, card=card))
+    return await _predict(service.catalogue.derivative(model, "jvp", version).card, request, service, derivative=True)
 
 
 @router.get("/v1/models", dependencies=_CHECKED)
@@ -230,7 +155,7 @@ async def describe_model(model: str, service: Serving) -> Model:
 @router.get(
     "/v1/models/{model}/example",
     response_model=Example,
-    responses={200: {"content": _BINARIES}},
+    responses={200: {"content": BINARIES}},
     dependencies=_CHECKED,
 )
 @requires(Scope.INFER)
@@ -248,7 +173,7 @@ async def example(
     header `Petrov-Examples` of a stored sample counts all of them.
     """
     card, sampled = service.catalogue.find(model).card, seed is not None or grid is not None
-    media_type = formats.response_type(request.headers, JSON)
+    media_type = over_http.response_type(request.headers, JSON)
     if index is not None and sampled:
         detail = "index is a stored sample, seed and grid make a new one: send one or the other"
         raise Problem("invalid-parameter", detail)
@@ -257,8 +182,15 @@ async def example(
     else:
         points = card.grid.declared[0] if grid is None else grid
         found = stored.Example(await service.classical.example(card, points, seed or 0))
-    headers = origin(card.model, card.version) | ({} if found.count is None else {"Petrov-Examples": str(found.count)})
-    return Response(write_example(found.inputs, found.outputs, media_type), media_type=media_type, headers=headers)
+    headers = _origin(card.model, card.version) | ({} if found.count is None else {"Petrov-Examples": str(found.count)})
+    if media_type == JSON:
+        truth = {} if found.outputs is None else {"outputs": dict(found.outputs)}
+        content = _json({"inputs": dict(found.inputs)} | truth)
+    elif media_type == binary.SAFETENSORS:
+        content = binary.write_safetensors(found.inputs, {})
+    else:
+        content = _only_npy(found.inputs, "inputs")
+    return Response(content, media_type=media_type, headers=headers)
 
 
 @router.get("/health/live")
@@ -283,64 +215,125 @@ async def metrics(service: Serving) -> Response:
     return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _predict(
+async def _predict(card: Card, request: Request, service: Service, **how: Any) -> Response:
+    """Read the body, predict, and stop when the client disconnects."""
+    wanted, body = await _read(card, request, service, **how)
+    written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, body))
+    return Response(written.body, media_type=body.response_type, headers=written.headers)
+
+
+async def _read(
     card: Card,
     request: Request,
     service: Service,
-    successor: Successor | None = None,
-    make: Callable[[bytearray, str, str], Body] = Body,
     *,
-    reference: bool = False,
-) -> Response:
-    """Read the body, predict, and stop when the client disconnects.
+    derivative: bool = False,
+    others: Collection[str] = (),
+    **how: Any,
+) -> tuple[Prediction, Body]:
+    """Return what a request wants, and its body in the formats that its headers name; see `over_http.received`."""
+    sent = over_http.request_type(request.headers)
+    media_type = over_http.response_type(request.headers, sent, others)
+    policy, json = over_http.policy_of_query(request.query_params), None if sent == JSON else 0
+    wanted, content = await over_http.received(card, request, service, policy=policy, json=json, **how)
+    return wanted, Body(content, sent, media_type, derivative=derivative)
 
-    `successor` finds the version that is served instead of one that is gone; `make` makes the exchange of the body, its
-    media type and that of the response; a `reference` is computed by the classical solver.
+
+class Written(NamedTuple):
+    """The body of a response, and the headers that say what is known about it."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Body:
+    """The body of a `/v1` request and the writer of its response: an `Exchange` of `serving.predict`.
+
+    Outputs in JSON are encoded as the inputs were, in nested lists or in base64. The response of a derivative names the
+    model that is differentiated, and has gradients of those inputs that the request sent. That of a parameter is one
+    number per sample.
+
+    Attributes:
+        base64: Whether arrays in JSON are base64, as they are in the request.
+        frames: How many it asks for.
+        counts: The points of every sample, where it has lists of unequal lengths; the response has such, too.
     """
-    sent = formats.request_type(request.headers)
-    media_type = formats.response_type(request.headers, sent)
-    policy, json = over_http.policy_of_query(request.query_params), None if sent == JSON else 0
-    how: dict[str, Any] = {"policy": policy, "successor": successor, "reference": reference, "json": json}
-    wanted, content = await over_http.received(card, request, service, **how)
-    work = service.predictor.predict(wanted, make(content, sent, media_type))
-    written = await over_http.unless_disconnected(request, work)
-    return Response(written.body, media_type=media_type, headers=written.headers)
+
+    def __init__(
+        self, content: bytes | bytearray, request_type: str, response_type: str, *, derivative: bool = False
+    ) -> None:
+        self.size, self._content = len(content), content
+        self.request_type, self.response_type, self._derivative = request_type, response_type, derivative
+        self.base64 = False
+        self.frames: int | None = None
+        self.counts: list[int] | None = None
+        self._sent: frozenset[str] = frozenset()
+
+    def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the body by name; an .npy body holds the only one that is required."""
+        names, optional = card.names, card.optional
+        if self.request_type == binary.NPY:
+            required = [name for name in names if name not in optional] or list(names)
+            if len(required) != 1:
+                detail = f"the model takes {', '.join(required)}: one .npy file cannot hold them, send {_SEVERAL}"
+                raise Problem("unsupported-media-type", detail)
+            return {required[0]: binary.read_npy(self._content, required[0], max_bytes)}
+        if self.request_type == JSON:
+            found = json_arrays.read(self._content, names, max_bytes, optional)
+            arrays, self.base64, self.frames, self.counts = found
+        else:
+            arrays = binary.read_safetensors(self._content, max_bytes)
+            checks.names(arrays, names, optional)
+        if self._derivative:
+            role = f"{VECTORS[card.product.kind]}." if card.product else ""
+            if not any(name.startswith(role) for name in arrays):
+                expected = [name for name in names if name.startswith(role)]
+                raise Problem("wrong-input", f"expected {' or '.join(expected)} but got none", array=expected[0])
+            self._sent = frozenset(arrays)
+        return arrays
+
+    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written:
+        """Return the response."""
+        model = card.model
+        if self._derivative:
+            model = card.product.of if card.product else model
+            outputs = {
+                tensor.name: outputs[tensor.name][..., 0] if tensor.axes == PER_SAMPLE else outputs[tensor.name]
+                for tensor in card.outputs
+                if not tensor.name.startswith(GRADIENTS) or tensor.name.removeprefix(GRADIENTS) in self._sent
+            }
+        headers = _origin(model, card.version) | (quality.headers() if quality.known else {})
+        if self.response_type == binary.NPY:
+            return Written(_only_npy(outputs, "outputs"), headers)
+        if self.response_type == binary.SAFETENSORS:
+            about = {"model": model, "version": str(card.version), "solved_by": quality.solved_by}
+            return Written(binary.write_safetensors({**outputs, **quality.lists}, about), headers)
+        members: dict[str, dict[str, Any]] = {}  # `gradients.source` is the member `source` of `gradients`
+        for path, array in outputs.items():
+            role, _, name = path.rpartition(".")
+            value: Any = json_arrays.encode(array) if self.base64 else array if array.ndim else float(array)
+            if self.counts and not self.base64 and array.shape[1:2] == (max(self.counts),):
+                value = [np.ascontiguousarray(each[:count]) for each, count in zip(array, self.counts, strict=True)]
+            members.setdefault(role or "outputs", {})[name] = value
+        known = {"quality": quality.document()} if quality.known else {}
+        return Written(_json({"model": model, "version": card.version, **members, **known}), headers)
 
 
-async def _stream(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
-    """Read the body, compute the first frames, and return the response that computes and sends the others."""
-    sent = formats.request_type(request.headers)
-    media_type = formats.response_type(request.headers, sent, {MULTIPART})
-    policy, json = over_http.policy_of_query(request.query_params), None if sent == JSON else 0
-    how: dict[str, Any] = {"policy": policy, "successor": successor, "rollout": True, "json": json}
-    wanted, content = await over_http.received(card, request, service, **how)
-    frames, boundary = service.predictor.stream(wanted, Body(content, sent, media_type)), secrets.token_hex(16)
+_SEVERAL = f"{JSON} or {binary.SAFETENSORS}"  # formats that hold more than one array
 
-    def part(content: bytes, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:
-        length = str(len(content))
-        lines = {"Content-Type": media_type, "Content-Length": length, "Petrov-Frame": str(number), **headers}
-        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        return b"".join((f"--{boundary}\r\n{head}\r\n".encode(), content, b"\r\n"))
 
-    async def parts(frame: Frame[Written]) -> AsyncGenerator[bytes]:
-        async with aclosing(frames):
-            try:
-                yield part(frame.written.body, media_type, frame.number, frame.written.headers)
-                async for frame in frames:  # noqa: PLR1704 - the next one
-                    yield part(frame.written.body, media_type, frame.number, frame.written.headers)
-            except Problem as problem:
-                service.metrics.rejected.labels(problem.kind).inc()
-                logger.warning("a rollout ends after frame %d: %s", frame.number, problem.detail)
-                document = orjson.dumps(problem.details().model_dump(exclude_none=True))
-                yield part(document, MEDIA_TYPE, frame.number + 1, problem.headers)
-                request.scope["extensions"][BREAK_OFF]["call"]()
-                return
-        yield f"--{boundary}--\r\n".encode()
+def _origin(model: str, version: int) -> dict[str, str]:
+    """Return headers that say which model and version responded, for bodies that have no room for it."""
+    return {"Petrov-Model": model, "Petrov-Version": str(version)}
 
-    async def first() -> Frame[Written]:
-        return await anext(frames)
 
-    written = parts(await over_http.unless_disconnected(request, first()))
-    # A client that leaves ends the computation at once.
-    ending = BackgroundTask(written.aclose)
-    return StreamingResponse(written, media_type=f"{MULTIPART}; boundary={boundary}", background=ending)
+def _json(document: dict[str, Any]) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _only_npy(named: Mapping[str, NDArray[Any]], role: str) -> bytes:
+    if len(named) != 1:
+        detail = f"the model's {role} are {', '.join(named)}: one .npy file cannot hold them, accept {_SEVERAL}"
+        raise Problem("not-acceptable", detail)
+    [array] = named.values()
+    return binary.write_npy(array)

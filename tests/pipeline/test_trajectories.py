@@ -23,7 +23,7 @@ from playwright.sync_api import expect, sync_playwright
 from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
-from serving.run import PIECE
+from serving.predict import PIECE
 from tests.pipeline.conftest import command, fit
 from training import checkpoint
 

@@ -11,21 +11,20 @@ import httpx2
 import psutil
 import pytest
 
-from serving.catalogue.card import Card
-from serving.codecs.formats import Body
 from serving.document import JSON
 from serving.errors import Problem
 from serving.protocols.open_inference import RestExchange
-from tests import toy_flow
+from serving.protocols.v1 import Body
 from tests.serving.codecs import malformed
 from tests.serving.codecs.malformed import GROWTH, SECONDS
+from tests.toy_fields import taking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.conftest import Gateway
 
-CARD = Card.model_validate(toy_flow._card())
+CARD = taking("coefficient")
 COUNT = 60  # of each format
 V1, V2 = "/v1/models/blur/predict", "/v2/models/blur/infer"
 HTTP = malformed.valid("blur", "coefficient")
@@ -47,11 +46,11 @@ COSTLY: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize("kind", COSTLY)
 def test_json_costs_no_more_than_its_values(kind: str) -> None:
     path, body = COSTLY[kind]
-    exchange = RestExchange(bytearray(body), None, CARD) if path == V2 else Body(bytearray(body), JSON, JSON)
+    exchange = RestExchange(bytearray(body), None) if path == V2 else Body(bytearray(body), JSON, JSON)
     tracemalloc.start()
     try:
         with suppress(Problem):  # or it is an array, and no model takes it
-            exchange.read(["coefficient"], 2**20)
+            exchange.read(CARD, 2**20)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from serving.codecs import binary
-from serving.codecs.formats import Body
 from serving.document import JSON
 from serving.errors import Problem
+from serving.protocols.v1 import Body
 from serving.quality import Quality
 from tests.refusals import refused
+from tests.toy_fields import taking
 
 if TYPE_CHECKING:
     from tests.conftest import Gateway
@@ -118,16 +119,16 @@ def test_a_malformed_header_is_refused_by_name(body: bytes, problem: str, patter
 def test_several_inputs_and_outputs_go_in_one_file() -> None:
     sent = {"a": np.ones((2, 3), np.float32), "b": np.zeros((2, 3))}
     exchange = Body(bytearray(save(sent)), binary.SAFETENSORS, binary.SAFETENSORS)
-    found = exchange.read(["b", "a"], LIMIT)
+    found = exchange.read(taking("b", "a"), LIMIT)
     for name, array in sent.items():
         np.testing.assert_array_equal(found[name], array)
     outputs = {"u": np.ones(2, np.float32), "v": np.zeros(3, np.float32)}
-    written = load(exchange.write("m", 3, outputs, Quality({}, np.zeros(1, np.bool_))).body)
+    written = load(exchange.write(taking("a"), outputs, Quality({}, np.zeros(1, np.bool_))).body)
     assert {name: array.shape for name, array in written.items()} == {"u": (2,), "v": (3,)}
     with refused("wrong-input", match='"c" is missing; got "a", "b"'):
-        exchange.read(["a", "b", "c"], LIMIT)
+        exchange.read(taking("a", "b", "c"), LIMIT)
     with refused("wrong-input", match='no input "b"'):
-        exchange.read(["a"], LIMIT)
+        exchange.read(taking("a"), LIMIT)
 
 
 @pytest.mark.parametrize("shape", [(25, 31), (11, 25, 31)])

@@ -13,9 +13,8 @@ import tritonclient.http as triton_http
 from safetensors.numpy import load, save
 
 from serving.codecs import json_arrays
-from serving.codecs.formats import Arrays
 from serving.limits import ANYONE
-from serving.predict import Prediction
+from serving.predict import Arrays, Prediction
 from serving.service import Service
 from serving.triton import Triton
 from tests import toy_fields

@@ -11,11 +11,11 @@ import numpy as np
 from physics import darcy
 from serving.catalogue.card import Card
 from serving.classical import ClassicalSolvers
-from serving.codecs.formats import Arrays
 from serving.limits import ANYONE
 from serving.observe import Metrics
-from serving.predict import Prediction, Predictor
+from serving.predict import Arrays, Prediction, Predictor
 from serving.quality import Policy
+from serving.settings import Settings
 from tests import toy_gauges
 from tests.refusals import refused
 
@@ -35,16 +35,7 @@ class Overflow:
 
 
 def predictor(classical: ClassicalSolvers, metrics: Metrics, shadow_share: float = 0.0) -> Predictor:
-    return Predictor(
-        Overflow(),
-        classical,
-        lambda _: None,
-        metrics,
-        max_bytes=2**20,
-        max_rollout_bytes=2**20,
-        seconds=60,
-        shadow_share=shadow_share,
-    )
+    return Predictor(Overflow(), classical, lambda _: None, metrics, Settings(shadow_share=shadow_share))
 
 
 async def test_an_output_that_is_not_finite_meets_no_tolerance() -> None:

@@ -180,11 +180,11 @@ def tensors(density: tuple[int, ...], velocity: tuple[int, ...], **others: NDArr
 )
 def test_nothing_is_repeated_before_its_shape_is_right(arrays: dict[str, NDArray[Any]], kind: str) -> None:
     body = orjson.dumps({"inputs": {name: encoded(array.astype(np.float32)) for name, array in arrays.items()}})
-    exchange = TesseractBody(bytearray(body), CARD, "base64")
+    exchange = TesseractBody(bytearray(body), "base64")
     tracemalloc.start()
     try:
         with pytest.raises(Problem) as caught:
-            checks.batch(exchange.read(CARD.names, 2**26, CARD.optional), CARD)
+            checks.batch(exchange.read(CARD, 2**26), CARD)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -1,0 +1,145 @@
+"""Trajectories frame by frame, as they are computed: the path of `serving.predict`, with one call computed ahead.
+
+Memory holds two calls of the model, whatever the length: no further call begins before the frames of the one before the
+last have been taken. Every call has the time limit of one prediction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+
+import numpy as np
+
+from serving.catalogue.card import FRAME
+from serving.errors import Problem
+from serving.predict import SOLVER_COST, Result, Rollout, offload, respond, retried
+from serving.quality import split
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from numpy.typing import NDArray
+
+    from serving.predict import Exchange, Inputs, Prediction, Predictor
+    from serving.quality import Quality
+    from serving.triton import Outputs
+
+
+class Frame(NamedTuple, Generic[Result]):
+    """One frame of trajectories: its number, from 1, whether it is the last one, and what the exchange wrote."""
+
+    number: int
+    last: bool
+    written: Result
+
+
+async def stream(
+    predictor: Predictor, request: Prediction, exchange: Exchange[Result]
+) -> AsyncGenerator[Frame[Result]]:
+    """Yield the frames of trajectories; a `Problem` ends them, after the first frame, too."""
+
+    async def begin(request: Prediction, exchange: Exchange[Any]) -> _Trajectory:
+        card, policy = request.card, request.policy
+        if card.frames is None:
+            raise Problem("invalid-parameter", f'"{card.model}" computes no trajectories: use predict')
+        if policy.tolerance is not None or policy.outside == "solve":
+            raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
+        inputs = await predictor.inputs(request, exchange, predictor.settings.max_rollout_bytes)
+        trajectory = _Trajectory(predictor, request, inputs)
+        await trajectory.compute(request.deadline)
+        return trajectory
+
+    async with predictor.limited(request.card) as deadline:
+        trajectory = await retried(begin, replace(request, deadline=deadline), exchange)
+
+    async def proceed() -> None:
+        if asyncio.get_running_loop().time() > predictor.until:
+            detail = f"the service is shutting down; {trajectory.computed} frames are computed"
+            raise Problem("unavailable", detail)
+        async with predictor.limited(trajectory.request.card) as deadline:
+            await trajectory.compute(deadline)
+
+    upcoming: asyncio.Task[None] | None = None
+    try:
+        while trajectory.rollout.left or trajectory.frames:
+            upcoming = asyncio.create_task(proceed()) if trajectory.rollout.left else None
+            frames, trajectory.frames = trajectory.frames, []
+            for index, (outputs, quality) in enumerate(frames):
+                async with predictor.limited(trajectory.request.card):
+                    written = await trajectory.written(outputs, quality, exchange)
+                yield Frame(trajectory.number, last=upcoming is None and index == len(frames) - 1, written=written)
+            if upcoming is not None:
+                await upcoming
+    finally:
+        if upcoming is not None:
+            upcoming.cancel()
+            with suppress(asyncio.CancelledError, Problem):
+                await upcoming
+
+
+class _Trajectory:
+    """The trajectories of one request.
+
+    Attributes:
+        rollout: How far they have been computed.
+        frames: Frames that are computed and not sent: views of outputs `[B, ...]` by name, and their quality.
+        computed: Number of the last of them.
+        number: Number of the last frame that was sent.
+        outside: `[B]`, whether each trajectory has been outside.
+        failed: `[B]`, whether each has had a state that is not finite.
+    """
+
+    def __init__(self, predictor: Predictor, request: Prediction, inputs: Inputs) -> None:
+        self.predictor, self.request, self.inputs = predictor, request, inputs
+        self.rollout = Rollout(request.card, inputs.arrays)
+        self.frames: list[tuple[Outputs, Quality]] = []
+        self.computed = self.number = request.policy.after
+        self.outside: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
+        self.failed: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
+
+    async def compute(self, deadline: float) -> None:
+        """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
+        request, inputs, rollout, predictor = self.request, self.inputs, self.rollout, self.predictor
+        card, start = request.card, rollout.start
+        results = await rollout.proceed(predictor.runner, deadline, request.id)
+        outputs, quality = split(results, card.quality, trajectories=True)
+        count = int(start[FRAME].shape[1])
+        quality = quality.estimated(card.estimates(count, self.computed))
+        request.policy.unmet(card, quality, solver=False, single=inputs.single)
+        foreign = quality.foreign(card)
+        if foreign.any() and predictor.classical.knows(card):
+            frames = int(inputs.arrays[FRAME].shape[1])
+            request.caller.owe(math.ceil(int(foreign.sum()) * inputs.cost * SOLVER_COST * count / frames))
+            here = inputs._replace(arrays=start)
+            outputs, quality = await predictor.solved(request, here, foreign, outputs, quality, foreign)
+            rollout.follow(start, outputs)
+        self.computed += count
+        self.frames = [
+            ({name: array[:, index] for name, array in outputs.items()}, quality.frame(index)) for index in range(count)
+        ]
+
+    async def written(self, outputs: Outputs, quality: Quality, exchange: Exchange[Result]) -> Result:
+        """Return the next frame as the exchange writes it; what follows from a state that is not finite is NaN."""
+        request, metrics, model = self.request, self.predictor.metrics, self.request.card.model
+        outputs = {name: array.copy() for name, array in outputs.items()}
+        for array in outputs.values():
+            array[self.failed] = np.nan
+        quality = replace(quality, left=self.outside)
+        if self.number == request.policy.after:
+            metrics.quality(model, quality)
+        elif quality.outside is not None:
+            metrics.outside.labels(model).inc(int((quality.outside & ~self.outside).sum()))
+        if quality.outside is not None:
+            self.outside = quality.outside
+        size = sum(array.nbytes for array in outputs.values())
+        written: Result
+        written, quality = await offload(size, respond, request, self.inputs, exchange, outputs, quality)
+        if quality.failed is not None:
+            self.failed = quality.failed
+        self.number += 1
+        metrics.frames.labels(model).inc(self.inputs.samples)
+        return written
