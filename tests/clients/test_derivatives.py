@@ -18,7 +18,7 @@ from tests import toy_fields
 from tests.toy_fields import NAME, gradients, samples, tangents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     from numpy.typing import NDArray
 
@@ -43,9 +43,10 @@ class Counting(Client):
 
     requests = 0
 
-    def _send(self, request: Any, remaining: float) -> Any:
+    async def _receive(self, request: Any, seconds: float) -> AsyncGenerator[Any]:
         self.requests += request.method == "POST"
-        return super()._send(request, remaining)
+        async for reply in super()._receive(request, seconds):
+            yield reply
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from petrov_client._quality import Quality, columns_of_frame
 from tests.clients.test_movie import described
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -34,7 +33,7 @@ def test_trajectories_are_written_in_every_format(tmp_path: Path, name: str, bat
     path, info = tmp_path / name, described()
     local.check_output(path, local.TRAJECTORIES)
     found = np.random.default_rng(0).random((50, *batch, 3000), np.float32)  # 21 frames of a sample fill a chunk
-    written = write(path, ({"state": frame} for frame in found), info, 50)
+    written = write(path, lambda number: {"state": found[number]}, info, 50)
     assert list(tmp_path.iterdir()) == [path]
     expected = np.moveaxis(found, 0, len(batch))
     np.testing.assert_array_equal(read(path), expected)
@@ -44,18 +43,19 @@ def test_trajectories_are_written_in_every_format(tmp_path: Path, name: str, bat
         assert dict(zarr.open_group(str(path), mode="r")["state"].attrs) == {"units": "1", "meaning": "height"}
         with pytest.raises(ValueError, match="expected a new folder"):
             local.check_output(path, local.TRAJECTORIES)
-        write(path, [{"state": found[0]}], info, 1)
+        write(path, lambda number: {"state": found[number]}, info, 1)
         assert read(path).shape[-2] == 1
 
 
 @pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz"])
 def test_an_interrupted_write_leaves_no_file(tmp_path: Path, name: str) -> None:
-    def frames() -> Iterator[dict[str, Any]]:
-        yield {"state": np.zeros(16, np.float32)}
-        raise KeyboardInterrupt
+    def frame(number: int) -> dict[str, Any]:
+        if number:
+            raise KeyboardInterrupt
+        return {"state": np.zeros(16, np.float32)}
 
     with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / name, frames(), described(), 50)
+        write(tmp_path / name, frame, described(), 50)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -64,13 +64,13 @@ def test_memory_holds_a_few_frames_of_a_trajectory(tmp_path: Path, name: str) ->
     frame = np.zeros(2**16, np.float32)
     with Kept(tmp_path / name, {}, resume=False) as kept:
         kept.add(0, {"state": frame})
-        trajectories.write(tmp_path / f"first-{name}", [kept.read(0)], described(), 1)  # imports its libraries
+        trajectories.write(tmp_path / f"first-{name}", kept.read, described(), 1)  # imports its libraries
         tracemalloc.start()
         try:
             for number in range(1, 200):
                 kept.add(number, {"state": frame + 1})
             with kept.finishing() as whole:
-                trajectories.write(whole, map(kept.read, range(200)), described(), 200)
+                trajectories.write(whole, kept.read, described(), 200)
             most = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -86,7 +86,7 @@ def test_what_is_known_about_frames_is_written_beside_them(tmp_path: Path, name:
         outputs = {"state": np.full((*batch, 3000), number, np.float32)}
         known = Quality(error_estimate=np.full(batch, 0.1 * number), outside=np.full(batch, number > 3))
         frames.append(outputs | columns_of_frame(info, known, trajectories.batch_of(outputs, info)))
-    written = write(path, frames, info, 5)
+    written = write(path, frames.__getitem__, info, 5)
     assert read(path).shape == (*batch, 5, 3000)
     if path.suffix == ".npy":
         assert list(written.shapes) == ["state"]
@@ -101,7 +101,7 @@ def test_what_is_known_about_frames_is_written_beside_them(tmp_path: Path, name:
 def test_a_movie_shows_outputs_alone(tmp_path: Path) -> None:
     path, info = tmp_path / "flow.mp4", replace(described(), quality=("novelty",))
     frames = [{"state": np.linspace(0, n, 16, dtype=np.float32), "novelty": np.float32(1)} for n in range(1, 4)]
-    assert write(path, frames, info, 3).shapes == {"state": (3, 16)}
+    assert write(path, frames.__getitem__, info, 3).shapes == {"state": (3, 16)}
 
 
 def read(path: Path, name: str = "state") -> Any:

@@ -20,7 +20,7 @@ from petrov_client import (
     UnknownModel,
     Where,
 )
-from petrov_client._flow import perform
+from petrov_client._flow import run
 from petrov_client._quality import Options
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_the_gateway_s_own_refusal_has_the_same_class_and_location(addresses: tu
         inputs = {"coefficient": np.full((1, 8, 8), -2, np.float32)}
         call = client._operations.wire.prediction(client.model("blur"), None, inputs, Options())
         with pytest.raises(InvalidInput, match="must be positive") as caught:
-            client._run(perform(call, 10.0))
+            run(client._operations.perform(call, 10.0))
     assert caught.value.where == Where("coefficient", (0, 0, 0))
     assert caught.value.problem["type"] == "urn:petrov:problem:non-positive"
 

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import format_span_id, format_trace_id
 
 import petrov_client
-from petrov_client._flow import perform
+from petrov_client._flow import run
 from petrov_client._quality import Options
 from serving import telemetry
 from serving.observe import JsonLines
@@ -227,7 +227,7 @@ def test_what_is_refused_is_traced_without_its_values(traced: Gateway, receiver:
         field = np.float32(FIELD - 781.5)[np.newaxis]  # the client itself would refuse it
         call = client._operations.wire.prediction(client.model("blur"), None, {"coefficient": field}, Options())
         with pytest.raises(petrov_client.InvalidInput, match=r"-777\.25"):
-            client._run(perform(call, 5))
+            run(client._operations.perform(call, 5))
         with pytest.raises(petrov_client.UnknownModel):
             client.predict("missing", FIELD)
     span = arrived(receiver, trace, (GATEWAY, INFER))[GATEWAY, INFER]

@@ -10,22 +10,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
-from petrov_client._models import COMPONENT, PADDING
-from petrov_client._quality import quality_of, warn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo, Vocabulary
-    from petrov_client._quality import Quality, Response
+from petrov_client._models import COMPONENT, PADDING, ModelInfo, ParameterInfo, TensorInfo, Vocabulary
+from petrov_client._quality import Quality, Response, quality_of, warn
 
 Fields = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -38,20 +32,13 @@ PIECE_BYTES = 8 * 2**20
 
 @dataclass(frozen=True)
 class FieldInput:
-    """One input: a field or a batch.
+    """One input: a batch, or a single field, without the batch axis."""
 
-    Attributes:
-        array: Anything with `shape`, `dtype` and slicing along its first axis.
-        tensor: The model's input.
-        single: Whether the array is one field, without the batch axis.
-    """
-
-    array: Any
+    array: Any  # with `shape`, `dtype` and slicing along its first axis
     tensor: TensorInfo
     single: bool
 
     def __len__(self) -> int:
-        """Return the number of fields."""
         return 1 if self.single else int(self.array.shape[0])
 
     @property
@@ -78,23 +65,14 @@ class FieldInput:
 
 @dataclass(frozen=True)
 class Labels:
-    """The names of the axes of an input, and its coordinates.
+    """The names of the axes of an input, and its coordinates."""
 
-    Attributes:
-        template: The input as a `DataArray`, its dimensions in the order of the model's axes.
-        tensor: The model's input.
-        order: The dimensions in the caller's order.
-    """
-
-    template: Any
+    template: Any  # the input as a `DataArray`, its dimensions in the order of the model's axes
     tensor: TensorInfo
-    order: tuple[str, ...]
+    order: tuple[str, ...]  # the dimensions in the caller's order
 
     def put_on(self, output: Fields, tensor: TensorInfo, piece: slice | None = None) -> Any:
-        """Return an output as a `DataArray`.
-
-        It has the dimensions of the input and all of its coordinates that fit, and the units and meaning of the model.
-        """
+        """Return an output as a `DataArray` with the dimensions and coordinates of the input that fit it."""
         template = self.template if piece is None else self.template[piece]
         names = dict(zip(self.tensor.axes[-template.ndim :], template.dims, strict=True))
         dims = [names.get(axis, axis) for axis in tensor.axes[-output.ndim :]]
@@ -110,22 +88,14 @@ class Labels:
 
 @dataclass(frozen=True)
 class PredictionInput:
-    """Inputs and parameters that fit a model.
-
-    Attributes:
-        info: The model.
-        inputs: Its inputs that the caller passed, in the model's order; at least one.
-        numbers: The parameters that the caller passed, `[batch]`, by name.
-        labels: The dimensions and coordinates of the inputs, where the caller passed them with xarray.
-    """
+    """Inputs and parameters that fit a model, of those that the caller passed."""
 
     info: ModelInfo
-    inputs: tuple[FieldInput, ...]
-    numbers: Mapping[str, Fields]
-    labels: Labels | None = None
+    inputs: tuple[FieldInput, ...]  # in the model's order; at least one
+    numbers: Mapping[str, Fields]  # parameters `[batch]`
+    labels: Labels | None = None  # where the caller passed inputs with xarray
 
     def __len__(self) -> int:
-        """Return the number of fields in the batch."""
         return len(self.inputs[0])
 
     @property
@@ -212,13 +182,7 @@ class PredictionOutput:
 
 
 def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | None = None) -> PredictionInput:
-    """Check inputs and parameters against the description of a model, all of them before anything is sent.
-
-    Args:
-        info: The model.
-        array: Real numbers, one field `[…]` or a batch `[batch, …]`, or integers for a sequence model: the only input
-            that the model requires, else its first. Or a mapping of several by name.
-        named: Inputs and parameters by name.
+    """Check inputs and parameters, as `predict` takes them, against the description of a model.
 
     Raises:
         InvalidInput: A name is missing or unknown; type, rank, components or grid do not fit; or a value is not finite,
@@ -300,7 +264,6 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
 
 
 def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
-    """Return the values `[count]` of a parameter: one number for all, or one per field."""
     where = Where(parameter.name)
     values = np.asarray(value)
     if values.dtype.kind not in "fiu":
@@ -350,7 +313,6 @@ def _check_values(checked: FieldInput, piece: slice, vocabulary: Vocabulary | No
 
 
 def _first(bad: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-    """Return the index of the first true value."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
 
 
@@ -359,10 +321,7 @@ def _refusal(tensor: TensorInfo, message: str) -> InvalidInput:
 
 
 def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any], Labels | None]:
-    """Return the arrays in the order of the model's axes, and the labels of the first that has any.
-
-    The dimensions of a `DataArray` may have any order where they have the names of the grid's axes.
-    """
+    """Return arrays with their axes in the model's order, by the names of their dimensions, and the first labels."""
     xarray = sys.modules.get("xarray")  # where the caller has not imported it, no array is labelled
     labelled = {name: each for name, each in passed.items() if xarray and isinstance(each, xarray.DataArray)}
     if xarray and len(labelled) > 1:

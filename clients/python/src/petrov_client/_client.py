@@ -8,67 +8,65 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import aclosing
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
 from petrov_client import _http as http
-from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, SyncDriver
+from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, SyncDriver, iterate, run
 from petrov_client._operations import HttpOperations, Operations
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
-    from types import TracebackType
-
-    from petrov_client._flow import Flow
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _run(operation: Callable[Concatenate[Any, P], Flow[T]]) -> Callable[Concatenate[Any, P], T]:
+def _run(operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
     """Return the method that performs an operation, and returns its result."""
 
     def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
-        return self._run(operation(self._operations, *args, **named))
+        return run(operation(self._operations, *args, **named))
 
     return _shown(method, operation)
 
 
 def _iterate(
-    operation: Callable[Concatenate[Any, P], Flow[Flow[None]]],
+    operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncGenerator[Any]]],
 ) -> Callable[Concatenate[Any, P], Iterator[Any]]:
     """Return the method that checks the input of an operation at once, and returns an iterator over its items."""
 
     def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
-        return self._iterate(self._run(operation(self._operations, *args, **named)))
+        return iterate(run(operation(self._operations, *args, **named)))
 
     return _shown(method, operation, "Iterator[Any]")
 
 
-def _await(operation: Callable[Concatenate[Any, P], Flow[T]]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+def _await(
+    operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return `_run`'s asynchronous twin."""
 
     async def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
-        return await self._run(operation(self._operations, *args, **named))
+        return await operation(self._operations, *args, **named)
 
     return _shown(method, operation)
 
 
 def _aiterate(
-    operation: Callable[Concatenate[Any, P], Flow[Flow[None]]],
+    operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncGenerator[Any]]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[Any]]:
     """Return `_iterate`'s asynchronous twin, which checks the input when the iterator is first advanced.
 
     Use `async with contextlib.aclosing(…)` where the loop over it may end early: it cancels all requests at once.
     """
 
-    def both(flow: Flow[Flow[None]]) -> Flow[None]:
-        yield from (yield from flow)
-
-    def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
-        return self._iterate(both(operation(self._operations, *args, **named)))
+    async def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
+        async with aclosing(await operation(self._operations, *args, **named)) as items:
+            async for item in items:
+                yield item
 
     return _shown(method, operation, "AsyncIterator[Any]")
 
@@ -76,9 +74,8 @@ def _aiterate(
 def _shown(method: Callable[..., Any], operation: Callable[..., Any], result: str | None = None) -> Callable[..., Any]:
     """Give a method the name, the documentation and the parameters of an operation."""
     known = inspect.signature(operation)
-    returned = result or str(known.return_annotation).removeprefix("Flow[").removesuffix("]")
     shown: Any = update_wrapper(method, operation)
-    shown.__signature__ = known.replace(return_annotation=returned)
+    shown.__signature__ = known.replace(return_annotation=result or known.return_annotation)
     return method
 
 
@@ -93,8 +90,10 @@ class _Connected:
         return f"{type(self).__name__}({self._address!r}{key})"
 
 
-class SyncPredictor(_Connected, SyncDriver):
-    """The methods of both synchronous clients; a subclass implements `_receive` and `close`."""
+class SyncPredictor(_Connected):
+    """The methods of both synchronous clients; a subclass implements `close`."""
+
+    in_flight = SyncDriver.in_flight
 
     models = _run(Operations.models)
     model = _run(Operations.model)
@@ -118,8 +117,10 @@ class SyncPredictor(_Connected, SyncDriver):
         self.close()
 
 
-class AsyncPredictor(_Connected, AsyncDriver):
+class AsyncPredictor(_Connected):
     """The methods of both asynchronous clients. At most four requests of a batch are in flight at a time."""
+
+    in_flight = AsyncDriver.in_flight
 
     models = _await(Operations.models)
     model = _await(Operations.model)
@@ -168,7 +169,7 @@ class Client(SyncPredictor):
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self._url = http.checked_url(url)
-        operations = HttpOperations(http.HttpWire(), self.in_flight, timeout)
+        operations = HttpOperations(http.HttpWire(), SyncDriver(self._receive), timeout)
         super().__init__(operations, http.address(self._url), api_key)
         self._http = httpx2.Client(transport=transport, **http.settings(self._url, self._key))
 
@@ -176,13 +177,16 @@ class Client(SyncPredictor):
         """Close the connections."""
         self._http.close()
 
-    def _receive(self, request: http.HttpRequest, seconds: float) -> Generator[http.HttpReply]:
+    async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
+        """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
         end = time.monotonic() + seconds
         with http.faults(self._url), self._http.stream(**http.arguments(request, seconds)) as response:
             replies = http.Replies(request, response, end)
             for chunk in response.iter_raw():
-                yield from replies.add(chunk)
-            yield from replies.end()
+                for reply in replies.add(chunk):
+                    yield reply
+            for reply in replies.end():
+                yield reply
 
 
 class AsyncClient(AsyncPredictor):
@@ -200,7 +204,7 @@ class AsyncClient(AsyncPredictor):
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._url = http.checked_url(url)
-        operations = HttpOperations(http.HttpWire(), self.in_flight, timeout)
+        operations = HttpOperations(http.HttpWire(), AsyncDriver(self._receive), timeout)
         super().__init__(operations, http.address(self._url), api_key)
         self._http = httpx2.AsyncClient(transport=transport, **http.settings(self._url, self._key))
 
@@ -209,6 +213,7 @@ class AsyncClient(AsyncPredictor):
         await self._http.aclose()
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
+        """Send a request and yield its replies as they arrive."""
         end = time.monotonic() + seconds
         with http.faults(self._url):
             async with self._http.stream(**http.arguments(request, seconds)) as response:

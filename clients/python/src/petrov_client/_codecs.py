@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
 from petrov_client._errors import ConnectionFailed, InvalidResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 NPY, SAFETENSORS, MULTIPART = "application/x-npy", "application/vnd.safetensors", "multipart/mixed"
 LONGEST_HEAD = 2**14
@@ -75,14 +73,7 @@ class Part:
 
 
 class Parts:
-    """A reader of `multipart/mixed` (RFC 2046) as its bytes arrive; each part says how long it is.
-
-    Args:
-        content_type: The `Content-Type` of the response.
-
-    Raises:
-        InvalidResponse: It names no boundary.
-    """
+    """A reader of `multipart/mixed` (RFC 2046) as its bytes arrive; each part says how long it is."""
 
     def __init__(self, content_type: str) -> None:
         kind, _, rest = content_type.partition(";")

@@ -9,18 +9,16 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
@@ -32,14 +30,9 @@ TRAJECTORIES = ARRAYS | {ZARR, MOVIE}
 
 @dataclass(frozen=True)
 class Source:
-    """The arrays of a file that a model takes.
+    """The arrays of a file that a model takes, and the names of the others in it."""
 
-    Attributes:
-        arrays: Inputs and parameters by name; datasets and memory maps stay on disk.
-        unused: The names of the other arrays in the file.
-    """
-
-    arrays: Mapping[str, Any]
+    arrays: Mapping[str, Any]  # datasets and memory maps stay on disk
     unused: tuple[str, ...] = ()
 
 
@@ -131,7 +124,7 @@ def library(name: str, advice: str) -> Any:
 
 
 def hdf5() -> Any:
-    """Return the library h5py."""
+    """Return h5py."""
     return library("h5py", "HDF5 files need h5py: pip install h5py")
 
 

@@ -1,8 +1,7 @@
-"""Operations without input and output, and the two drivers that perform them.
+"""What the operations of the clients need: a driver, with an event loop or without, attempts, and progress reports.
 
-An operation is a generator, a `Flow`. It yields what it needs (send this, wait, run that), receives the result at the
-same place, and yields an `Item` for everything that it produces. So every operation is written once for four clients:
-`SyncDriver` and `AsyncDriver` perform the same steps with and without `await`.
+Every operation is written once, with `async`, for four clients. `AsyncDriver` uses the event loop. What `SyncDriver`
+offers never suspends, so a single step runs a coroutine to its end, on the caller's thread.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import AsyncExitStack, ExitStack, aclosing, closing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
@@ -19,7 +18,6 @@ from typing import Any, Generic, TypeVar
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, PetrovError, RateLimited, Unavailable
 
 T = TypeVar("T")
-Flow = Generator[Any, Any, T]
 
 #: Seconds for one request by default.
 TIMEOUT_SECONDS = 60.0
@@ -30,6 +28,8 @@ FIRST_PAUSE = 0.1
 
 Progress = bool | Callable[[int, int], None]
 Advance = Callable[[int], object]
+#: Sends a request, and yields its replies as they arrive, each within so many seconds.
+Receive = Callable[[Any, float], AsyncGenerator[Any]]
 
 
 @dataclass(frozen=True)
@@ -41,196 +41,77 @@ class Call(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Send:
-    """Send a request; the result is the reply."""
-
-    request: Any
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Receive(Send):
-    """Send a request whose replies are many; the result is the stream of them."""
-
-
-@dataclass(frozen=True)
-class Next:
-    """Wait for the next reply of a stream; the result is None at its end."""
-
-    stream: Any
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Do nothing for some seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Work:
-    """Call a function that may take seconds; the result is its own."""
-
-    function: Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class Start:
-    """Begin another flow beside this one; the result is for `Wait`."""
-
-    flow: Flow[Any]
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Wait for the end of a flow that was started; the result is its own."""
-
-    started: Any
-
-
-@dataclass(frozen=True)
-class Item:
-    """Something that the operation produces."""
-
-    value: Any
-
-
-def once(call: Call[T], seconds: float) -> Flow[T]:
-    """Send a call once, and return its result."""
-    return call.read((yield Send(call.request, seconds)))
-
-
-def perform(call: Call[T], timeout: float) -> Flow[T]:
-    """Send a call, again where that is safe, and return its result."""
-    attempts = Attempts(timeout)
-    while True:
-        try:
-            return (yield from once(call, attempts.remaining()))
-        except PetrovError as fault:
-            yield Pause(attempts.pause_after(fault))
-
-
-def _as_item(flow: Flow[Any]) -> Flow[None]:
-    yield Item((yield from flow))
-
-
 class SyncDriver:
-    """Performs flows on the caller's thread, one step at a time. A subclass implements `_receive`."""
+    """What an operation uses that runs on the caller's thread, one request at a time; see `run`."""
 
+    receive: Receive
     in_flight = 1
 
-    def _run(self, flow: Flow[T]) -> T:
-        """Perform a flow, and return its result."""
-        [result] = self._iterate(_as_item(flow))
-        return result  # type: ignore[no-any-return]
+    async def pause(self, seconds: float) -> None:
+        """Do nothing for some seconds."""
+        time.sleep(seconds)  # noqa: ASYNC251  there is no event loop
 
-    def _iterate(self, flow: Flow[None]) -> Generator[Any]:  # noqa: C901  a case per kind of step
-        """Perform a flow, and yield what it produces."""
-        resume: Callable[[Any], Any] = flow.send
-        value: Any = None
-        with ExitStack() as stack:
-            stack.callback(flow.close)
-            while True:
-                try:
-                    step = resume(value)
-                except StopIteration:
-                    return
-                value, resume = None, flow.send
-                try:
-                    match step:
-                        case Item():
-                            yield step.value
-                        case Receive():
-                            value = stack.enter_context(closing(self._receive(step.request, step.seconds)))
-                        case Send():
-                            value = self._send(step.request, step.seconds)
-                        case Next():
-                            value = next(step.stream, None)
-                        case Pause():
-                            time.sleep(step.seconds)
-                        case Work():
-                            value = step.function()
-                        case Start():
-                            value = step.flow
-                        case Wait():
-                            value = self._run(step.started)
-                except BaseException as error:  # noqa: BLE001  the flow decides, and raises what it does not handle
-                    value, resume = error, flow.throw
+    async def work(self, function: Callable[[], T]) -> T:
+        """Call a function that may take seconds."""
+        return function()
 
-    def _send(self, request: Any, seconds: float) -> Any:
-        """Send a request, and return its only reply."""
-        with closing(self._receive(request, seconds)) as replies:
-            return next(replies)
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Begin a coroutine, whose result is awaited later."""
+        return coroutine
 
-    def _receive(self, request: Any, seconds: float) -> Generator[Any]:
-        """Send a request and yield its replies as they arrive, each within so many seconds."""
-        raise NotImplementedError
+    async def cancel(self, started: Iterable[Coroutine[Any, Any, Any]]) -> None:
+        """End coroutines whose results are no longer needed."""
+        for coroutine in started:
+            coroutine.close()
 
 
+@dataclass(frozen=True)
 class AsyncDriver:
-    """Performs flows with `await`, and those that were started as tasks. A subclass implements `_receive`."""
+    """What an operation uses that runs on the event loop; it starts others as tasks."""
 
+    receive: Receive
     #: Requests of one batch in flight at a time: enough to keep a model busy while responses travel.
     in_flight = 4
 
-    async def _run(self, flow: Flow[T]) -> T:
-        """Perform a flow, and return its result."""
-        async with aclosing(self._iterate(_as_item(flow))) as items:
-            [result] = [item async for item in items]
-        return result  # type: ignore[no-any-return]
+    async def pause(self, seconds: float) -> None:
+        """Do nothing for some seconds."""
+        await asyncio.sleep(seconds)
 
-    async def _iterate(self, flow: Flow[None]) -> AsyncGenerator[Any]:  # noqa: C901  as above
-        """Perform a flow, and yield what it produces."""
-        resume: Callable[[Any], Any] = flow.send
-        value: Any = None
-        started: set[asyncio.Task[Any]] = set()
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(_cancel, started)
-            stack.callback(flow.close)
-            while True:
-                try:
-                    step = resume(value)
-                except StopIteration:
-                    return
-                value, resume = None, flow.send
-                try:
-                    match step:
-                        case Item():
-                            yield step.value
-                        case Receive():
-                            replies = self._receive(step.request, step.seconds)
-                            value = await stack.enter_async_context(aclosing(replies))
-                        case Send():
-                            value = await self._send(step.request, step.seconds)
-                        case Next():
-                            value = await anext(step.stream, None)
-                        case Pause():
-                            await asyncio.sleep(step.seconds)
-                        case Work():
-                            value = await asyncio.to_thread(step.function)
-                        case Start():
-                            value = asyncio.create_task(self._run(step.flow))
-                            started.add(value)
-                        case Wait():
-                            value = await step.started
-                            started.discard(step.started)
-                except BaseException as error:  # noqa: BLE001  as above
-                    value, resume = error, flow.throw
+    async def work(self, function: Callable[[], T]) -> T:
+        """Call a function that may take seconds."""
+        return await asyncio.to_thread(function)
 
-    async def _send(self, request: Any, seconds: float) -> Any:
-        """Send a request, and return its only reply."""
-        async with aclosing(self._receive(request, seconds)) as replies:
-            return await anext(replies)
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a coroutine, whose result is awaited later."""
+        return asyncio.create_task(coroutine)
 
-    def _receive(self, request: Any, seconds: float) -> AsyncGenerator[Any]:
-        """Send a request and yield its replies as they arrive, each within so many seconds."""
-        raise NotImplementedError
+    async def cancel(self, started: Iterable[asyncio.Task[Any]]) -> None:
+        """End tasks whose results are no longer needed."""
+        for task in started:
+            task.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
 
 
-async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise RuntimeError("expected an operation that does not wait for an event loop")
+
+
+def iterate(items: AsyncGenerator[T]) -> Generator[T]:
+    """Yield the items of an asynchronous generator that never suspends."""
+    try:
+        while True:
+            try:
+                item = run(items.asend(None))
+            except StopAsyncIteration:
+                return
+            yield item
+    finally:
+        run(items.aclose())
 
 
 class Attempts:

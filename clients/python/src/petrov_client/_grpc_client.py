@@ -10,28 +10,24 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import numpy as np
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
+from petrov_client._arrays import Arrays
 from petrov_client._client import AsyncPredictor, SyncPredictor
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
-from petrov_client._flow import TIMEOUT_SECONDS, Call, perform
+from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, SyncDriver
 from petrov_client._http import trace_context
 from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo, readable, signature, vocabulary
-from petrov_client._operations import Operations
+from petrov_client._operations import Operations, Perform
 from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
-
-    from petrov_client._arrays import Arrays
-    from petrov_client._flow import Flow
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.
 ADDRESS = "127.0.0.1:8081"
@@ -76,12 +72,12 @@ class GrpcWire:
 
         return Call(GrpcRequest("RepositoryIndex", service_pb2.RepositoryIndexRequest()), read)
 
-    def model(self, name: str, version: int | None, timeout: float) -> Flow[ModelInfo]:
+    async def model(self, name: str, version: int | None, perform: Perform) -> ModelInfo:
         """Perform the calls `ModelMetadata` and `ModelConfig`."""
         replies = []
         for method in ("ModelMetadata", "ModelConfig"):
             message = getattr(service_pb2, f"{method}Request")(name=name, version=_text(version))
-            replies.append((yield from perform(Call(GrpcRequest(method, message), lambda reply: reply), timeout)))
+            replies.append(await perform(Call(GrpcRequest(method, message), lambda reply: reply)))
         metadata, config = replies[0], replies[1].config
         versions = tuple(sorted(int(number) for number in metadata.versions))
         with readable("the signature of a model"):
@@ -145,7 +141,7 @@ class GrpcClient(SyncPredictor):
     def __init__(
         self, address: str = ADDRESS, api_key: str | None = None, timeout: float = TIMEOUT_SECONDS, tls: bool = False
     ) -> None:
-        super().__init__(Operations(GrpcWire(), self.in_flight, timeout), checked_address(address), api_key)
+        super().__init__(Operations(GrpcWire(), SyncDriver(self._receive), timeout), checked_address(address), api_key)
         self._channel = _channel(grpc, address, tls=tls)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
@@ -153,7 +149,8 @@ class GrpcClient(SyncPredictor):
         """Close the connection."""
         self._channel.close()
 
-    def _receive(self, request: GrpcRequest, seconds: float) -> Generator[Any]:
+    async def _receive(self, request: GrpcRequest, seconds: float) -> AsyncGenerator[Any]:
+        """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
         method, options = getattr(self._stub, request.method), _options(self._key, request, seconds)
         with _faults(self._address):
             if not request.responses:
@@ -173,7 +170,7 @@ class AsyncGrpcClient(AsyncPredictor):
     def __init__(
         self, address: str = ADDRESS, api_key: str | None = None, timeout: float = TIMEOUT_SECONDS, tls: bool = False
     ) -> None:
-        super().__init__(Operations(GrpcWire(), self.in_flight, timeout), checked_address(address), api_key)
+        super().__init__(Operations(GrpcWire(), AsyncDriver(self._receive), timeout), checked_address(address), api_key)
         self._channel = _channel(grpc.aio, address, tls=tls)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
@@ -182,6 +179,7 @@ class AsyncGrpcClient(AsyncPredictor):
         await self._channel.close()
 
     async def _receive(self, request: GrpcRequest, seconds: float) -> AsyncGenerator[Any]:
+        """Send a request and yield its replies as they arrive."""
         method, options = getattr(self._stub, request.method), _options(self._key, request, seconds)
         with _faults(self._address):
             if not request.responses:

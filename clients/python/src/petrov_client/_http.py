@@ -6,26 +6,22 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import httpx2
 
 from petrov_client import _codecs as codecs
+from petrov_client._arrays import Arrays
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
-from petrov_client._flow import Call, perform
+from petrov_client._flow import Call
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
 from petrov_client._models import Example, ModelInfo, example, model_info, readable
+from petrov_client._operations import Perform
 from petrov_client._quality import NAMES, PLAIN, Options, Response
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from petrov_client._arrays import Arrays
-    from petrov_client._flow import Flow
 
 CONNECT_SECONDS = 5.0
 #: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
@@ -69,10 +65,11 @@ class HttpWire:
 
         return Call(_request("/v1/models"), read)
 
-    def model(self, name: str, version: int | None, timeout: float) -> Flow[ModelInfo]:
+    async def model(self, name: str, version: int | None, perform: Perform) -> ModelInfo:
         """Perform the call `GET /v1/models/{model}`, which describes the default version."""
         del version
-        return (yield from perform(Call(_request(_path(name)), lambda reply: model_info(_document(reply))), timeout))
+        info: ModelInfo = await perform(Call(_request(_path(name)), lambda reply: model_info(_document(reply))))
+        return info
 
     def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/predict`; that of a derivative is `POST …/vjp` or `POST …/jvp` of its model."""
@@ -124,13 +121,7 @@ class HttpWire:
 class Replies:
     """The replies in a response as its bytes arrive: one, or one per part of a multipart response.
 
-    Args:
-        request: The request.
-        response: The response, of which only the head has been read.
-        end: When a single reply has to be complete, by the monotonic clock.
-
-    Raises:
-        InvalidResponse: Several are expected, and it is a success and no multipart response.
+    `end` is when a single reply has to be complete, by the monotonic clock.
     """
 
     def __init__(self, request: HttpRequest, response: httpx2.Response, end: float) -> None:

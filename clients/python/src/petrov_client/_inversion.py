@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, RequestError, Where, service_fault
 from petrov_client._models import readable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import numpy.typing as npt
 
 PENDING = frozenset({"queued", "running"})
 #: Seconds that the service waits for the end before it responds: shorter with a progress report.

@@ -7,21 +7,18 @@ import os
 import shutil
 import threading
 import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from petrov_client._arrays import Fields
 from petrov_client._codecs import encode_safetensors
 from petrov_client._files import library, remove_path, replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from petrov_client._arrays import Fields
 
 Description = dict[str, str | int]
 
@@ -35,15 +32,10 @@ class Kept:
     """What has been computed of a file that is not complete: the folder `OUT.partial`, a safetensors file per record.
 
     A record is a frame of a trajectory or a piece of a batch. Each gets its name once it is written and has a checksum,
-    so that a kill or a power cut leaves whole records. One process at a time may open the folder.
-
-    Args:
-        target: The file that is made of them.
-        job: What the records depend on; those of another job are refused.
-        resume: Whether records that an earlier run has left are kept; else the first new one replaces them.
+    so that a kill or a power cut leaves whole records. Records of another job are refused; without `resume` the first
+    new record replaces all earlier ones. One process at a time may open the folder.
 
     Attributes:
-        job: What the records depend on.
         path: The folder.
         done: The numbers of the whole records, from 0.
         damaged: The numbers of those that are not whole.

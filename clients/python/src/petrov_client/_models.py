@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, UnknownModel, Where
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import numpy.typing as npt
 
 #: The names of the axes before the grid's: frames, given frames of a state, and components of a vector field.
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"

@@ -1,67 +1,45 @@
 """Every operation of the clients, written once and without I/O: its arguments, its calls, what becomes of the replies.
 
-A method of `Operations` is a flow (`_flow`). The clients perform it, with and without `await`, and show its parameters
-and documentation as their own. The wire formats (`_http`, `_grpc_client`) make the calls.
+The clients perform a method of `Operations`, with an event loop or without (`_flow`), and show its parameters and
+documentation as their own. The wire formats (`_http`, `_grpc_client`) make the calls.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from petrov_client import _inversion as inversion
-from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._arrays import Arrays, PredictionInput, PredictionOutput, check_input
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, RequestError, UnknownModel, Where
-from petrov_client._flow import (
-    Attempts,
-    Item,
-    Next,
-    Pause,
-    Receive,
-    Start,
-    Wait,
-    Work,
-    checked_timeout,
-    perform,
-    reporting,
-)
-from petrov_client._models import checked_name
-from petrov_client._quality import PLAIN, Options, warn
-from petrov_client._rollout import Rollouts, Trajectory, unwrapped
+from petrov_client._flow import AsyncDriver, Attempts, Call, Progress, SyncDriver, checked_timeout, reporting
+from petrov_client._inversion import Inversion
+from petrov_client._models import Example, ModelInfo, checked_name
+from petrov_client._quality import PLAIN, Options, Outside, Response, warn
+from petrov_client._rollout import Rollout, Rollouts, Trajectory, unwrapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from petrov_client._arrays import Arrays, PredictionInput
-    from petrov_client._flow import Call, Flow, Progress
     from petrov_client._grpc_client import GrpcWire
     from petrov_client._http import HttpWire
-    from petrov_client._inversion import Inversion
-    from petrov_client._models import Example, ModelInfo
-    from petrov_client._quality import Outside, Response
-    from petrov_client._rollout import Rollout
+
 
 #: How the names of the arguments and results of a derivative begin.
 GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
 PER_FIELD = ("batch", "value")
 
+Perform = Callable[[Call[Any]], Awaitable[Any]]
+
 
 @dataclass(frozen=True)
 class Job:
-    """How the requests of one call are sent.
-
-    Attributes:
-        version: A version of the model; the newest if None.
-        timeout: Seconds for each request, its repetitions included.
-        progress: True for a progress bar, or a function of (fields done, fields in all).
-        options: What is wanted besides the outputs.
-    """
+    """How the requests of one call are sent; version, timeout and progress as for `predict`."""
 
     version: int | None
     timeout: float
@@ -71,44 +49,35 @@ class Job:
 
 @dataclass
 class Operations:
-    """The operations of all clients.
-
-    Attributes:
-        wire: Makes the calls.
-        in_flight: Requests of one batch in flight at a time.
-        timeout: Seconds for each request by default.
-        known: Models that have been described, by name and version.
-    """
+    """The operations of all clients."""
 
     wire: HttpWire | GrpcWire
-    in_flight: int
-    timeout: float
-    known: dict[tuple[str, int | None], ModelInfo] = field(default_factory=dict)
+    driver: SyncDriver | AsyncDriver
+    timeout: float  # seconds for each request by default
+    known: dict[tuple[str, int | None], ModelInfo] = field(default_factory=dict)  # by name and version
 
     def __post_init__(self) -> None:
         checked_timeout(self.timeout)
 
-    def models(self) -> Flow[list[ModelInfo]]:
+    async def models(self) -> list[ModelInfo]:
         """Return all models that are ready.
 
         Raises:
             PetrovError: Any but `InvalidInput`.
         """
-        found = []
-        for name in (yield from perform(self.wire.names(), self.timeout)):
-            found.append((yield from self.model(name)))  # noqa: PERF401  it yields
-        return found
+        return [await self.model(name) for name in await self.perform(self.wire.names(), self.timeout)]
 
-    def model(self, name: str) -> Flow[ModelInfo]:
+    async def model(self, name: str) -> ModelInfo:
         """Return one model: its versions, inputs, outputs and, over HTTP, its card.
 
         Raises:
             UnknownModel: No such model.
             PetrovError: Any other but `InvalidInput`.
         """
-        return (yield from self._described(name, None, self.timeout))
+        self.known.pop((name, None), None)  # it is described anew
+        return await self._known(name, self._job(None, None))
 
-    def predict(
+    async def predict(
         self,
         /,
         model: str,
@@ -121,7 +90,7 @@ class Operations:
         tolerance: float | None = None,
         outside: Outside = "answer",
         **inputs: Any,
-    ) -> Flow[Any]:
+    ) -> Any:
         """Predict the outputs for single fields or for a batch of any size.
 
         The inputs are checked as a whole before anything is sent, then sent in pieces: one after another, or four at a
@@ -158,14 +127,14 @@ class Operations:
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
         job = self._job(version, timeout, progress, Options(quality, tolerance, outside))
-        checked = yield from self._checked(job, model, array, inputs)
+        checked = await self._checked(job, model, array, inputs)
         output = PredictionOutput(checked)
-        yield from self._pieces(checked, job, output.put)
+        await _exhausted(self._pieces(checked, job, output.put))
         if output.outside and job.options.warns:
             warn(model)
         return (output.array(), output.quality()) if quality else output.array()
 
-    def stream(
+    async def stream(
         self,
         /,
         model: str,
@@ -177,22 +146,13 @@ class Operations:
         tolerance: float | None = None,
         outside: Outside = "answer",
         **inputs: Any,
-    ) -> Flow[Flow[None]]:
+    ) -> AsyncGenerator[Any]:
         """Predict as `predict` does, and yield the outputs as they arrive, so that memory holds one piece of the batch.
 
-        The inputs are checked as a whole before this returns; a piece is sent when the iterator is advanced. An
-        asynchronous client does both then, and has at most four pieces in flight or waiting to be consumed: use
-        `async with contextlib.aclosing(…)` where the loop may end early.
-
-        Args:
-            model: The model's name.
-            array: As for `predict`; a memory map or an HDF5 dataset stays on disk.
-            version: A version of the model; the newest if None.
-            timeout: Seconds for each request, its repetitions included; the client's if None.
-            progress: True for a progress bar, or a function of (fields done, fields in all).
-            tolerance: As for `predict`.
-            outside: As for `predict`.
-            inputs: As for `predict`.
+        The arguments are those of `predict`; a memory map or an HDF5 dataset stays on disk. The inputs are checked as a
+        whole before this returns; a piece is sent when the iterator is advanced. An asynchronous client does both
+        then, and has at most four pieces in flight or waiting to be consumed: use `async with contextlib.aclosing(…)`
+        where the loop may end early.
 
         Returns:
             Batches `[fields, …]` of consecutive outputs, in order; together they are what `predict` returns.
@@ -202,13 +162,13 @@ class Operations:
             PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
         """
         job = self._job(version, timeout, progress, Options(tolerance=tolerance, outside=outside))
-        checked = yield from self._checked(job, model, array, inputs)
+        checked = await self._checked(job, model, array, inputs)
         output = PredictionOutput(checked)
         return self._pieces(
-            checked, job, lambda piece, response: Item(output.checked(piece, response, warned=job.options.warns))
+            checked, job, lambda piece, response: output.checked(piece, response, warned=job.options.warns)
         )
 
-    def rollout(
+    async def rollout(
         self,
         /,
         model: str,
@@ -221,7 +181,7 @@ class Operations:
         quality: bool = False,
         partial: bool = False,
         **inputs: Any,
-    ) -> Flow[Any]:
+    ) -> Any:
         """Predict the trajectories that follow from single states or a batch of them.
 
             trajectory = petrov.rollout("flow", vorticity, frames=200, viscosity=1e-3, progress=True)
@@ -249,14 +209,14 @@ class Operations:
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
         job = self._job(version, timeout, progress, Options(quality=quality, partial=partial))
-        rollouts = Rollouts((yield from self._checked(job, model, array, inputs)), job.options, frames)
+        rollouts = Rollouts(await self._checked(job, model, array, inputs), job.options, frames)
         whole = Trajectory(rollouts)
-        yield from self._frames(rollouts, job, whole.add)
+        await _exhausted(self._frames(rollouts, job, whole.add))
         if whole.outside and not quality:
             warn(model)
         return (whole.array(), whole.quality()) if quality else whole.array()
 
-    def rollout_stream(
+    async def rollout_stream(
         self,
         /,
         model: str,
@@ -270,26 +230,16 @@ class Operations:
         partial: bool = False,
         earlier: Iterable[Any] = (),
         **inputs: Any,
-    ) -> Flow[Flow[None]]:
+    ) -> AsyncGenerator[Any]:
         """Roll out as `rollout` does, and yield every frame as it arrives.
 
             for vorticity in petrov.rollout_stream("flow", vorticity, frames=10_000): …
 
+        The arguments are those of `rollout`, and `earlier`: the first of the frames, as an iterator of an earlier call
+        without `quality` has yielded them. This one goes on behind them, and computes none of them again.
+
         The service computes a few frames ahead. It stops when the iterator is closed, or the loop over it ends early;
         for an asynchronous client use `async with contextlib.aclosing(…)` there.
-
-        Args:
-            model: See `rollout`.
-            array: See there.
-            frames: See there.
-            version: See there.
-            timeout: See there.
-            progress: See there.
-            quality: See there.
-            partial: See there; the iterator ends early, with the warning.
-            earlier: The first of the frames, as this iterator has yielded them to an earlier call without `quality`. It
-                goes on behind them, and computes none of them again.
-            inputs: See there.
 
         Returns:
             Frames `[(batch), (component), *grid]`, in order; with `quality`, pairs of a frame and a `Quality`.
@@ -299,10 +249,10 @@ class Operations:
             PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
         """
         job = self._job(version, timeout, progress, Options(quality=quality, partial=partial))
-        rollouts = Rollouts((yield from self._checked(job, model, array, inputs)), job.options, frames, earlier)
-        return self._frames(rollouts, job, lambda frame: Item(rollouts.shown(frame)))
+        rollouts = Rollouts(await self._checked(job, model, array, inputs), job.options, frames, earlier)
+        return self._frames(rollouts, job, rollouts.shown)
 
-    def vjp(
+    async def vjp(
         self,
         model: str,
         array: Any,
@@ -310,20 +260,15 @@ class Operations:
         version: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
-    ) -> Flow[tuple[Any, Any]]:
+    ) -> tuple[Any, Any]:
         """Return the outputs, and the gradients of their inner product with cotangents.
 
             pressure, gradient = petrov.vjp("darcy", permeability, pressure - measured)
             temperature, gradients = petrov.vjp("heat", {"conductivity": k, "wind": 0.3}, 2 * residual)
 
-        Args:
-            model: The model's name.
-            array: As for `predict`: an array, or a mapping of inputs and parameters by name.
-            cotangents: By output, in its shape: the gradient of a loss by the outputs. An array, or a mapping by name
-                where there are several outputs; one that is left out is 0.
-            version: A version of the model; the newest if None.
-            timeout: Seconds for each request, its repetitions included; the client's if None.
-            progress: True for a progress bar, or a function of (fields done, fields in all).
+        The cotangents, by output and in its shape, are the gradient of a loss by the outputs: an array, or a mapping by
+        name where there are several outputs; one that is left out is 0. The other arguments are those of `predict`,
+        with the inputs as an array, or as a mapping of inputs and parameters by name.
 
         Returns:
             The outputs as `predict` returns them, and the gradients: an array for inputs without names, else by the
@@ -334,11 +279,11 @@ class Operations:
             PetrovError: As `predict`.
         """
         job = self._job(version, timeout, progress)
-        first, outputs, gradients = yield from self._derivative("vjp", job, model, array, cotangents)
+        first, outputs, gradients = await self._derivative("vjp", job, model, array, cotangents)
         passed = {name: gradients[name] for name in array} if isinstance(array, Mapping) else gradients[first]
         return outputs, passed
 
-    def jvp(
+    async def jvp(
         self,
         model: str,
         array: Any,
@@ -347,20 +292,14 @@ class Operations:
         timeout: float | None = None,
         progress: Progress = False,
         frames: int | None = None,
-    ) -> Flow[tuple[Any, Any]]:
+    ) -> tuple[Any, Any]:
         """Return the outputs, and their derivatives along tangents.
 
             pressure, tangent = petrov.jvp("darcy", permeability, direction)
 
-        Args:
-            model: The model's name.
-            array: As for `predict`: an array, or a mapping of inputs and parameters by name.
-            tangents: By input, in its shape: an array, or a mapping of inputs and parameters by name. One that is left
-                out is 0.
-            version: A version of the model; the newest if None.
-            timeout: Seconds for each request, its repetitions included; the client's if None.
-            progress: True for a progress bar, or a function of (fields done, fields in all).
-            frames: Frames of a trajectory, at most 16; those of a training trajectory if None, or 16.
+        The tangents, by input and in its shape, are an array, or a mapping of inputs and parameters by name; one that
+        is left out is 0. `frames` of a trajectory are at most 16, by default those of a training trajectory. The other
+        arguments are those of `vjp`.
 
         Returns:
             The outputs, and their tangents, each as `predict` returns outputs.
@@ -370,30 +309,42 @@ class Operations:
             PetrovError: As `predict`.
         """
         job = self._job(version, timeout, progress, Options(frames=frames))
-        _, outputs, along = yield from self._derivative("jvp", job, model, array, tangents)
+        _, outputs, along = await self._derivative("jvp", job, model, array, tangents)
         return outputs, unwrapped(along)
+
+    async def once(self, call: Call[Any], seconds: float) -> Any:
+        """Send a call once, and return its result."""
+        async with aclosing(self.driver.receive(call.request, seconds)) as replies:
+            reply = await anext(replies)
+        return call.read(reply)
+
+    async def perform(self, call: Call[Any], seconds: float) -> Any:
+        """Send a call, again where that is safe, and return its result."""
+        attempts = Attempts(seconds)
+        while True:
+            try:
+                return await self.once(call, attempts.remaining())
+            except PetrovError as fault:
+                await self.driver.pause(attempts.pause_after(fault))
 
     def _job(
         self, version: int | None, timeout: float | None, progress: Progress = False, options: Options = PLAIN
     ) -> Job:
         return Job(version, checked_timeout(self.timeout if timeout is None else timeout), progress, options)
 
-    def _described(self, name: str, version: int | None, timeout: float) -> Flow[ModelInfo]:
-        """Return a model, described anew."""
-        info = yield from self.wire.model(checked_name(name), version, timeout)
-        self.known[name, version] = info
-        return info
-
-    def _known(self, name: str, job: Job) -> Flow[ModelInfo]:
+    async def _known(self, name: str, job: Job) -> ModelInfo:
         """Return a model as it has been described before, or is now."""
-        return self.known.get((name, job.version)) or (yield from self._described(name, job.version, job.timeout))
+        if (name, job.version) not in self.known:
+            self.known[name, job.version] = await self.wire.model(
+                checked_name(name), job.version, partial(self.perform, seconds=job.timeout)
+            )
+        return self.known[name, job.version]
 
-    def _checked(self, job: Job, model: str, array: Any, named: Mapping[str, Any]) -> Flow[PredictionInput]:
+    async def _checked(self, job: Job, model: str, array: Any, named: Mapping[str, Any]) -> PredictionInput:
         """Return the input of a model, all of it checked before anything is sent."""
         with self._forgetting():
-            info = yield from self._known(model, job)
-            checked: PredictionInput = yield Work(lambda: check_input(info, array, named))  # may take seconds
-            return checked
+            info = await self._known(model, job)
+            return await self.driver.work(lambda: check_input(info, array, named))
 
     @contextmanager
     def _forgetting(self) -> Iterator[None]:
@@ -404,44 +355,36 @@ class Operations:
             self.known.clear()
             raise
 
-    def _pieces(
+    async def _pieces(
         self,
         checked: PredictionInput,
         job: Job,
-        each: Callable[[slice, Response], Item | None],
+        each: Callable[[slice, Response], Any],
         call: Callable[[Arrays], Call[Response]] | None = None,
-    ) -> Flow[None]:
-        """Send a batch in pieces, a few at a time, and pass each with its response to a function, in order.
+    ) -> AsyncGenerator[Any]:
+        """Send a batch in pieces, a few at a time, and yield what `each` makes of each and its response, in order.
 
-        Args:
-            checked: The batch.
-            job: How.
-            each: Is passed a piece and its response, and returns what is produced of it.
-            call: Makes the request of one field, instead of a prediction of several; it is sent alone.
+        `call` makes the request of one field, instead of a prediction of several; it is sent alone.
         """
-        pieces, in_flight = (checked.pieces(), self.in_flight) if call is None else (checked.pieces(1), 1)
+        pieces, in_flight = (checked.pieces(), self.driver.in_flight) if call is None else (checked.pieces(1), 1)
+        call = call or (lambda arrays: self.wire.prediction(checked.info, job.version, arrays, job.options))
         waiting: deque[tuple[slice, Any]] = deque()
         with self._forgetting(), reporting(job.progress, checked.info.name, len(checked)) as advance:
+            try:
+                for piece in (*pieces, *[None] * in_flight):  # None only waits for one that is in flight
+                    if piece is not None:
+                        sent = self.perform(call(checked.arrays(piece)), job.timeout)
+                        waiting.append((piece, self.driver.start(sent)))
+                    if waiting and (piece is None or len(waiting) == in_flight):
+                        first, started = waiting.popleft()
+                        yield each(first, await started)
+                        advance(first.stop - first.start)
+            finally:
+                await self.driver.cancel([started for _, started in waiting])
 
-            def settle() -> Flow[None]:
-                piece, started = waiting.popleft()
-                item = each(piece, (yield Wait(started)))
-                if item is not None:
-                    yield item
-                advance(piece.stop - piece.start)
-
-            for piece in pieces:
-                arrays = checked.arrays(piece)
-                sent = call(arrays) if call else self.wire.prediction(checked.info, job.version, arrays, job.options)
-                waiting.append((piece, (yield Start(perform(sent, job.timeout)))))
-                if len(waiting) == in_flight:
-                    yield from settle()
-            while waiting:
-                yield from settle()
-
-    def _derivative(
+    async def _derivative(
         self, kind: Literal["vjp", "jvp"], job: Job, model: str, array: Any, vectors: Any
-    ) -> Flow[tuple[str, Any, dict[str, Any]]]:
+    ) -> tuple[str, Any, dict[str, Any]]:
         """Return the name of the first input, the outputs, and by name the model's Jacobian times vectors.
 
         A service has each product as a model of its own, `darcy_vjp` and `darcy_jvp`. It takes the model's inputs and
@@ -450,7 +393,7 @@ class Operations:
         """
         passed, returned = (COTANGENTS, GRADIENTS) if kind == "vjp" else (TANGENTS, TANGENTS)
         with self._forgetting():
-            info = yield from self._known(model, job)
+            info = await self._known(model, job)
             arguments = dict(array) if isinstance(array, Mapping) else {info.first_name: array}
             if not isinstance(vectors, Mapping):
                 if kind == "vjp" and len(info.outputs) > 1:
@@ -462,12 +405,12 @@ class Operations:
                 raise InvalidInput(f"expected {passed[:-1]} but got none", where=Where(passed[:-1]))
             arguments |= {f"{passed}{name}": vector for name, vector in vectors.items()}
             try:
-                product = yield from self._known(f"{model}_{kind}", job)
+                product = await self._known(f"{model}_{kind}", job)
             except UnknownModel:
                 raise RequestError(f'"{model}" has no {kind}: it was exported without derivatives') from None
-            checked = yield Work(lambda: check_input(product, arguments))
+            checked = await self.driver.work(lambda: check_input(product, arguments))
         output = PredictionOutput(checked)
-        yield from self._pieces(checked, job, output.put)
+        await _exhausted(self._pieces(checked, job, output.put))
         found = output.array()
         for tensor in product.outputs:
             if tensor.axes == PER_FIELD and tensor.name in found:  # the gradient by a parameter
@@ -476,29 +419,27 @@ class Operations:
         products = {name.removeprefix(returned): each for name, each in found.items() if name.startswith(returned)}
         return info.first_name, outputs, products
 
-    def _frames(self, rollouts: Rollouts, job: Job, each: Callable[[Response], Item | None]) -> Flow[None]:
-        """Pass every frame of the whole batch to a function."""
+    async def _frames(self, rollouts: Rollouts, job: Job, each: Callable[[Response], Any]) -> AsyncGenerator[Any]:
+        """Yield what `each` makes of every frame of the whole batch."""
         name, total = rollouts.checked.info.name, rollouts.total
-        with self._forgetting(), reporting(job.progress, name, total) as advance:
+        async with AsyncExitStack() as stack:
+            advance = stack.enter_context(reporting(job.progress, name, total))
+            stack.enter_context(self._forgetting())
             try:
                 if rollouts.done:
                     advance(rollouts.done)
                 for _ in range(total - rollouts.done):
-                    parts = []
-                    for piece in rollouts.pieces:
-                        parts.append((yield from self._next_frame(piece, job)))  # noqa: PERF401  as above
-                    item = each(rollouts.together(parts))
-                    if item is not None:
-                        yield item
+                    parts = [await self._next_frame(piece, job, stack) for piece in rollouts.pieces]
+                    yield each(rollouts.together(parts))
                     advance(1)
             except PetrovError as fault:
                 rollouts.end(fault)
         rollouts.warn()
 
-    def _next_frame(self, piece: Rollout, job: Job) -> Flow[Response | None]:
+    async def _next_frame(self, piece: Rollout, job: Job, stack: AsyncExitStack) -> Response | None:
         """Return the next frame of some samples, from a further request where one breaks off or may not ask for all.
 
-        It is None where the model has failed on all of the samples.
+        It is None where the model has failed on all of the samples. The stack closes the responses.
         """
         attempts = Attempts(job.timeout)
         while piece.fault is None:
@@ -506,10 +447,11 @@ class Operations:
                 if piece.stream is None:
                     options = piece.options()
                     call = self.wire.rollout(piece.info, job.version, piece.inputs, options)
-                    replies = yield Receive(call.request, attempts.remaining())
+                    opened = aclosing(self.driver.receive(call.request, attempts.remaining()))
+                    replies = await stack.enter_async_context(opened)
                     piece.stream = replies, call.read, piece.done + (options.frames or 0)
                 replies, read, end = piece.stream
-                reply = yield Next(replies)
+                reply = await anext(replies, None)
                 if reply is None:
                     raise InvalidResponse(f"expected {end} frames but got {piece.done}")
                 response = piece.follow(read(reply))
@@ -517,15 +459,20 @@ class Operations:
                     piece.stream = None
                     extra = None
                     with suppress(PetrovError):  # all frames have arrived
-                        extra = yield Next(replies)
+                        extra = await anext(replies, None)
                     if extra is not None:
                         raise InvalidResponse(f"expected {end} frames but got more")
                 return response  # noqa: TRY300  the last statement of what is tried
             except PetrovError as fault:
                 piece.stream = None
                 if not piece.given_up(fault):
-                    yield Pause(attempts.pause_after(fault))
+                    await self.driver.pause(attempts.pause_after(fault))
         return None
+
+
+async def _exhausted(items: AsyncGenerator[Any]) -> None:
+    async for _ in items:
+        pass
 
 
 @dataclass
@@ -534,7 +481,7 @@ class HttpOperations(Operations):
 
     wire: HttpWire
 
-    def example(
+    async def example(
         self,
         model: str,
         index: int | None = None,
@@ -542,7 +489,7 @@ class HttpOperations(Operations):
         seed: int | None = None,
         grid: int | None = None,
         timeout: float | None = None,
-    ) -> Flow[Example]:
+    ) -> Example:
         """Return a sample that `predict` takes: a stored test sample with its truth, or a new one.
 
         Without `index`, `seed` and `grid` it is a new sample if the problem has a sampler, else the first stored one.
@@ -566,9 +513,9 @@ class HttpOperations(Operations):
             raise ValueError("expected the index of a stored sample, or seed and grid of a new one, but got both")
         query = {name: each for name, each in (("index", index), ("seed", seed), ("grid", grid)) if each is not None}
         job = self._job(None, timeout)
-        return (yield from perform(self.wire.example(checked_name(model), query), job.timeout))
+        return await self.perform(self.wire.example(checked_name(model), query), job.timeout)
 
-    def reference(
+    async def reference(
         self,
         /,
         model: str,
@@ -576,30 +523,21 @@ class HttpOperations(Operations):
         timeout: float | None = None,
         progress: Progress = False,
         **inputs: Any,
-    ) -> Flow[Any]:
-        """Return the classical solutions for the same inputs, field by field.
-
-        Args:
-            model: The model's name.
-            array: As for `predict`.
-            timeout: Seconds for each field, its repetitions included; the client's if None.
-            progress: True for a progress bar, or a function of (fields done, fields in all).
-            inputs: As for `predict`.
-
-        Returns:
-            As `predict`.
+    ) -> Any:
+        """Return the classical solutions for the inputs of `predict`, field by field, each within `timeout` seconds.
 
         Raises:
             RequestError: The model has no classical solver.
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
         job = self._job(None, timeout, progress)
-        checked = yield from self._checked(job, model, array, inputs)
+        checked = await self._checked(job, model, array, inputs)
         output = PredictionOutput(checked)
-        yield from self._pieces(checked, job, output.put, lambda arrays: self.wire.reference(checked.info, arrays))
+        call = partial(self.wire.reference, checked.info)
+        await _exhausted(self._pieces(checked, job, output.put, call))
         return output.array()
 
-    def invert(
+    async def invert(
         self,
         model: str,
         sensors: Any,
@@ -616,7 +554,7 @@ class HttpOperations(Operations):
         seed: int | None = None,
         timeout: float | None = None,
         progress: Progress = False,
-    ) -> Flow[Inversion]:
+    ) -> Inversion:
         """Infer an input of a model from its output at sensors, with its uncertainty.
 
             found = petrov.invert("darcy", sensors, pressures, noise=1e-4, prior={"kind": "log-normal"}, progress=True)
@@ -650,16 +588,16 @@ class HttpOperations(Operations):
         options |= {"iterations": iterations, "samples": samples, "seed": seed}
         body, name = inversion.request(sensors, values, noise, options), checked_name(model)
         seconds = self._job(None, timeout).timeout
-        job = yield from perform(self.wire.inversion(name, body, str(uuid.uuid4())), seconds)
+        job = await self.perform(self.wire.inversion(name, body, str(uuid.uuid4())), seconds)
         wait = min(inversion.SHORT_WAIT if progress else inversion.WAIT, seconds / 2)
         try:
             with reporting(progress, model, iterations or inversion.STEPS) as advance:
                 found, steps = inversion.Status(), 0
                 while found.state in inversion.PENDING:
-                    found = yield from perform(self.wire.inversion_status(name, job, wait), seconds)
+                    found = await self.perform(self.wire.inversion_status(name, job, wait), seconds)
                     advance(found.iterations - steps)
                     steps = found.iterations
-                return (yield from perform(self.wire.inversion_result(name, job, found), seconds))
+                return await self.perform(self.wire.inversion_result(name, job, found), seconds)
         finally:
             with suppress(PetrovError):
-                yield from perform(self.wire.inversion_end(name, job), seconds)
+                await self.perform(self.wire.inversion_end(name, job), seconds)

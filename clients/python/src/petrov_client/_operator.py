@@ -6,26 +6,21 @@ All batch axes become one batch on the wire, so a vectorised function sends one 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from petrov_client._client import SyncPredictor
 from petrov_client._errors import InvalidInput, Where
-from petrov_client._models import FRAME
+from petrov_client._models import FRAME, ModelInfo
 from petrov_client._rollout import by_name
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy.typing as npt
-
-    from petrov_client._client import SyncPredictor
-    from petrov_client._models import ModelInfo
-
-    Array = npt.NDArray[Any]
-    Shape = tuple[int, ...]
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
 
 
 #: Frames of a trajectory that a service differentiates.
@@ -38,18 +33,12 @@ class BatchedOperator:
 
     Arrays follow the model's inputs, then its parameters; names say which of them are there. The batch axes of an array
     are a prefix of those of the first input, so a parameter may be one number for a whole batch.
-
-    Attributes:
-        client: A synchronous client.
-        model: The model's name.
-        version: A version of the model; the newest if None.
-        wanted: Frames of a trajectory; see `frames`.
     """
 
     client: SyncPredictor
     model: str
     version: int | None = None
-    wanted: int | None = None
+    wanted: int | None = None  # see `frames`
 
     @cached_property
     def info(self) -> ModelInfo:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import math
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._models import TensorInfo
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from petrov_client._models import ModelInfo
+from petrov_client._models import ModelInfo, TensorInfo
 
 Numbers = npt.NDArray[np.float32]
 Outside = Literal["answer", "solve", "refuse"]
@@ -74,26 +70,16 @@ class Quality:
 
 @dataclass(frozen=True)
 class Options:
-    """What a caller wants besides the outputs.
-
-    Attributes:
-        quality: Whether the numbers of every field are wanted.
-        tolerance: The largest error bound; None for any.
-        outside: What happens to an input that is unlike the training data.
-        frames: How many frames of a trajectory follow; None for any other model, or for the model's default.
-        after: Frames of the trajectory before the state that is sent.
-        partial: Whether a rollout goes on without the samples that the model fails on.
-    """
+    """What a caller wants besides the outputs; see `predict` and `rollout`."""
 
     quality: bool = False
     tolerance: float | None = None
     outside: Outside = "answer"
     frames: int | None = None
-    after: int = 0
+    after: int = 0  # frames of the trajectory before the state that is sent
     partial: bool = False
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.tolerance is not None and not 0 < self.tolerance < math.inf:
             raise ValueError(f"tolerance: expected a positive number but got {self.tolerance}")
         if self.outside not in get_args(Outside):
@@ -122,18 +108,11 @@ PLAIN = Options()
 
 @dataclass(frozen=True)
 class Response:
-    """The response for one piece of a batch.
+    """The response for one piece of a batch."""
 
-    Attributes:
-        outputs: Batches `[batch, …]` by name.
-        numbers: What is known about them, `[batch]` by name.
-        outside: Whether any input of the piece is outside, as far as the service says.
-        solved_by: What computed the outputs.
-    """
-
-    outputs: Mapping[str, Numbers]
-    numbers: Mapping[str, Numbers] = field(default_factory=dict)
-    outside: bool = False
+    outputs: Mapping[str, Numbers]  # [batch, …]
+    numbers: Mapping[str, Numbers] = field(default_factory=dict)  # what is known about them, [batch]
+    outside: bool = False  # whether any input of the piece is, as far as the service says
     solved_by: str = "network"
 
 
@@ -154,7 +133,7 @@ def one_solver(solved_by: set[str]) -> str:
 
 
 def warn(model: str) -> None:
-    """Issue the warning that inputs are outside."""
+    """Warn of inputs outside."""
     issue(
         f'some inputs are unlike the training data of "{model}" (novelty below {OUTSIDE:g}), so their predictions may '
         "be wrong; quality=True says which",

@@ -6,22 +6,17 @@ arrived, and a rollout of more frames than one request may ask for goes on from 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._errors import InvalidInput, InvalidResponse
-from petrov_client._quality import IncompleteRolloutWarning, Options, Response, issue, one_solver, quality_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from petrov_client._arrays import Fields, PredictionInput
-    from petrov_client._errors import PetrovError
-    from petrov_client._models import FramesInfo, ModelInfo
-    from petrov_client._quality import Quality
+from petrov_client._arrays import Fields, PredictionInput
+from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError
+from petrov_client._models import FramesInfo, ModelInfo
+from petrov_client._quality import IncompleteRolloutWarning, Options, Quality, Response, issue, one_solver, quality_of
 
 #: Bytes of all frames of one request: a quarter of what the service sends by default.
 REQUEST_BYTES = 2**28
@@ -30,27 +25,14 @@ NON_FINITE = ":non-finite-output"
 
 
 class Rollout:
-    """A rollout of some samples of a batch, of which some frames have arrived.
-
-    Args:
-        checked: The whole batch.
-        piece: The samples.
-        total: How many frames are wanted.
-        wanted: What is wanted besides the outputs.
-
-    Attributes:
-        inputs: Inputs and parameters by name, from which the next request starts.
-        done: Frames that have arrived.
-        fault: The error of the model that no sample has come through, where the others of the batch go on.
-        stream: The open response; None before the first request, and after one that broke off.
-    """
+    """A rollout of some samples of a batch, `piece`, of which some frames have arrived."""
 
     def __init__(self, checked: PredictionInput, piece: slice, total: int, wanted: Options) -> None:
         self.info = checked.info
-        self.inputs: dict[str, Any] = checked.arrays(piece)
-        self.done = 0
-        self.fault: PetrovError | None = None
-        self.stream: Any = None
+        self.inputs: dict[str, Any] = checked.arrays(piece)  # from which the next request starts
+        self.done = 0  # frames that have arrived
+        self.fault: PetrovError | None = None  # of the model on all samples, where the others of the batch go on
+        self.stream: Any = None  # the open response; None before the first request, and after one that broke off
         self._failed = np.zeros(piece.stop - piece.start, np.bool_)
         self._time, self._total, self._wanted = time_axis(self.info), total, wanted
         size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
@@ -107,25 +89,15 @@ class Rollout:
 class Rollouts:
     """The rollout of a batch, in as few requests at one time as may hold it.
 
-    Args:
-        checked: What it starts from.
-        options: What is wanted: the numbers of every frame, and with `partial` the frames before an error and the
-            samples that the model does not fail on.
-        frames: How many frames are wanted; None for as many as a training trajectory has.
-        earlier: The first frames, where these have arrived earlier, each as `shown` returns it without its quality.
-
-    Attributes:
-        fault: The error that ended the rollout after some frames, where these are wanted.
-
     Raises:
         InvalidInput: The model computes no trajectories, the number is not positive, or an earlier frame does not fit.
     """
 
     checked: PredictionInput
     options: Options
-    frames: int | None = None
-    earlier: InitVar[Iterable[Any]] = ()
-    fault: PetrovError | None = field(default=None, init=False)
+    frames: int | None = None  # as many as a training trajectory has if None
+    earlier: InitVar[Iterable[Any]] = ()  # as `shown` returns them without their quality
+    fault: PetrovError | None = field(default=None, init=False)  # that ended the rollout after some frames
     pieces: list[Rollout] = field(init=False)
 
     def __post_init__(self, earlier: Iterable[Any]) -> None:

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import random
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from petrov_client import _files as files
-from petrov_client._arrays import check_input
+from petrov_client._arrays import Arrays, PredictionInput, check_input
 from petrov_client._client import AsyncClient
 from petrov_client._errors import (
     ConnectionFailed,
@@ -28,22 +32,10 @@ from petrov_client._errors import (
     RateLimited,
     Unavailable,
 )
-from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Progress, checked_timeout, once, reporting
-from petrov_client._kept import Kept, check_same
-from petrov_client._quality import NAMES, Options, columns
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
-    import numpy.typing as npt
-
-    from petrov_client._arrays import Arrays, PredictionInput
-    from petrov_client._flow import Advance
-    from petrov_client._kept import Description
-    from petrov_client._models import ModelInfo, TensorInfo
-    from petrov_client._quality import Outside
+from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Advance, Progress, checked_timeout, reporting
+from petrov_client._kept import Description, Kept, check_same
+from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._quality import NAMES, Options, Outside, columns
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
@@ -165,15 +157,7 @@ def score(
 
 
 class Bulk:
-    """The pieces of a batch: a queue of those that are missing, which several gateways compute.
-
-    Args:
-        batch: The batch.
-        version: The version of the model.
-        options: What is wanted besides the outputs.
-        timeout: Seconds for each request.
-        patience: Seconds without a response from any gateway before the last fault is raised.
-    """
+    """The pieces of a batch: a queue of those that are missing, which several gateways compute."""
 
     def __init__(self, batch: PredictionInput, version: int, options: Options, timeout: float, patience: float) -> None:
         self.batch, self.pieces = batch, batch.pieces()
@@ -255,8 +239,9 @@ class Bulk:
                         f"expected artefact {wanted[:12]} but found {served[:12]}"
                     )
             arrays = self.batch.arrays(self.pieces[number])
-            call = client._operations.wire.prediction(info, self._version, arrays, self._options)  # noqa: SLF001
-            response = await client._run(once(call, self._timeout))  # noqa: SLF001  `predict` would repeat it itself
+            operations = client._operations  # noqa: SLF001  `predict` would repeat the request itself
+            call = operations.wire.prediction(info, self._version, arrays, self._options)
+            response = await operations.once(call, self._timeout)
         except PetrovError:
             self._verified.discard(client)  # after the fault it may serve another model
             raise

@@ -5,29 +5,27 @@ HDF5, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie a
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
 
 from petrov_client import _files as files
+from petrov_client._arrays import Fields
+from petrov_client._kept import Description
+from petrov_client._models import ModelInfo, TensorInfo
 from petrov_client._quality import frame_columns
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
+Shape = tuple[int, ...]
 
-    from petrov_client._arrays import Fields
-    from petrov_client._kept import Description
-    from petrov_client._models import ModelInfo, TensorInfo
-
-    Shape = tuple[int, ...]
-    Create = Callable[[TensorInfo, Shape, Shape], Any]
 
 #: Bytes of one chunk of a file, and of the frames that are held in memory, unless one frame takes more.
 CHUNK_BYTES = 2**18
@@ -43,20 +41,15 @@ SIDE, DOTS = 4.0, 120  # inches of a picture of a movie, and dots per inch
 
 @dataclass(frozen=True)
 class Written:
-    """What a file of trajectories holds.
-
-    Attributes:
-        shapes: The shapes of the arrays by name.
-        spans: The least and the greatest finite number of each, `[2]`, or `[0]` where none is finite.
-    """
+    """What a file of trajectories holds."""
 
     shapes: Mapping[str, Shape]
-    spans: Mapping[str, Fields]
+    spans: Mapping[str, Fields]  # the least and the greatest finite number of each, [2], or [0] where none is finite
 
 
 def write(
     path: Path,
-    frames: Iterable[Mapping[str, Fields]],
+    read: Callable[[int], Mapping[str, Fields]],
     info: ModelInfo,
     total: int,
     described: Description | None = None,
@@ -65,73 +58,65 @@ def write(
 
     Args:
         path: The file; its suffix selects the format.
-        frames: Frames `[(batch), (component), *grid]` by output name, with the numbers `[(batch)]` of columns, for
-            which only the formats in `WITH_COLUMNS` have a place.
+        read: Returns a frame by its number: `[(batch), (component), *grid]` by output name, and with the numbers
+            `[(batch)]` of columns, for which only the formats in `WITH_COLUMNS` have a place.
         info: The model.
         total: How many frames there are, at least one.
         described: What the frames depend on, for the formats in `CONTINUED`.
     """
-    with ExitStack() as stack:
-        group: Any = None
-        folder = path.parent
-        if path.suffix in files.HDF5:
-            group = stack.enter_context(files.hdf5().File(path, "w"))
-        elif path.suffix == files.ZARR:
-            group = files.zarr().open_group(str(path), mode="w")
-        elif path.suffix != ".npy":
-            folder /= stack.enter_context(TemporaryDirectory(prefix=".arrays", dir=path.parent))
-
-        def create(tensor: TensorInfo, shape: Shape, chunks: Shape) -> Any:
+    first, columns = read(0), frame_columns(info) if path.suffix in WITH_COLUMNS else ()
+    tensors = [tensor for tensor in (*info.outputs, *columns) if tensor.name in first]
+    most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in first.values())))
+    arrays, spans = dict[str, Any](), dict[str, Any]()
+    with _group_or_folder(path) as (group, folder):
+        axes = {tensor.name: _axis(info, tensor, first[tensor.name].ndim) for tensor in tensors}
+        for tensor in tensors:
+            whole, axis = first[tensor.name].shape, axes[tensor.name]
+            shape, field = (*whole[:axis], total, *whole[axis:]), whole[axis:]
+            samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in whole[:axis]]
             if group is None:
                 name = path if path.suffix == ".npy" else folder / f"{tensor.name}.npy"
-                return open_memmap(name, "w+", np.dtype("<f4"), shape)
-            make = group.create_dataset if path.suffix in files.HDF5 else group.create_array
-            array = make(tensor.name, shape=shape, dtype="float32", chunks=chunks)
-            array.attrs.update(files.attributes(tensor))
-            return array
-
-        if path.suffix not in WITH_COLUMNS:
-            frames = (outputs_of(frame, info) for frame in frames)
-        arrays, spans, checksum = _filled(create, frames, info, total)
+                array = open_memmap(name, "w+", np.dtype("<f4"), shape)
+            else:
+                make = group.create_dataset if path.suffix in files.HDF5 else group.create_array
+                array = make(tensor.name, shape=shape, dtype="float32", chunks=(*samples, most, *field))
+                array.attrs.update(files.attributes(tensor))
+            arrays[tensor.name] = array
+        checksum = 0
+        for start in range(0, total, most):
+            frames = [read(number) for number in range(start, min(start + most, total))]
+            checksum = functools.reduce(lambda known, frame: _checksum(frame, info, known), frames, checksum)
+            for name, array in arrays.items():
+                part = np.stack([frame[name] for frame in frames], axes[name])
+                array[(slice(None),) * axes[name] + (slice(start, start + len(frames)),)] = part
+                spans[name] = _span(np.append(spans.get(name, ()), part))
         if group is not None:
             group.attrs.update({**(described or {}), CHECKSUM: checksum})
         elif path.suffix == files.MOVIE:
             write_movie(path, arrays, info)
         elif path.suffix == ".npz":
-            with path.open("wb") as file:
-                np.savez(file, **arrays)
+            np.savez(path, **arrays)
         return Written({name: array.shape for name, array in arrays.items()}, spans)
 
 
-def _filled(
-    create: Create, frames: Iterable[Mapping[str, Fields]], info: ModelInfo, total: int
-) -> tuple[dict[str, Any], dict[str, Fields], int]:
-    """Return arrays that hold all frames, their spans and a checksum; memory holds the frames of a chunk."""
-    arrays, spans = dict[str, Any](), dict[str, Any]()
-    waiting: list[Mapping[str, Fields]] = []
-    checksum = 0
-    for done, outputs in enumerate(frames, 1):
-        most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in outputs.values())))
-        waiting.append(outputs)
-        checksum = _checksum(outputs, info, checksum)
-        for name, array in outputs.items():
-            known = np.append(spans.get(name, ()), array[np.isfinite(array)])
-            spans[name] = np.array([known.min(), known.max()]) if len(known) else known
-        if len(waiting) < most and done < total:
-            continue
-        for tensor in (*info.outputs, *frame_columns(info)):
-            if tensor.name not in outputs:
-                continue
-            shape = outputs[tensor.name].shape
-            axis = _axis(info, tensor, len(shape))
-            if tensor.name not in arrays:
-                batch, field = shape[:axis], shape[axis:]
-                samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in batch]
-                arrays[tensor.name] = create(tensor, (*batch, total, *field), (*samples, most, *field))
-            location = (slice(None),) * axis + (slice(done - len(waiting), done),)
-            arrays[tensor.name][location] = np.stack([each[tensor.name] for each in waiting], axis)
-        waiting.clear()
-    return arrays, spans, checksum
+@contextmanager
+def _group_or_folder(path: Path) -> Iterator[tuple[Any, Path]]:
+    """Open a new file or folder that takes arrays; or None, and where `.npy` files become the arrays."""
+    if path.suffix in files.HDF5:
+        with files.hdf5().File(path, "w") as group:
+            yield group, path
+    elif path.suffix == files.ZARR:
+        yield files.zarr().open_group(str(path), mode="w"), path
+    elif path.suffix == ".npy":
+        yield None, path.parent
+    else:
+        with TemporaryDirectory(prefix=".arrays", dir=path.parent) as folder:
+            yield None, path.parent / folder
+
+
+def _span(numbers: Fields) -> Fields:
+    known = numbers[np.isfinite(numbers)]
+    return np.array([known.min(), known.max()]) if len(known) else known
 
 
 def _checksum(frame: Mapping[str, Fields], info: ModelInfo, earlier: int) -> int:

@@ -11,19 +11,16 @@ pressures = jax.vmap(darcy)(permeabilities)  # one request
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from petrov_client._client import SyncPredictor
 from petrov_client._operator import BatchedOperator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from petrov_client._client import SyncPredictor
 
 
 def operator(

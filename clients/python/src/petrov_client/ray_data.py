@@ -13,16 +13,14 @@ Ray reads, distributes, repeats and writes; this module sends the requests. It n
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from petrov_client._client import Client
 from petrov_client._errors import ConnectionFailed, PetrovError, UnknownModel
 from petrov_client._flow import TIMEOUT_SECONDS
 from petrov_client._score import TEMPORARY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Batch = dict[str, Any]
 
@@ -31,15 +29,6 @@ class Scorer:
     """The work of one Ray worker on a batch: add a column of outputs.
 
     A worker begins with a random gateway, and changes to the next one after a temporary fault.
-
-    Args:
-        model: The model's name.
-        urls: The gateways.
-        version: The version to use.
-        column: The name of the column of fields, `[batch, …]`.
-        output: The name of the column of outputs.
-        api_key: Sent as a bearer token.
-        timeout: Seconds for each request, its repetitions included.
     """
 
     def __init__(

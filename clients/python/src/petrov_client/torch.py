@@ -10,24 +10,20 @@ loss.backward()
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from petrov_client._client import SyncPredictor
 from petrov_client._operator import BatchedOperator
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy.typing as npt
-
-    from petrov_client._client import SyncPredictor
-
-    Array = npt.NDArray[Any]
-    Names = tuple[str, ...]
+Array = npt.NDArray[Any]
+Names = tuple[str, ...]
 
 
 class Operator(torch.nn.Module):

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from petrov_client import _files as files
-from petrov_client._client import Client
+from petrov_client._client import Client, SyncPredictor
+from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._quality import Outside, span
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from petrov_client._client import SyncPredictor
-    from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
 GATEWAY = "http://127.0.0.1:8080"
 Url = Annotated[

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count as numbers_from
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import typer
 
 from petrov_client import _files as files
 from petrov_client import _trajectories as trajectories
-from petrov_client._arrays import check_input
+from petrov_client._arrays import Fields, PredictionInput, check_input
 from petrov_client._commands.options import (
     GATEWAY,
     Name,
@@ -29,17 +30,11 @@ from petrov_client._commands.options import (
 )
 from petrov_client._errors import ServiceError
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._kept import Kept, check_same, kept_path
+from petrov_client._kept import Description, Kept, check_same, kept_path
+from petrov_client._models import ModelInfo
 from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, columns_of_frame, span, warn
 from petrov_client._rollout import by_name, time_axis
 from petrov_client._score import artefact
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from petrov_client._arrays import Fields, PredictionInput
-    from petrov_client._kept import Description
-    from petrov_client._models import ModelInfo
 
 
 def rollout(
@@ -133,7 +128,7 @@ def rollout(
                     ended = warning
                 count = min(_whole(kept), total)
                 with kept.finishing() as whole:
-                    written = trajectories.write(whole, map(kept.read, range(count)), info, count, job)
+                    written = trajectories.write(whole, kept.read, info, count, job)
                 if ended is None:
                     kept.remove()
                 else:

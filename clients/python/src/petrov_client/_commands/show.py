@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -26,14 +27,7 @@ from petrov_client._commands.options import (
     write_sample,
 )
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._models import COMPONENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from rich.console import ConsoleOptions, RenderableType, RenderResult
-
-    from petrov_client._models import ModelInfo, ParameterInfo
+from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo
 
 LISTED_WORDS = 40  # a longer vocabulary is shown by its first and last words
 EDGES, GAP = 2, 2  # characters beside a table, and between two columns

@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from rich.console import Console
@@ -17,16 +18,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from petrov_client import _files as files
+from petrov_client._client import SyncPredictor
 from petrov_client._errors import InvalidInput
-from petrov_client._flow import reporting
-from petrov_client._models import PADDING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from petrov_client._client import SyncPredictor
-    from petrov_client._flow import Progress
-    from petrov_client._models import Example, ModelInfo
+from petrov_client._flow import Progress, reporting
+from petrov_client._models import PADDING, Example, ModelInfo
 
 STANDARD = "-"
 Row = tuple[str, ...]
