@@ -6,20 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.harness import RESULTS, Kept, read, write
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from benchmarks.harness import Row
+from benchmarks.harness import RESULTS, Kept, Row, read, write
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
 OWN_DATA, FEW_SAMPLES, INVERSION, TRAJECTORIES = (
@@ -109,20 +105,43 @@ def derivatives(repository: Repository = EXPORTED, quick: Quick = False) -> None
 
 
 @app.command()
-def attention(quick: Quick = False) -> None:
-    """Profile the published types of attention: their costs, and the paper's claims about them."""
-    target = Path("runs/bench-quick/attention-profile.json")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    size = ["--lengths", "1024,2048" if quick else "1024,2048,4096,8192", "--repeats", "2" if quick else "5"]
-    command = [sys.executable, "-m", "benchmarks", "profile", "attention", "--batch", "1", "--clock", "processor"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, *size, "--json", str(target)], check=True, env=environment)  # noqa: S603 -- our own command
-    found = json.loads(target.read_text())
-    show("claims", write("attention", found.pop("rows"), quick=quick, **found))
-    if not quick:
-        from benchmarks import pictures as draw  # noqa: PLC0415
+def attention(
+    types: Annotated[
+        str | None, typer.Option(help="Types of attention, such as softmax,softmax-explicit; the published ones.")
+    ] = None,
+    lengths: Annotated[str | None, typer.Option(help="Tokens; 1024,2048,4096,8192.")] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="Timed steps, of which the medians are shown; 5.")] = None,
+    channels: Annotated[int | None, typer.Option(min=1, help="Features per token; 96.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the measurements here.")] = None,
+    quick: Quick = False,
+) -> None:
+    """Profile types of attention: time and memory of a training step, and the paper's claims about them.
 
-        draw.profile(read("attention")["rows"], DOCS / "profile.png")
+    A step is forward and backward on one thread, in processor time. Memory is the peak beyond weights and input. The
+    costs of each type are fitted as a power of the tokens. fourier is computed as Q (K^T V), softmax by the fused
+    kernel; fourier-explicit and softmax-explicit as in the paper, with an n x n matrix. A profile of other types,
+    lengths, steps or channels than by default is printed, and written with --json.
+
+    python -m benchmarks attention --types softmax,kernel-oglu2,galerkin --lengths 64,128 --json profile.json
+    """
+    import torch  # noqa: PLC0415
+
+    from benchmarks import pictures as draw  # noqa: PLC0415
+    from benchmarks import profile as program  # noqa: PLC0415
+
+    forms, usual = tuple(split(types)) or program.PUBLISHED, "1024,2048" if quick else "1024,2048,4096,8192"
+    torch.set_num_threads(1)
+    rows = program.measure(
+        forms, [*map(whole, split(lengths or usual))], repeats=repeats or (2 if quick else 5), channels=channels or 96
+    )
+    published = not (types or lengths or repeats or channels)
+    if published or json:
+        write("attention", rows, quick=quick, file=json, torch=torch.__version__, channels=channels or 96)
+    show("attention", {"rows": rows})
+    if published:
+        show("claims", {"rows": rows})
+        if not quick:
+            draw.profile(rows, DOCS / "profile.png")
 
 
 @app.command()
@@ -171,103 +190,6 @@ def accuracy() -> None:
             command = [sys.executable, "-m", "training", "evaluate", "--write", "--pictures", str(DOCS / "accuracy")]
             environment = os.environ | {"OMP_NUM_THREADS": "1"}  # of the classical solvers
             subprocess.run([*command, str(card.parent)], check=True, env=environment)  # noqa: S603 -- our own command
-
-
-@app.command()
-def profile(
-    subjects: Annotated[list[str], typer.Argument(help="`attention`, `encoder`, or recipes such as darcy-paper.")],
-    types: Annotated[
-        str | None,
-        typer.Option(
-            help="Types of attention, and fourier-explicit and softmax-explicit. By default the published ones; a "
-            "recipe's own for recipes."
-        ),
-    ] = None,
-    lengths: Annotated[
-        str | None, typer.Option(help="Tokens, or a grid's points per axis for recipes, such as 512,1024,2048.")
-    ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Samples per step; 4, or as the recipe says.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
-    repeats: Annotated[int, typer.Option(min=1, help="Timed steps; the medians are printed.")] = 5,
-    clock: Annotated[
-        Literal["wall", "processor"],
-        typer.Option(help="wall, or processor: the time of the process's own threads, without other programs."),
-    ] = "wall",
-    dropout: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Of the attention; 0, or as the recipe says. Published: 0.5.")
-    ] = None,
-    limit_gb: Annotated[float, typer.Option(help="Skip forms whose n x n matrices are estimated to be larger.")] = 8.0,
-    channels: Annotated[int, typer.Option(min=1, help="Features per token, for attention and encoder.")] = 96,
-    heads: Annotated[int, typer.Option(min=1, help="Heads, for attention and encoder.")] = 4,
-    layers: Annotated[int, typer.Option(min=1, help="Layers of the encoder.")] = 10,
-    json: Annotated[Path | None, typer.Option(help="Write all measurements here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw time and memory over points here, such as x.png.")] = None,
-) -> None:
-    """Print memory and time of a training step over the number of points.
-
-    A step is forward, mean squared error to a random target, and backward.
-    Types are interleaved, so ratios hold on a busy machine; OMP_NUM_THREADS=1
-    and --clock processor make them steadier. Memory is the peak beyond weights
-    and input.
-
-    fourier is computed as Q (K^T V), softmax by the fused kernel; with
-    -explicit, both as in the paper, with an n x n matrix. Each type's costs
-    are fitted as a power of the points.
-
-    python -m benchmarks profile attention --batch 1 --lengths 2048,4096,8192
-
-    python -m benchmarks profile encoder --types galerkin,linear --plot x.png
-
-    python -m benchmarks profile darcy-paper burgers-paper --repeats 3
-    """
-    from dataclasses import asdict  # noqa: PLC0415
-
-    import torch  # noqa: PLC0415
-
-    from benchmarks import pictures as draw  # noqa: PLC0415
-    from benchmarks import profile as program  # noqa: PLC0415
-
-    settings = program.Settings(
-        types=tuple(split(types)) or None,
-        lengths=tuple(map(whole, split(lengths))) or None,
-        batch=batch,
-        device=device,
-        repeats=repeats,
-        clock=clock,
-        dropout=dropout,
-        limit_gb=limit_gb,
-        channels=channels,
-        heads=heads,
-        layers=layers,
-    )
-    rows = program.measure(subjects, settings)
-    print_profile(rows)
-    if json:
-        from training.files import write_json  # noqa: PLC0415
-
-        json.parent.mkdir(parents=True, exist_ok=True)
-        facts = {"torch": torch.__version__, "threads": torch.get_num_threads(), "settings": asdict(settings)}
-        write_json(json, facts | {"rows": rows})
-    if plot:
-        draw.profile(rows, plot)
-
-
-def print_profile(rows: list[Row]) -> None:
-    """Print a profile: medians by form and length, and the growth of each form."""
-    from benchmarks.profile import COSTS, growth  # noqa: PLC0415
-
-    table = Table("subject", "type", "length", "forward ms", "backward ms", "peak MB")
-    exponents = growth(rows)
-    for subject, form in dict.fromkeys((row["subject"], row["form"]) for row in rows):
-        for row in (each for each in rows if (each["subject"], each["form"]) == (subject, form)):
-            if row["skipped"] is not None:
-                table.add_row(subject, form, str(row["length"]), row["skipped"])
-                continue
-            times = (f"{1e3 * COSTS[cost](row):.1f}" for cost in ("forward", "backward"))
-            table.add_row(subject, form, str(row["length"]), *times, f"{row['peak_bytes'] / 1e6:.1f}")
-        if powers := exponents.get((subject, form)):
-            table.add_row(subject, form, "growth", *(f"n^{power:.2f}" for power in powers.values()), end_section=True)
-    Console().print(table)
 
 
 @app.command()
@@ -383,11 +305,7 @@ def split(text: str | None) -> list[str]:
 
 
 def whole(text: str) -> int:
-    """Return a length.
-
-    Raises:
-        BadParameter: It is no positive whole number.
-    """
+    """Return a length, a positive whole number."""
     if not text.isdecimal() or int(text) == 0:
         raise typer.BadParameter(f"expected positive whole numbers such as 512,1024 but got {text!r}")
     return int(text)

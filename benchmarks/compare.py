@@ -9,23 +9,20 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from benchmarks.harness import Kept, Row
 from benchmarks.profile import peak_bytes
 from training import checkpoint
 from training import recipe as config
 from training.fit import record, run
 from training.fit.record import RunFolder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from benchmarks.harness import Kept, Row
-    from training.recipe import AddedRecipe, Recipe
+from training.recipe import AddedRecipe, Recipe
 
 REPEATS = 5  # timed steps, of which the median is kept
 
@@ -95,7 +92,7 @@ def reached(card: dict[str, Any]) -> tuple[str, float, float | None]:
 
 def cost(loss: Callable[[], torch.Tensor]) -> tuple[float, float]:
     """Return milliseconds and megabytes of a step; the memory is counted in the first one, which warms up."""
-    peak, times = peak_bytes(lambda: loss().backward(), torch.device("cpu")), []
+    peak, times = peak_bytes(lambda: loss().backward()), []
     for _ in range(REPEATS):
         started = time.process_time()
         loss().backward()

@@ -5,17 +5,12 @@ The exported graphs run in ONNX Runtime on one thread, one field at a time and i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import physics.burgers
 import physics.darcy
-from benchmarks.harness import feed, interleave, newest_graph, one_thread, timed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from benchmarks.harness import Array, Row
+from benchmarks.harness import Array, Row, feed, interleave, newest_graph, one_thread, timed
 
 SEED, PLANES, LINES = 900, (85, 141), (512, 8192)
 GRIDS = {"darcy": PLANES, "darcy_inverse": PLANES, "burgers": LINES, "burgers_galerkin": LINES}

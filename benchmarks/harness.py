@@ -14,20 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
-    from typing import Self
-
     from onnxruntime import InferenceSession
+
 
 Array: TypeAlias = NDArray[Any]
 Side: TypeAlias = Callable[..., tuple[Array, float]]
@@ -212,12 +210,12 @@ def read(name: str) -> dict[str, Any]:
     return found
 
 
-def write(name: str, rows: Iterable[Row], *, quick: bool, **facts: Any) -> dict[str, Any]:
+def write(name: str, rows: Iterable[Row], *, quick: bool, file: Path | None = None, **facts: Any) -> dict[str, Any]:
     """Write the results of a run, and return them; those of a quick run go aside, and change no page."""
     from training.evaluation.timing import processor  # noqa: PLC0415 - imports torch
 
     document = {"run": "quick" if quick else "full", "processor": processor(), **facts, "rows": [*rows]}
-    file = (QUICK_RESULTS if quick else RESULTS) / f"{name}.json"
+    file = file or (QUICK_RESULTS if quick else RESULTS) / f"{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(document, indent=1) + "\n")
     return document

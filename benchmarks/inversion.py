@@ -9,34 +9,29 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.harness import newest_graph, one_thread
+from benchmarks.harness import Array, Kept, Row, newest_graph, one_thread
 from physics import darcy
 from physics.numerics.grid import CELLS, axis, relative_l2
 from physics.numerics.volumes import Linearised
-from physics.posterior.prior import KarhunenLoeve, LogNormal, TwoMaterials
+from physics.posterior.prior import KarhunenLoeve, LogNormal, Material, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
+from physics.registry import Linear
 from serving.inversion.posterior import Coordinates, Posterior, estimate, summarise
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+Linearise = Callable[[Array], Linear]
+Summary = dict[str, NDArray[np.float32]]
 
-    from numpy.typing import NDArray
-
-    from benchmarks.harness import Array, Kept, Row
-    from physics.posterior.prior import Material
-    from physics.registry import Linear
-
-    Linearise = Callable[[Array], Linear]
-    Summary = dict[str, NDArray[np.float32]]
 
 POINTS, SIDE = 85, 8  # of the grid of the inversion, and sensors along each axis
 NOISE = 0.01  # deviation of the measurements, relative to the root mean square of the pressure at the sensors
@@ -48,19 +43,13 @@ FACTS = {"points": POINTS, "sensors": SIDE**2, "noise": NOISE, "modes": Karhunen
 
 @dataclass(frozen=True)
 class Prior:
-    """A prior, and what draws the true permeabilities.
-
-    Attributes:
-        name: Its name in the tables.
-        material: What the inversions assume.
-        truth: What the permeabilities are.
-        slack: An interval that misses the truth by less than this still covers it: the assumed step between two
-            materials reaches neither of them.
-    """
+    """A prior: what the inversions assume, and what draws the true permeabilities."""
 
     name: str
     material: Material
     truth: Material
+    #: An interval that misses the truth by less than this still covers it: the assumed step between two materials
+    #: reaches neither of them.
     slack: float = 0.0
 
 

@@ -7,8 +7,9 @@ permeability itself for the inverse problem, whose inversion receives the deviat
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -17,17 +18,12 @@ import physics.burgers
 import physics.cole_hopf
 import physics.darcy
 import physics.inversion
-from benchmarks.harness import graph, interleave, mean, newest_graph, timed
+from benchmarks.harness import Array, Row, graph, interleave, mean, newest_graph, timed
 from physics.numerics import volumes
 from physics.numerics.grid import CELLS, WALL, coarsen, relative_l2
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+Solve = Callable[[Array], Array]
 
-    from benchmarks.harness import Array, Row
-
-    Solve = Callable[[Array], Array]
 
 MODELS = ("darcy", "burgers", "darcy_inverse")
 NETWORK, INVERSION = "network", "total variation"

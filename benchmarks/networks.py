@@ -21,14 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
 CLIP, MEASURED_BATCH = 1.0, 50
@@ -160,10 +158,7 @@ def write(path: Path, arrays: dict[str, Tensor]) -> None:
 class ChannelNetwork(nn.Module):
     """Standardise fields and parameters, join them and the coordinates as channels, and apply a network.
 
-    Args:
-        network: Maps channels to one channel.
-        samples: The training samples, for the statistics.
-        increment: Add the network's output to the first input.
+    The network maps channels to one channel; with `increment` its output is added to the first input.
     """
 
     def __init__(self, network: nn.Module, samples: Samples, *, increment: bool = False) -> None:
@@ -237,12 +232,7 @@ def rollout(network: nn.Module, state: Tensor, numbers: Sequence[Tensor], frames
 
 
 class Rollout:
-    """The rollouts of an FNO that `main` has trained, as a side.
-
-    Args:
-        request: Of the training.
-        frames: How many.
-    """
+    """The rollouts of an FNO that `main` has trained, by the request of its training, as a side."""
 
     def __init__(self, request: dict[str, Any], frames: int) -> None:
         torch.set_num_threads(1)

@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor, nn
 
-from benchmarks.harness import OWN, interpreter, result_of, run
+from benchmarks.harness import OWN, Kept, Row, interpreter, result_of, run
+from benchmarks.networks import Samples
 from training.data.samples import SampleFile, prepare
 from training.fit.presets import PRESETS, fitting
 from training.fit.presets import network as preset_network
 from training.operators.field import FieldConfig, FieldOperator
 from training.problems import symmetries
 from training.problems.problem_file import read_problem_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from benchmarks.harness import Kept, Row
-    from benchmarks.networks import Samples
 
 PROBLEMS, FOLDER, ENVIRONMENT = Path(__file__).parent / "problems", Path("data/own-data"), "own_data"
 NAMES = ("heat", "darcy", "reaction", "advection", "neuralop")

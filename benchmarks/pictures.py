@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.linalg import norm
 
 import physics.burgers
 import physics.darcy
-from benchmarks.harness import graph, newest_graph
+from benchmarks.harness import Array, Row, graph, newest_graph
 from physics.numerics.grid import WALL, coarsen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from benchmarks.harness import Array, Row
 
 mpl.use("agg")
 SEED, POINTS, BLOCKS, NOISE = 20, 141, (36, 36), 0.01
@@ -175,38 +170,33 @@ def lines(rows: Sequence[Row], keys: tuple[str, str, str], across: str, up: str,
 
 
 def profile(rows: Sequence[Row], target: Path) -> None:
-    """Draw time and memory over the points, three panels per subject; explicit forms are dashed."""
+    """Draw time and memory over the tokens; explicit forms are dashed."""
     from benchmarks.profile import COSTS, SUFFIX, growth  # noqa: PLC0415 -- only this picture needs torch
 
     exponents, types = growth(rows), list(dict.fromkeys(row["form"].removesuffix(SUFFIX) for row in rows))
-    subjects = list(dict.fromkeys(row["subject"] for row in rows))
     units = {"forward": ("forward, ms", 1e3), "backward": ("backward, ms", 1e3), "memory": ("peak memory, MB", 1e-6)}
-    figure, grid = plt.subplots(len(subjects), 3, figsize=(13, 5 * len(subjects)), layout="constrained", squeeze=False)
-    for subject, axes in zip(subjects, grid, strict=True):
-        measured = [row for row in rows if row["subject"] == subject and row["skipped"] is None]
-        for axis, (cost, (title, scale)) in zip(axes, units.items(), strict=True):
-            for drawn, form in enumerate(dict.fromkeys(row["form"] for row in measured)):
-                own = sorted((row for row in measured if row["form"] == form), key=lambda row: row["points"])
-                number, explicit = types.index(form.removesuffix(SUFFIX)), form.endswith(SUFFIX)
-                colour = COLOURS[number % len(COLOURS)]
-                power = exponents.get((subject, form), {}).get(cost)
-                axis.plot(
-                    [row["points"] for row in own],
-                    [scale * COSTS[cost](row) for row in own],
-                    color=colour,
-                    marker=MARKS[number % len(MARKS)],
-                    markerfacecolor="white" if explicit else colour,
-                    linestyle="--" if explicit else "-",
-                    markersize=max(4, 10 - 2 * drawn),  # a line that hides an earlier one leaves its edge visible
-                    linewidth=max(1.2, 3 - 0.6 * drawn),
-                    label=form if power is None else f"{form}, $n^{{{power:.2f}}}$",
-                )
-            logarithmic(axis, "points", title)
-            axis.yaxis.set_major_formatter("{x:g}")
-            ticks = sorted({row["points"] for row in measured})
-            axis.set_xticks(ticks, [str(each) for each in ticks])
-            axis.set_title(f"{subject}: {title}", fontsize=10)
-            axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2, frameon=False)
+    figure, axes = plt.subplots(1, 3, figsize=(13, 5), layout="constrained")
+    for axis, (cost, (title, scale)) in zip(axes, units.items(), strict=True):
+        for drawn, form in enumerate(dict.fromkeys(row["form"] for row in rows)):
+            own = sorted((row for row in rows if row["form"] == form), key=lambda row: row["points"])
+            number, explicit = types.index(form.removesuffix(SUFFIX)), form.endswith(SUFFIX)
+            colour = COLOURS[number % len(COLOURS)]
+            axis.plot(
+                [row["points"] for row in own],
+                [scale * COSTS[cost](row) for row in own],
+                color=colour,
+                marker=MARKS[number % len(MARKS)],
+                markerfacecolor="white" if explicit else colour,
+                linestyle="--" if explicit else "-",
+                markersize=max(4, 10 - 2 * drawn),  # a line that hides an earlier one leaves its edge visible
+                linewidth=max(1.2, 3 - 0.6 * drawn),
+                label=f"{form}, $n^{{{exponents[form][cost]:.2f}}}$",
+            )
+        logarithmic(axis, "tokens", title)
+        axis.yaxis.set_major_formatter("{x:g}")
+        ticks = sorted({row["points"] for row in rows})
+        axis.set_xticks(ticks, [str(each) for each in ticks])
+        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2, frameon=False)
     save(figure, target)
 
 

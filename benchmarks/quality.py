@@ -13,18 +13,21 @@ grids and with smaller steps, from the trigonometric interpolant of the input.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import torch
+from numpy.typing import NDArray
 from onnx.utils import Extractor
 from scipy.sparse.linalg import splu
 from threadpoolctl import threadpool_limits
 
 import physics.darcy
-from benchmarks.harness import feed, interleave, one_thread, timed
+from benchmarks.harness import Array, Row, feed, interleave, one_thread, timed
 from export.layout import CARD
 from export.released import FOLDER, GRAPH
 from physics import burgers, cole_hopf, navier_stokes
@@ -46,17 +49,8 @@ from serving.quality import (
     split,
 )
 from training import checkpoint
-from training.nn.elliptic.certified_gradients import means
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from benchmarks.harness import Array, Row
-    from training.nn.elliptic.certified_gradients import Faces
-    from training.operators.elliptic import EllipticOperator
+from training.nn.elliptic.certified_gradients import Faces, means
+from training.operators.elliptic import EllipticOperator
 
 FAMILY_SEED, SEED, FRAMES = 7_000, 6_000, 10
 
@@ -118,13 +112,7 @@ class Graph:
 
 
 def respond(network: Graph, refined: Graph, fields: NDArray[np.float32]) -> tuple[Array, Quality]:
-    """Return the solutions that the gateway sends for coefficients `[B, H, W]`, and what is known about them.
-
-    Args:
-        network: The model.
-        refined: Its refinement.
-        fields: The coefficients.
-    """
+    """Return the solutions that the gateway sends for coefficients `[B, H, W]`, and what is known about them."""
     solutions, quality = network(fields)
     if (mask := quality.unconverged(network.card) | quality.foreign(network.card)).any():
         solutions[mask], known = refined(fields[mask])
@@ -138,12 +126,7 @@ def respond(network: Graph, refined: Graph, fields: NDArray[np.float32]) -> tupl
 
 
 def families(folder: Path, *, quick: bool) -> Iterator[Row]:
-    """Yield a row per family of permeabilities and grid; see `row`.
-
-    Args:
-        folder: The checkpoint of `darcy`, with its released graphs.
-        quick: A single field per family, on a single grid.
-    """
+    """Yield a row per family of permeabilities and grid, for the checkpoint of `darcy` with its released graphs."""
     operator = cast("EllipticOperator", checkpoint.load_operator(folder).operator).double()
     graphs = [Graph.of(folder, name) for name in (folder.name, f"{folder.name}_refined")]
     for family in FAMILIES:
@@ -161,14 +144,10 @@ def drawn(family: str, seeds: Sequence[int]) -> list[tuple[Array, Array]]:
 def row(
     family: str, grid: int, samples: list[tuple[Array, Array]], operator: EllipticOperator, graphs: Sequence[Graph]
 ) -> Row:
-    """Return the errors of responses and finite volumes, bounds divided by what they bound, and shares of the fields.
+    """Return errors of responses and finite volumes, bounds divided by what they bound, and shares of the fields.
 
-    Args:
-        family: Name of the family.
-        grid: Points per axis.
-        samples: Its fields and their solutions.
-        operator: The operator, in double precision.
-        graphs: The model and its refinement.
+    `samples` are fields and their solutions; the operator is in double precision; `graphs` are the model and its
+    refinement.
     """
     fields, truths = (np.stack([physics.darcy.restrict(pair[n], grid) for pair in samples]) for n in range(2))
     batch, (network, refined) = fields.astype(np.float32), graphs
@@ -206,12 +185,7 @@ def row(
 
 
 def foreign(checkpoints: Path, *, quick: bool) -> Iterator[Row]:
-    """Yield a row per model and family of inputs: errors of the network, of the method alone, and of the response.
-
-    Args:
-        checkpoints: The folder of the checkpoints, with their released graphs.
-        quick: Two fields per family instead of eight.
-    """
+    """Yield a row per model and family of inputs: errors of the network, of the method alone, and of the response."""
     for model, family, draw, method, exact in (
         *(("burgers", *each, cole_hopf.converged, fine_line) for each in LINES.items()),
         *(("navier_stokes", *each, flow, fine_flow) for each in FLOWS.items()),
@@ -263,12 +237,7 @@ def tensor(field: Array) -> torch.Tensor:
 
 @torch.inference_mode()
 def distance(faces: Faces, solution: NDArray[np.float32]) -> float:
-    """Return how far a prediction is from the solution for some coefficients of the faces, in its energy norm.
-
-    Args:
-        faces: The coefficients, a batch of one in double precision.
-        solution: The prediction [rows, columns].
-    """
+    """Return how far a prediction [rows, columns] is from the solution for coefficients of the faces, in their norm."""
     matrix = volumes.assembled(*volumes.weighted(faces.across[0].numpy(), faces.down[0].numpy(), WALL)).tocsc()
     exact = splu(matrix).solve(volumes.areas(solution.shape, WALL).ravel())
     missing = exact - solution.astype(float).ravel()
@@ -280,10 +249,6 @@ def tolerance(folder: Path, *, quick: bool) -> Iterator[Row]:
 
     The responses are those of the gateway: the pressure alone, the model with all that is known about its error, the
     model and then `darcy_refined`, the model and then the classical solver. The last two solve the plain equation.
-
-    Args:
-        folder: The checkpoint of `darcy`.
-        quick: Fewer fields and grids.
     """
     whole = onnx.load(released(folder, folder.name))
     alone = Extractor(whole).extract_model([each.name for each in whole.graph.input], ["solution"])

@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.harness import Worker, interleave, interpreter, result_of, run, timed
+from benchmarks.harness import Array, Row, Side, Worker, interleave, interpreter, result_of, run, timed
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
 from training.data.samples import SampleFile, generate
@@ -29,12 +30,8 @@ from training.operators.navier_stokes import NavierStokesOperator
 from training.operators.trajectory import TrajectoryOperator
 from training.problems import registry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+Solve = Callable[[Array, int, Array, float], Array]
 
-    from benchmarks.harness import Array, Row, Side
-
-    Solve = Callable[[Array, int, Array, float], Array]
 
 NETWORK, FNO, STILL = "network", "FNO (neuraloperator)", "keeping the first frame"
 TRUTH = "the trajectories' own error: twice the points, half the step"
@@ -46,22 +43,13 @@ OWN, OWN_HELD = Path("data/trajectories"), 16
 
 @dataclass(frozen=True)
 class Setting:
-    """A solver's grids and steps to compare with, and the settings of FNO.
+    """A solver's grids and steps to compare with, and the settings of FNO."""
 
-    Attributes:
-        solve: Maps initial fields, frames, parameters and a step to the frames that follow.
-        points: Points per axis.
-        steps: Time steps.
-        own_step: The time step of the trajectories themselves.
-        fno: Its sizes, with as many wave numbers as the released model has.
-        batch: Of FNO's training.
-    """
-
-    solve: Solve
-    points: tuple[int, ...]
+    solve: Solve  # maps initial fields, frames, parameters and a step to the frames that follow
+    points: tuple[int, ...]  # per axis
     steps: tuple[float, ...]
-    own_step: float
-    fno: dict[str, Any]
+    own_step: float  # of the trajectories themselves
+    fno: dict[str, Any]  # its sizes, with as many wave numbers as the released model has
     batch: int
 
 

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import httpx2
@@ -35,11 +35,8 @@ import psutil
 import tritonclient.grpc as triton
 
 import physics.darcy
-from benchmarks.harness import OWN, interpreter
+from benchmarks.harness import OWN, Array, Row, interpreter
 from petrov_client import AsyncGrpcClient, Client, PetrovError
-
-if TYPE_CHECKING:
-    from benchmarks.harness import Array, Row
 
 Route: TypeAlias = Callable[[], Awaitable[object]]
 

@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.random import Generator
-    from numpy.typing import NDArray
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 SEED = 7
 

@@ -20,6 +20,12 @@ CLOSE = 1.05  # of the least error: what is more exact than that is not worth it
 README = "summary"  # the table that is written into the README, because a page on GitHub cannot be rendered
 
 Cells = Iterable[Sequence[str]]
+Make = Callable[[Any], Cells]
+
+GRID = "grid | fields | relative L2 | standard error | median | worst | ms | solver's L2 | solver's ms"
+ROLLOUT = "method | milliseconds per frame | frame 1 | frame 5 | frame 10 | frame 20"
+STEP = "attention | tokens | forward ms | backward ms | peak MB | forward, backward and memory grow as"
+TYPES = "attention | seeds | score | spread | parameters | step in ms | peak in MB"
 
 
 class Table(NamedTuple):
@@ -28,7 +34,20 @@ class Table(NamedTuple):
     title: str
     file: str
     header: tuple[str, ...]
-    cells: Callable[[Any], Cells]
+    cells: Make
+
+
+TABLES: dict[str, Table] = {}
+
+
+def made_of(name: str, file: str, title: str, header: str) -> Callable[[Make], Make]:
+    """Add a table by its name: its cells are those that the function makes of the results in a file of `docs`."""
+
+    def added(cells: Make) -> Make:
+        TABLES[name] = Table(title, file, tuple(header.split(" | ")), cells)
+        return cells
+
+    return added
 
 
 def table(name: str) -> tuple[Sequence[str], Cells]:
@@ -88,6 +107,12 @@ def baseline(network: Row, methods: Sequence[Row]) -> Row:
     return min((row for row in methods if row["error"] <= enough), key=lambda row: float(row["seconds"]))
 
 
+@made_of(
+    README,
+    "bench/methods.json",
+    "Networks and the best classical methods",
+    "model | input | fields | network error | network ms | baseline | baseline error | baseline ms",
+)
 def summary(found: Row) -> Cells:
     """Return each network beside the best classical method at its accuracy."""
     for network, methods in beside(found["rows"]):
@@ -97,6 +122,9 @@ def summary(found: Row) -> Cells:
         yield (network["model"], network["input"], str(network["fields"]), *own, *other)
 
 
+@made_of(
+    "methods", "bench/methods.json", "Error against time", "model | input | method | fields | error | ms | dominated by"
+)
 def methods(found: Row) -> Cells:
     """Return a row per method, with the fastest one that is both faster and more accurate."""
     for row in found["rows"]:
@@ -110,6 +138,12 @@ def methods(found: Row) -> Cells:
 # The service and derivatives.
 
 
+@made_of(
+    "service",
+    "bench/service.json",
+    "Throughput of the service and of others",
+    "in flight | route | fields/s | p50 ms | p95 ms | p99 ms | refused",
+)
 def service(found: Row) -> Cells:
     """Return a row per load and route."""
     for row in found["rows"]:
@@ -117,6 +151,12 @@ def service(found: Row) -> Cells:
         yield (str(row["in_flight"]), row["route"], f"{row['fields_per_second']:.1f}", *cuts, str(row["refused"]))
 
 
+@made_of(
+    "overhead",
+    "bench/overhead.json",
+    "The overhead of the gateway",
+    "grid | route to the identity model | p50 ms | p95 ms | more than Triton, ms",
+)
 def overhead(found: Row) -> Cells:
     """Return a row per grid and route to the identity model, beside Triton's own."""
     for row in found["rows"]:
@@ -125,6 +165,12 @@ def overhead(found: Row) -> Cells:
         yield square(row["grid"]), row["route"], f"{1e3 * row['p50']:.2f}", f"{1e3 * row['p95']:.2f}", more
 
 
+@made_of(
+    "derivatives",
+    "bench/derivatives.json",
+    "The cost of derivatives",
+    "model | input | prediction, ms | value and gradient, ms | value and tangent, ms | gradient / prediction",
+)
 def derivatives(found: Row) -> Cells:
     """Return a row per model and input."""
     for row in found["rows"]:
@@ -135,6 +181,13 @@ def derivatives(found: Row) -> Cells:
 # What is known about errors.
 
 
+@made_of(
+    "families",
+    "bench/families.json",
+    "Bounds and estimates of darcy by family",
+    "family | finite volumes | darcy | largest ratio | error bound | bound divided by distance | below the estimate"
+    " | outside | solved by",
+)
 def families(found: Row) -> Cells:
     """Return a row per family: errors at 141 x 141, and the extremes of ratios and bounds over all grids."""
     for family in dict.fromkeys(row["family"] for row in found["rows"]):
@@ -153,6 +206,12 @@ def families(found: Row) -> Cells:
         yield (family, *errors, worst, f"{shown['error_bound']:.1e}", quotients, covered, outside, by)
 
 
+@made_of(
+    "foreign",
+    "bench/foreign.json",
+    "Foreign inputs of models with a solver",
+    "model | inputs | network | method | response | continued",
+)
 def foreign(found: Row) -> Cells:
     """Return a row per model and family of inputs."""
     for row in found["rows"]:
@@ -162,6 +221,7 @@ def foreign(found: Row) -> Cells:
         yield row["model"], row["family"], *errors, f"{row['continued']} of {row['fields']}"
 
 
+@made_of("tolerance", "bench/tolerance.json", "What a smaller bound costs", "grid | response | bound | error | ms")
 def tolerance(found: Row) -> Cells:
     """Return a row per grid and response."""
     for row in found["rows"]:
@@ -169,6 +229,12 @@ def tolerance(found: Row) -> Cells:
         yield square(row["grid"]), row["method"], bound, scientific(row["error"]), milliseconds(row["seconds"])
 
 
+@made_of(
+    "calibration",
+    "",
+    "Estimates and novelty on test fields",
+    "model | grid | fields | error below estimate | mean estimate | mean error | outside",
+)
 def calibration(found: Row) -> Cells:
     """Return a row per model and grid: how estimates and novelty do on test fields."""
     for name, card in found.items():
@@ -192,6 +258,7 @@ def case(row: Row) -> str:
 # Accuracy.
 
 
+@made_of("accuracy", "", "Accuracy of the released models", f"model | {GRID}")
 def accuracy(found: Row) -> Cells:
     """Return a row per released model of fields and grid, beside the classical solver."""
     for name, card in found.items():
@@ -216,12 +283,19 @@ def spent(row: Row) -> str:
     return "" if value is None else f"{value:.{0 if value >= 10 else 1}f}"
 
 
+@made_of("neuralop", "neuralop.json", "neuraloperator's data set", GRID)
 def neuralop(found: Row) -> Cells:
     """Return the card of a model of neuraloperator's data set."""
     for network, solver in paired(found):
         yield (*network, *solver)
 
 
+@made_of(
+    "ablation",
+    "ablation.json",
+    "Ablation of a Darcy network",
+    "change | parameters | relative L2 | worst | gradient | minutes",
+)
 def ablation(found: Row) -> Cells:
     """Return a row per change of a recipe."""
     for row in found["rows"]:
@@ -229,6 +303,12 @@ def ablation(found: Row) -> Cells:
         yield (row["change"], f"{row['parameters']:,}", *errors, f"{row['seconds'] / 60:.0f}")
 
 
+@made_of(
+    "training",
+    "",
+    "Trainings of the released models",
+    "model | parameters | samples | epochs | minutes of one core | processor",
+)
 def training(found: Row) -> Cells:
     """Return what the training of each released model of fields and trajectories took."""
     for name, card in found.items():
@@ -242,6 +322,12 @@ def training(found: Row) -> Cells:
 # Trained comparisons.
 
 
+@made_of(
+    "own-data",
+    "own-data.json",
+    "Networks on other projects' data",
+    "problem | network | test error | seeds | relative to FNO | parameters | epochs",
+)
 def own_data(found: Row) -> Cells:
     """Return a row per problem and network: means over the seeds, after the longest trainings."""
     finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
@@ -261,6 +347,12 @@ def own_data(found: Row) -> Cells:
         yield (problem, title, f"{mean:.2e} ± {spread:.0e}", str(len(results)), *facts)
 
 
+@made_of(
+    "few-samples",
+    "few-samples.json",
+    "Choices for few samples",
+    "problem | training samples | choice | validation error | difference to the preset | seeds | steps",
+)
 def few_samples(found: Row) -> Cells:
     """Return a row per problem and choice: means over the seeds, on the same validation samples."""
     groups: dict[tuple[str, str], list[Row]] = {}
@@ -277,6 +369,8 @@ def few_samples(found: Row) -> Cells:
         yield (problem, count, title, f"{mean:.2e} ± {spread:.0e}", change, str(len(rows)), f"{steps:.0f}")
 
 
+@made_of("listops", "research/listops.json", "Attention types on ListOps", TYPES)
+@made_of("darcy", "research/darcy.json", "Attention types on Darcy's flow", TYPES)
 def attention_types(found: Row) -> Cells:
     """Return a row per type of attention that has as many seeds as any other; costs are medians over its seeds."""
     groups: dict[str, list[Row]] = {}
@@ -296,6 +390,12 @@ def attention_types(found: Row) -> Cells:
             yield (kind, str(seeds), *figures, *(f"{cost:.0f}" for cost in costs))
 
 
+@made_of(
+    "trajectories",
+    "trajectories.json",
+    "Networks on exponax's trajectories",
+    "network | parameters | processor seconds | frame 1 | frame 10 | frame 20 | frame 40",
+)
 def own_trajectories(found: Row) -> Cells:
     """Return a row per network that was trained on exponax's trajectories."""
     for row in found["own"]:
@@ -323,6 +423,12 @@ def rollouts(name: str) -> Callable[[Row], Cells]:
     return cells
 
 
+@made_of(
+    "inversion",
+    "inversion.json",
+    "Inversion from sensors",
+    "permeability | forward model | error of the mean | of the optimum | coverage of 90 % | steps | s",
+)
 def inversion(found: Row) -> Cells:
     """Return means over the cases, a row per prior and method."""
     groups: dict[tuple[str, str], list[Row]] = {}
@@ -338,6 +444,12 @@ def inversion(found: Row) -> Cells:
 # Profiles of attention.
 
 
+@made_of(
+    "claims",
+    "bench/attention.json",
+    "The paper's claims about cost",
+    "claim | tokens | form | baseline | measured | published",
+)
 def claims(found: Row) -> Cells:
     """Return the paper's claims beside what was measured."""
     from benchmarks import profile  # noqa: PLC0415 -- imports torch
@@ -350,14 +462,16 @@ def claims(found: Row) -> Cells:
         yield (row["title"], f"{row['length']:,}", *costs, f"{row['found']:.0%} {row['unit']}", row["published"])
 
 
+@made_of("attention", "bench/attention.json", "The cost of attention types", STEP)
+@made_of("lengths", "research/lengths.json", "The cost of trained kernels", STEP)
 def costs(found: Row) -> Cells:
     """Return time and memory of a step per form at the largest length, and their growth."""
     from benchmarks import profile  # noqa: PLC0415 -- imports torch
 
     longest, grown = max(row["length"] for row in found["rows"]), profile.growth(found["rows"])
-    for row in (each for each in found["rows"] if each["length"] == longest and each["skipped"] is None):
+    for row in (each for each in found["rows"] if each["length"] == longest):
         figures = {cost: of(row) for cost, of in profile.COSTS.items()}
-        powers = ", ".join(f"n^{power:.2f}" for power in grown[row["subject"], row["form"]].values())
+        powers = ", ".join(f"n^{power:.2f}" for power in grown.get(row["form"], {}).values())
         times = (f"{1e3 * figures[cost]:.0f}" for cost in ("forward", "backward"))
         yield (row["form"], f"{longest:,}", *times, f"{figures['memory'] / 1e6:.0f}", powers)
 
@@ -371,129 +485,6 @@ def memorisation() -> dict[str, tuple[Sequence[str], Cells]]:
     return {f"memorisation {each.experiment}: {found.what}": found[1:] for each in records for found in cells(each)}
 
 
-GRID = ("grid", "fields", "relative L2", "standard error", "median", "worst", "ms", "solver's L2", "solver's ms")
-ROLLOUT = ("method", "milliseconds per frame", "frame 1", "frame 5", "frame 10", "frame 20")
-TYPES = ("attention", "seeds", "score", "spread", "parameters", "step in ms", "peak in MB")
-STEP = ("attention", "tokens", "forward ms", "backward ms", "peak MB", "forward, backward and memory grow as")
-METHODS, TRAJECTORIES, OWN = "bench/methods.json", "trajectories.json", "own-data.json"
+made_of("kuramoto_sivashinsky", "trajectories.json", "Kuramoto-Sivashinsky", ROLLOUT)(rollouts("kuramoto_sivashinsky"))
 
-TABLES = {
-    README: Table(
-        "Networks and the best classical methods",
-        METHODS,
-        ("model", "input", "fields", "network error", "network ms", "baseline", "baseline error", "baseline ms"),
-        summary,
-    ),
-    "methods": Table(
-        "Error against time",
-        METHODS,
-        ("model", "input", "method", "fields", "error", "ms", "dominated by"),
-        methods,
-    ),
-    "accuracy": Table("Accuracy of the released models", "", ("model", *GRID), accuracy),
-    "training": Table(
-        "Trainings of the released models",
-        "",
-        ("model", "parameters", "samples", "epochs", "minutes of one core", "processor"),
-        training,
-    ),
-    "ablation": Table(
-        "Ablation of a Darcy network",
-        "ablation.json",
-        ("change", "parameters", "relative L2", "worst", "gradient", "minutes"),
-        ablation,
-    ),
-    "neuralop": Table("neuraloperator's data set", "neuralop.json", GRID, neuralop),
-    "calibration": Table(
-        "Estimates and novelty on test fields",
-        "",
-        ("model", "grid", "fields", "error below estimate", "mean estimate", "mean error", "outside"),
-        calibration,
-    ),
-    "families": Table(
-        "Bounds and estimates of darcy by family",
-        "bench/families.json",
-        (
-            "family",
-            "finite volumes",
-            "darcy",
-            "largest ratio",
-            "error bound",
-            "bound divided by distance",
-            "below the estimate",
-            "outside",
-            "solved by",
-        ),
-        families,
-    ),
-    "foreign": Table(
-        "Foreign inputs of models with a solver",
-        "bench/foreign.json",
-        ("model", "inputs", "network", "method", "response", "continued"),
-        foreign,
-    ),
-    "tolerance": Table(
-        "What a smaller bound costs", "bench/tolerance.json", ("grid", "response", "bound", "error", "ms"), tolerance
-    ),
-    "derivatives": Table(
-        "The cost of derivatives",
-        "bench/derivatives.json",
-        (
-            "model",
-            "input",
-            "prediction, ms",
-            "value and gradient, ms",
-            "value and tangent, ms",
-            "gradient / prediction",
-        ),
-        derivatives,
-    ),
-    "inversion": Table(
-        "Inversion from sensors",
-        "inversion.json",
-        ("permeability", "forward model", "error of the mean", "of the optimum", "coverage of 90 %", "steps", "s"),
-        inversion,
-    ),
-    "own-data": Table(
-        "Networks on other projects' data",
-        OWN,
-        ("problem", "network", "test error", "seeds", "relative to FNO", "parameters", "epochs"),
-        own_data,
-    ),
-    "few-samples": Table(
-        "Choices for few samples",
-        "few-samples.json",
-        ("problem", "training samples", "choice", "validation error", "difference to the preset", "seeds", "steps"),
-        few_samples,
-    ),
-    "trajectories": Table(
-        "Networks on exponax's trajectories",
-        TRAJECTORIES,
-        ("network", "parameters", "processor seconds", "frame 1", "frame 10", "frame 20", "frame 40"),
-        own_trajectories,
-    ),
-    "kuramoto_sivashinsky": Table("Kuramoto-Sivashinsky", TRAJECTORIES, ROLLOUT, rollouts("kuramoto_sivashinsky")),
-    "navier_stokes": Table("Navier-Stokes", TRAJECTORIES, ROLLOUT, rollouts("navier_stokes")),
-    "service": Table(
-        "Throughput of the service and of others",
-        "bench/service.json",
-        ("in flight", "route", "fields/s", "p50 ms", "p95 ms", "p99 ms", "refused"),
-        service,
-    ),
-    "overhead": Table(
-        "The overhead of the gateway",
-        "bench/overhead.json",
-        ("grid", "route to the identity model", "p50 ms", "p95 ms", "more than Triton, ms"),
-        overhead,
-    ),
-    "attention": Table("The cost of attention types", "bench/attention.json", STEP, costs),
-    "claims": Table(
-        "The paper's claims about cost",
-        "bench/attention.json",
-        ("claim", "tokens", "form", "baseline", "measured", "published"),
-        claims,
-    ),
-    "lengths": Table("The cost of trained kernels", "research/lengths.json", STEP, costs),
-    "listops": Table("Attention types on ListOps", "research/listops.json", TYPES, attention_types),
-    "darcy": Table("Attention types on Darcy's flow", "research/darcy.json", TYPES, attention_types),
-}
+made_of("navier_stokes", "trajectories.json", "Navier-Stokes", ROLLOUT)(rollouts("navier_stokes"))

@@ -6,9 +6,10 @@
  */
 
 import { MEDIA_TYPE as NPY, decode as fromNpy } from "./npy.js";
-import { MEDIA_TYPE as SAFETENSORS, decode, encode } from "./safetensors.js";
 
 const MAX_VALUES = 2 ** 24; // 64 MiB of a response
+const JSON_TYPE = "application/json";
+const ARGUMENTS = 2 ** 13; // of one call: browsers limit them
 let key = "";
 
 /** An error of the service (RFC 9457), or that it cannot be reached. */
@@ -72,7 +73,7 @@ export async function example(name, seed, points, signal) {
 
 /** Return a test sample: the arrays of its inputs and of its true outputs by name, and the number of samples. */
 export async function sample(name, index, signal) {
-  const response = await call(paths.sample(name, index), { headers: { Accept: "application/json" }, signal });
+  const response = await call(paths.sample(name, index), { headers: { Accept: JSON_TYPE }, signal });
   const { inputs, parameters = {}, outputs = {} } = await response.json();
   const named = Object.entries({ ...inputs, ...parameters, ...outputs }).map(([key, nested]) => [key, fromNested(nested)]);
   return { arrays: Object.fromEntries(named), count: Number(response.headers.get("Petrov-Examples")) };
@@ -108,10 +109,31 @@ export async function readiness() {
 
 async function post(path, inputs, signal) {
   const start = performance.now();
-  const headers = { "Content-Type": SAFETENSORS, Accept: SAFETENSORS };
-  const response = await call(path, { method: "POST", headers, body: encode(inputs), signal });
-  const outputs = decode(await response.arrayBuffer());
+  const headers = { "Content-Type": JSON_TYPE, Accept: JSON_TYPE };
+  const body = JSON.stringify({ inputs: mapped(inputs, toBase64) });
+  const response = await call(path, { method: "POST", headers, body, signal });
+  const outputs = mapped((await response.json()).outputs, fromBase64);
   return { outputs, milliseconds: performance.now() - start, headers: response.headers };
+}
+
+function mapped(object, change) {
+  return Object.fromEntries(Object.entries(object).map(([name, each]) => [name, change(each)]));
+}
+
+/** Return an array as JSON has it: 21 ms for both ways at 421 x 421 points, of 840 ms for the whole prediction. */
+function toBase64({ shape, data }) {
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  let text = "";
+  for (let start = 0; start < bytes.length; start += ARGUMENTS) text += String.fromCharCode.apply(null, bytes.subarray(start, start + ARGUMENTS));
+  return { shape, dtype: data instanceof Int32Array ? "int32" : "float32", base64: btoa(text) };
+}
+
+function fromBase64({ shape, dtype, base64 }) {
+  if (dtype !== "float32") throw new Error(`expected float32 but got ${dtype}`);
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let index = 0; index < bytes.length; index += 1) bytes[index] = text.charCodeAt(index);
+  return { shape, data: new Float32Array(bytes.buffer) };
 }
 
 /** Return the array of nested lists, or of a number. */
@@ -122,7 +144,7 @@ function fromNested(nested) {
 }
 
 async function json(path) {
-  return (await call(path, { headers: { Accept: "application/json" } })).json();
+  return (await call(path, { headers: { Accept: JSON_TYPE } })).json();
 }
 
 async function call(path, options) {
