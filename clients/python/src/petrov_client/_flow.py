@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -38,6 +38,10 @@ class Call(Generic[T]):
 
     request: Any
     read: Callable[[Any], T]
+
+
+#: Sends a call, again where that is safe, and returns its result.
+Perform = Callable[[Call[Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from tritonclient.utils import np_to_triton_dtype
 from petrov_client._arrays import Arrays
 from petrov_client._client import AsyncPredictor, SyncPredictor
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
-from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, SyncDriver
+from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Perform, SyncDriver
 from petrov_client._http import trace_context
 from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo, readable, signature, vocabulary
-from petrov_client._operations import Operations, Perform
+from petrov_client._operations import Operations
 from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.

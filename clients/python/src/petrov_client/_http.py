@@ -17,10 +17,9 @@ import httpx2
 from petrov_client import _codecs as codecs
 from petrov_client._arrays import Arrays
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
-from petrov_client._flow import Call
+from petrov_client._flow import Call, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
 from petrov_client._models import Example, ModelInfo, example, model_info, readable
-from petrov_client._operations import Perform
 from petrov_client._quality import NAMES, PLAIN, Options, Response
 
 CONNECT_SECONDS = 5.0

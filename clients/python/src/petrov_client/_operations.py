@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 #: How the names of the arguments and results of a derivative begin.
 GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
 PER_FIELD = ("batch", "value")
-
-Perform = Callable[[Call[Any]], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
