@@ -9,8 +9,9 @@ import os
 import socket
 import threading
 import time
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,14 +101,23 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def free_ports() -> Callable[[int], list[int]]:
-    """Return a function that finds n free ports of 127.0.0.1."""
+    """Return a function that finds n free ports of 127.0.0.1, each of them once.
+
+    They lie below those that the system gives to whoever connects or binds port 0, in an order of each process's own:
+    hardly anybody else takes a port between the moment when it is found and that when a server binds it.
+    """
+    candidates = iter((10_000 + np.random.default_rng(os.getpid()).permutation(22_000)).tolist())
 
     def find(count: int) -> list[int]:
-        with ExitStack() as stack:
-            probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-            for probe in probes:
-                probe.bind(("127.0.0.1", 0))
-            return [probe.getsockname()[1] for probe in probes]
+        return list(islice(filter(is_free, candidates), count))
+
+    def is_free(port: int) -> bool:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+        return True
 
     return find
 
