@@ -38,19 +38,10 @@ def names(sent: Collection[str], known: Sequence[str], optional: Collection[str]
 
 
 def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
-    """Check the inputs and parameters of a model and convert them to batches of the card's types.
+    """Check the inputs and parameters of a model, and convert them to batches of the card's types.
 
-    Args:
-        arrays: Arrays by name, single samples or batches; those with a default may be missing.
-        card: The model's card.
-
-    Returns:
-        Inputs `[B, (component), *grid]` and parameters `[B]` by name, C-contiguous, and whether the input was a single
-        sample.
-
-    Raises:
-        Problem: wrong-input, wrong-shape, wrong-dtype, grid-out-of-limits, non-finite, non-positive, out-of-range or
-            wrong-token.
+    The arrays are single samples or batches; those with a default may be missing. The result is inputs `[B,
+    (component), *grid]` and parameters `[B]` by name, C-contiguous, and whether the input was a single sample.
     """
     if card.scattered:
         arrays = without_padding(arrays, card)
@@ -85,9 +76,6 @@ def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str,
     """Return arrays on points with the values of padding replaced by those of a sample's first point.
 
     Whatever a caller has put there, such as NaN, is neither checked nor read.
-
-    Raises:
-        Problem: out-of-range: The points of a sample are counted by no whole number, or one outside the limits.
     """
     found, sent = dict(arrays), arrays.get(COORDINATES)
     if COUNTS not in arrays or sent is None or sent.ndim not in {2, 3}:

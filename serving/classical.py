@@ -44,11 +44,7 @@ class AbandonedError(BaseException):
 
 
 class Worker:
-    """One thread that solves, and a bounded number of requests that wait for it.
-
-    Args:
-        niceness: Added to the niceness of the thread, where the system has one per thread.
-    """
+    """One thread that solves, and a bounded number of requests that wait for it."""
 
     def __init__(self, niceness: int = 0) -> None:
         self._thread = ThreadPoolExecutor(1, "classical", _lower, (niceness,))
@@ -142,12 +138,6 @@ class ClassicalSolvers:
         Returns:
             Batches [B, *grid], of trajectories [B, frame, *grid], by output name; and their error bounds [B], NaN where
             the problem has none.
-
-        Raises:
-            Problem: no-reference: The problem has no classical solver.
-            Problem: body-too-large: There are more points than are solved in one call.
-            Problem: unsolvable: The solver does not accept the input, or does not converge.
-            Problem: overloaded: Too many requests wait.
         """
         if not self.knows(card):
             known = ", ".join(sorted(registry.problems()))

@@ -26,14 +26,9 @@ LINGER_SECONDS, IDLE_SECONDS = 30.0, 5.0  # in all, and without a byte
 
 
 class LingeringTransport:
-    """A transport that can be used after its end, and that lingers.
+    """A transport that can be used after its end, and that lingers: then what arrives is dropped.
 
-    Args:
-        transport: The event loop's transport.
-        sending: Whether the client may be in the middle of a request.
-
-    Attributes:
-        lingers: Whether what arrives is dropped.
+    It lingers where, by `sending`, the client may be in the middle of a request.
     """
 
     def __init__(self, transport: asyncio.Transport, sending: Callable[[], bool]) -> None:
@@ -106,8 +101,7 @@ SLOW, LARGE = "408 Request Timeout", "431 Request Header Fields Too Large"
 class Connection(HttpToolsProtocol):
     """One connection of a client.
 
-    Attributes:
-        seconds: How long a head may take to arrive, and a response may lie without a byte of it being read.
+    A head may take so many `seconds` to arrive, and a response may lie so long without a byte of it being read.
     """
 
     seconds: ClassVar[float]

@@ -37,11 +37,7 @@ def parsed(content: bytes | bytearray | memoryview) -> Any:
 def validated(model: type[Model], value: Any, name: str = "", kind: str = "unreadable-body") -> Model:
     """Return a document of parsed JSON, or refuse it with an error of a kind, which names the first fault.
 
-    Args:
-        model: Its class.
-        value: The parsed JSON.
-        name: The member that holds it, for error messages; empty for a whole body.
-        kind: Of the error.
+    Error messages say which member `name` holds it; without one it is a whole body.
     """
     try:
         if isinstance(value, dict) and len(value) > MOST_KEYS:

@@ -133,9 +133,8 @@ class Problem(Exception):  # noqa: N818  the term of RFC 9457
     Args:
         kind: A key of `KINDS`, which has its status and title.
         detail: What happened and where, what was expected and what was found, in one sentence.
-        array: Name of the array at fault.
-        index: Index of the first bad value in the caller's array, when one value is to blame.
-        where: The location, where `array` and `index` do not say it.
+        array: Name of the array at fault, and the `index` of the first bad value in it when one value is to blame.
+        where: The location, where these do not say it.
         headers: Extra response headers.
         retry_after: Whole seconds of the header `Retry-After`; 1 by default for a status of 503.
     """

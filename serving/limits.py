@@ -136,13 +136,9 @@ class Bucket:
 
 
 class Caller:
-    """The holder of a key, and what is left of the key's rate.
+    """The holder of a key, and what is left of the key's rate: a `limit` of samples per second, and at once, or none.
 
-    Args:
-        name: Name of the key, empty where no key is required.
-        limit: Samples per second, and at once; None for no limit.
-        count: Called with the number of samples of every request.
-        clock: Its seconds are those of the rate.
+    The name is empty where no key is required; `count` is called with the samples of every request.
     """
 
     def __init__(
@@ -163,12 +159,7 @@ class Caller:
             self._allow(self._bucket.wait(1, self._clock()))
 
     def spend(self, samples: int, each: int = 1) -> None:
-        """Take the samples of a request from the rate, before they are computed.
-
-        Args:
-            samples: How many.
-            each: For how many samples of the model's own kind one of them counts.
-        """
+        """Take the samples of a request from the rate, before they are computed, `each` at the cost of so many."""
         if self._bucket:
             cost, most = samples * each, self._bucket.largest
             seconds = math.inf if cost > most else self._bucket.take(cost, self._clock())

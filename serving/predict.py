@@ -419,13 +419,9 @@ class Runner:
     async def infer(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
         """Return outputs `[B, ...]` by name, of whole trajectories with quality outputs `[B, frame]`.
 
-        A product of a trajectory is one call, because its backward pass needs all frames.
-
-        Args:
-            card: Of the version to run.
-            inputs: Batches `[B, ...]` by name; of trajectories, the shape of `frame` says how many.
-            deadline: On the clock of the event loop; the caller waits until then, and cancels what is not done.
-            request_id: For Triton's log.
+        Inputs are batches `[B, ...]` by name; of trajectories, the shape of `frame` says how many. The caller waits
+        until the deadline, and cancels what is not done. A product of a trajectory is one call, because its backward
+        pass needs all frames.
         """
         if card.frames is None or card.product is not None:
             return await self.batch(card, inputs, deadline, request_id)

@@ -47,12 +47,9 @@ ERROR_BOUND, SOLVE_BOUND, MISFIT, ERROR_ESTIMATE, NOVELTY = (
 class Quality:
     """What is known about the errors of a batch of outputs.
 
-    Attributes:
-        numbers: `[B]` by the names of the model's quality outputs, of trajectories `[B, frame]`; NaN where a number is
-            not known.
-        by: `[B]`, what computed a sample: `NETWORK`, `REFINED` or `SOLVER`.
-        failed: `[B]`, whether a sample has no output, of a request that takes such samples; None of any other.
-        left: `[B]`, whether a trajectory was outside before; None of anything else.
+    `numbers` are `[B]` by the names of the model's quality outputs, of trajectories `[B, frame]`, and NaN where one is
+    not known. `by` is `[B]`, what computed a sample; `failed` `[B]`, whether a sample has no output, of a request that
+    takes such samples; `left` `[B]`, whether a trajectory was outside before.
     """
 
     numbers: Mapping[str, NDArray[np.float32]]
@@ -112,12 +109,7 @@ class Quality:
         return np.asarray((self.worst.numbers[NOVELTY] < least) & (self.by == NETWORK))
 
     def unconverged(self, card: Card, finer: Card | None = None) -> NDArray[np.bool_]:
-        """Return which samples `[B]` have to be continued because of their `solve_bound`.
-
-        Args:
-            card: The model's card.
-            finer: That of its refinement, where there is one.
-        """
+        """Return which samples `[B]` have to be continued for their `solve_bound`, by the cards of both graphs."""
         limit = card.limits.solve_bound
         if limit is None or SOLVE_BOUND not in self.numbers:
             return np.zeros(len(self.by), np.bool_)
@@ -127,12 +119,9 @@ class Quality:
         return np.asarray(~(self.worst.numbers[SOLVE_BOUND] <= limits) & (self.by != SOLVER))
 
     def continued(self, mask: NDArray[np.bool_], by: int, known: Mapping[str, NDArray[np.float32]]) -> Quality:
-        """Return the quality after the refinement or the classical solver has computed some samples.
+        """Return the quality after the refinement or the solver has computed the samples of a mask `[B]`.
 
-        Args:
-            mask: `[B]`, which samples.
-            by: `REFINED` or `SOLVER`.
-            known: What is known about them now, one number per such sample. The novelty stays that of the input.
+        Of those, `known` has one number each. The novelty stays that of the input.
         """
         numbers = {name: array.copy() for name, array in self.numbers.items()}
         for name in numbers.keys() - {NOVELTY}:
@@ -177,15 +166,9 @@ class Quality:
 def split(
     results: Mapping[str, NDArray[np.float32]], names: tuple[str, ...], *, trajectories: bool = False
 ) -> tuple[dict[str, NDArray[np.float32]], Quality]:
-    """Take the quality outputs out of the results of a model.
+    """Return the outputs in the results of a model, batches `[B, …]` by name, and their quality.
 
-    Args:
-        results: Batches `[B, …]` by name.
-        names: The model's quality outputs, `[B, 1]` each.
-        trajectories: Whether they are `[B, frame]` instead.
-
-    Returns:
-        The outputs by name, and their quality.
+    The quality outputs have these names and the shape `[B, 1]`, of trajectories `[B, frame]`.
     """
     outputs = {name: array for name, array in results.items() if name not in names}
     count = len(next(iter(outputs.values())))
@@ -217,11 +200,7 @@ class Policy:
     after: int = 0
 
     def count(self, card: Card) -> int | None:
-        """Return the frames that a model of trajectories computes; None for any other model.
-
-        Raises:
-            Problem: invalid-parameter: More than the model's limit, or any for a model of single fields.
-        """
+        """Return the frames that a model of trajectories computes, at most its limit; None for any other model."""
         if card.frames is None:
             if self.frames is not None:
                 raise Problem("invalid-parameter", f'frames: "{card.model}" computes no trajectories')
@@ -238,14 +217,8 @@ class Policy:
     def check(self, card: Card, *, solver: bool) -> None:
         """Refuse what a model cannot do, before it runs.
 
-        Args:
-            card: The model's card.
-            solver: Whether a classical solver solves its problem to rounding.
-
-        Raises:
-            Problem: tolerance-unmet: A tolerance for a model without error bounds and without a solver.
-            Problem: invalid-parameter: The treatment of inputs outside depends on a novelty that the model does not
-                report, or the frames are not its own.
+        That is a tolerance without error bounds and without an exact solver, a treatment of inputs outside without a
+        novelty, or frames that are not its own.
         """
         self.count(card)
         if self.bypasses(card) and not solver:
@@ -269,12 +242,7 @@ class Policy:
         return self.tolerance is not None and ERROR_BOUND not in card.quality
 
     def coarse(self, card: Card, quality: Quality) -> NDArray[np.bool_]:
-        """Return which samples `[B]` the refinement may make acceptable: those with a large bound, and foreign ones.
-
-        Args:
-            card: The model's card.
-            quality: What is known about its outputs.
-        """
+        """Return which samples `[B]` the refinement may make acceptable: those with a large bound, and foreign ones."""
         quality = quality.worst
         loose = self._loose(quality) | quality.unconverged(card) | quality.foreign(card)
         if self.outside == "answer" or quality.outside is None:
@@ -290,12 +258,8 @@ class Policy:
             card: The model's card.
             quality: What is known about its outputs.
             finer: The card of the refinement, where there is one.
-            solver: Whether a classical solver solves its problem to rounding.
+            solver: Whether a classical solver solves its problem to rounding; else what is unmet is refused.
             single: Whether the request is one sample, without a batch axis.
-
-        Raises:
-            Problem: outside-training: An input is outside and is to be refused, or cannot be solved.
-            Problem: tolerance-unmet: An error bound is too large, and there is no solver.
         """
         quality = quality.worst
         outside = np.zeros(len(quality.by), np.bool_)
@@ -317,17 +281,7 @@ class Policy:
         return outside
 
     def require(self, card: Card, quality: Quality, *, single: bool, first: int = 0) -> None:
-        """Refuse outputs whose error bounds are too large.
-
-        Args:
-            card: The model's card.
-            quality: What is known about them.
-            single: Whether the request is one sample, without a batch axis.
-            first: Index of the first of these samples in the request.
-
-        Raises:
-            Problem: tolerance-unmet: One is.
-        """
+        """Refuse outputs whose error bounds are too large (`tolerance-unmet`); `first` is the index of the first."""
         quality = quality.worst
         loose = self._loose(quality)
         if loose.any():

@@ -33,13 +33,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 class Watcher:
     """Run one step again and again; after an unexpected exception, log it, wait and go on.
 
-    Args:
-        name: What is watched, for the log, the metric and readiness.
-        step: One look, which returns the seconds until the next.
-        restarts: The counter of restarts, by watcher.
-
-    Attributes:
-        failure: Type of the exception that ended the last step, None after a step that succeeded.
+    A step is one look, which returns the seconds until the next. `failure` is the type of the exception that ended the
+    last one.
     """
 
     def __init__(self, name: str, step: Callable[[], Awaitable[float]], restarts: Counter) -> None:

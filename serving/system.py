@@ -47,9 +47,7 @@ def raise_open_files(requests: int) -> None:
 def read_file(path: Path, max_bytes: int) -> bytes:
     """Return the content of a file that others may replace by anything.
 
-    Raises:
-        OSError: It cannot be opened or read.
-        ValueError: It is a pipe, a device or a folder, or larger than the limit.
+    A ValueError: it is a pipe, a device or a folder, or larger than the limit; an OSError: it cannot be read.
     """
     # Without O_NONBLOCK, opening a pipe would wait for its writer, for ever.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:

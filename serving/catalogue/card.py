@@ -279,8 +279,7 @@ class Card(Part):
     def shapes(self, points: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of one sample of every input, parameter and output, by name.
 
-        Args:
-            points: The points per axis of the grid, and the frames of a trajectory.
+        The `points` are those per axis of the grid, and the frames of a trajectory.
         """
         found = {}
         for tensor in (*self.arguments, *self.outputs):

@@ -52,13 +52,7 @@ _VERSION_AT_FAULT = re.compile(r"version (\d+) is at UNAVAILABLE")
 
 
 class Catalogue:
-    """The models and versions that are served now.
-
-    Args:
-        settings: The repository, the limits of a request, and when an idle companion is unloaded.
-        triton: Runs the models.
-        newest_served: Gauge by model: whether the newest version of the repository is served.
-    """
+    """The models and versions that are served now; the gauge says by model whether the newest of the repository is."""
 
     def __init__(self, settings: Settings, triton: Triton, newest_served: Gauge) -> None:
         self._settings, self._repository, self._triton = settings, Repository(settings.repository), triton
@@ -126,14 +120,7 @@ class Catalogue:
         )
 
     def find(self, name: str, version: int | None = None) -> Version:
-        """Return a version that can be run, the newest by default; a companion may have to be loaded for it.
-
-        Raises:
-            Problem: unknown-model: Not in the repository.
-            Problem: unknown-version: The model is served and that version is not.
-            Problem: model-not-ready: In the repository and not served yet.
-            Problem: triton-unavailable: The inference server does not respond.
-        """
+        """Return a version that can be run, the newest by default; a companion may have to be loaded for it."""
         if name not in self._present:
             raise Problem("unknown-model", f'no model "{name[:64]}"; there are {_listed(self._present)}')
         self._require_triton()

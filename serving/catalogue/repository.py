@@ -43,14 +43,9 @@ Versions = dict[str, dict[int, Version]]
 class Repository:
     """A model repository on disk.
 
-    A version folder is complete when it appears and its card never changes, so each card is read once.
-
-    Args:
-        folder: The repository.
-
-    Attributes:
-        newest: The highest version number of each model, whether its card can be read or not.
-        stamps: Name, time and size of the files of each model, by which a change is noticed.
+    A version folder is complete when it appears and its card never changes, so each card is read once. Of each model,
+    `newest` is the highest version number, whether its card can be read or not, and `stamps` has name, time and size of
+    its files, by which a change is noticed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -83,8 +78,7 @@ class Repository:
     def configuration(self, model: str, without: Collection[int]) -> str | None:
         """Return a model's configuration in JSON, for its newest versions without some; None if none is left.
 
-        Raises:
-            OSError, ValueError: `config.pbtxt` cannot be read.
+        An OSError or a ValueError: `config.pbtxt` cannot be read.
         """
         text = system.read_file(self._folder / model / "config.pbtxt", MAX_BYTES).decode()
         config = text_format.Parse(text, model_config_pb2.ModelConfig())

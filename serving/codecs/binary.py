@@ -43,21 +43,10 @@ def view(
     holder: str,
     order: Order = "C",
 ) -> NDArray[Any]:
-    """Return the array in a buffer without a copy.
+    """Return the array in a buffer without a copy, once its shape has been checked.
 
-    Args:
-        data: Exactly the bytes of the array.
-        dtype: Type and byte order of its values.
-        shape: Shape that the sender claims; nothing is allocated from it.
-        name: Name of the array in error messages.
-        max_bytes: The most bytes that the array may take as float32.
-        holder: Name of the buffer in error messages.
-        order: Memory order of the values.
-
-    Raises:
-        Problem: wrong-shape: No array has such a shape.
-        Problem: unreadable-body: The shape takes more or fewer bytes than there are.
-        Problem: body-too-large: The array is small in its own type and too large as float32.
+    The shape is what the sender claims: it has to take exactly the bytes of the buffer in `dtype`, and at most
+    `max_bytes` as float32. Messages name the array and what holds it.
     """
     if len(shape) > MAX_RANK:  # before the sizes are multiplied
         raise _no_field(shape, name)
@@ -121,13 +110,7 @@ _REFUSED_KINDS = {
 
 
 def read_npy(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
-    """Return the array in an .npy file, a view of it with the file's dtype, shape and memory order.
-
-    Args:
-        body: The whole file.
-        name: Name of the array in error messages.
-        max_bytes: The most bytes that the array may take as float32.
-    """
+    """Return the array in an .npy file, a view of it with the file's dtype, shape and memory order."""
     start = 10 if body[6:7] == b"\x01" else _NPY_PREFIX
     start += min(int.from_bytes(body[8:start], "little"), NPY_MAX_HEADER)
     shape, fortran, dtype = _npy_header(bytes(body[:start]), name)

@@ -43,18 +43,9 @@ def read(
     points (there is an input `counts`, which the body leaves out) may have unequal numbers of them: lists are padded,
     and counted.
 
-    Args:
-        body: The whole body.
-        names: Inputs and parameters of the model.
-        max_bytes: The most bytes that one array may take as float32.
-        optional: The names that a body may leave out.
-
     Returns:
         The arrays by name, whether one of them was in base64, the frames that it asks for, if it says so, and the
         points of every sample, where they are lists of unequal lengths.
-
-    Raises:
-        Problem: unreadable-body, wrong-input, wrong-dtype, wrong-shape or body-too-large.
     """
     document = parsed(body)
     members: dict[str, str] = {}  # of the document, each with the first of its arrays
@@ -101,11 +92,7 @@ def _lengths(coordinates: Any) -> list[int] | None:
 
 
 def _padded(value: Any, name: str, counts: list[int]) -> Any:
-    """Return the lists of all samples on points with null behind the shorter ones; numbers by sample as they are.
-
-    Raises:
-        Problem: wrong-shape: A sample has another number of points than its coordinates.
-    """
+    """Return the lists of all samples on points with null behind the shorter ones; numbers by sample as they are."""
     if not isinstance(value, list) or not any(isinstance(each, list) for each in value):
         return value
     for sample, (each, count) in enumerate(zip(value, counts, strict=False)):
@@ -148,12 +135,8 @@ def base64_text(array: NDArray[Any]) -> str:
 def nested(value: Any, name: str) -> NDArray[Any]:
     """Return an array of nested lists: integers if all numbers are, null as NaN, which no model takes.
 
-    A number is an array without axes.
-
-    Raises:
-        Problem: wrong-dtype or wrong-shape: A value is no number, or a list is longer or shorter than those before it;
-            the first is named.
-        Problem: unreadable-body: No float64 holds one of the numbers.
+    A number is an array without axes. A fault is that of the first value that is no number, or whose list is longer or
+    shorter than those before it.
     """
     if type(value) in {int, float}:
         return np.array(value)

@@ -63,18 +63,11 @@ class Stopped(Exception):  # noqa: N818  no error: the job is stopped on request
 
 
 class Job:
-    """An inversion, and the bridge from its worker thread to the event loop.
+    """An inversion of an `unknown` input, and the bridge from its worker thread to the event loop.
 
-    Args:
-        unknown: The input that is inferred.
-        owner: Name of the key that may see the job.
-        repeat: The key that marks repetitions of its request, and the request's digest; empty where it has none.
-
-    Attributes:
-        id: Random, so that it cannot be guessed.
-        result: The estimate and its summary, once the job has succeeded.
-        problem: Why it failed.
-        ended: On the clock of `time.monotonic`, once the state is final.
+    `id` is random, so that it cannot be guessed; `owner` is the name of the key that may see the job; `repeat` is the
+    key that marks repetitions of its request, and the request's digest. `result` or `problem` says how it ended, and
+    `ended` when, on the clock of `time.monotonic`.
     """
 
     def __init__(self, card: Card, unknown: str, owner: str, most_iterations: int, repeat: tuple[str, str]) -> None:
@@ -245,13 +238,9 @@ class Inversions:
 
 @dataclass(frozen=True, eq=False)
 class ServedModel:
-    """The served model at one input, called from the thread of a job: a `Linear` of `physics.registry`.
+    """The served model at one input [rows, columns], called from the thread of a job: a `Linear` of `physics.registry`.
 
-    Attributes:
-        cards: Of the model, at None, and of its derivatives, all of one version.
-        sensing: Its unknown input and its measured output.
-        caller: Pays for the samples.
-        field: The input [rows, columns].
+    The `cards` are those of the model, at None, and of its derivatives, all of one version. The caller pays.
     """
 
     predictor: Predictor

@@ -43,11 +43,7 @@ TAIL = 1024
 class Coordinates:
     """The input of the forward model as a function of Karhunen-Loève coefficients.
 
-    Attributes:
-        basis: The modes.
-        material: From the Gaussian field to the input.
-        rows: Positions of the grid's rows.
-        columns: Positions of the grid's columns.
+    The `material` maps the Gaussian field of the modes of `basis` to the input, at the positions of rows and columns.
     """
 
     basis: KarhunenLoeve
@@ -67,8 +63,7 @@ class Posterior:
     Attributes:
         coordinates: The inputs.
         sensors: The sensors on the grid of the inputs.
-        values: Measurements d [S].
-        deviation: Their standard deviation sigma [S].
+        values: Measurements d [S], and `deviation` their standard deviation sigma [S].
         linearise: Maps an input [rows, columns] to the model there, with its products. The last one is kept, because a
             Jacobian follows the residuals of the same coefficients.
         batch: The most products of one call.
@@ -119,12 +114,9 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an estimate has come.
+    """How far an estimate has come: Gauss-Newton steps so far, and after them misfit and objective J.
 
-    Attributes:
-        iterations: Gauss-Newton steps so far.
-        misfit: Root mean square of (model - measurement) / deviation; about 1 where the model explains the data.
-        objective: The objective J.
+    The misfit is the root mean square of (model - measurement) / deviation, about 1 where the model explains the data.
     """
 
     iterations: int = 0
@@ -159,10 +151,7 @@ class Estimate:
 def estimate(posterior: Posterior, iterations: int, report: Report = lambda _: None) -> Estimate:
     """Maximise the posterior density from the prior's mean, and approximate it at the maximum.
 
-    Args:
-        posterior: The posterior.
-        iterations: Most evaluations of the model, about one per step.
-        report: Called after every step.
+    There are at most so many evaluations of the model, about one per step; `report` is called after every step.
     """
     latest, prior = Progress(), np.eye(posterior.coordinates.basis.modes)
 
@@ -209,19 +198,12 @@ def summarise(
     rows_at_once: int = 16,
     check: Callable[[], None] = lambda: None,
 ) -> dict[str, NDArray[np.float32]]:
-    """Summarise draws of the posterior point by point.
-
-    Args:
-        found: The approximation of the posterior.
-        coordinates: The inputs of its coefficients.
-        samples: How many draws.
-        rng: The generator.
-        rows_at_once: Rows of the grid that are computed together, which bounds the memory.
-        check: Called before each of these parts; what it raises ends the work.
+    """Summarise draws of the posterior point by point; what `check` raises ends the work.
 
     Returns:
         Fields [rows, columns] in the units of the input: `optimum`, of the most probable coefficients, and `mean`,
-        `deviation`, `lower` and `upper` (5 % and 95 % quantiles) of the draws.
+        `deviation`, `lower` and `upper` (5 % and 95 % quantiles) of the draws. So many `rows_at_once` are computed
+        together, which bounds the memory.
     """
     tail = replace(coordinates.basis, modes=max(coordinates.basis.modes, TAIL))
     beyond = rng.standard_normal((samples, tail.modes - coordinates.basis.modes))

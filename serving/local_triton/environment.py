@@ -74,11 +74,7 @@ def _content() -> str:
 
 
 def build(environment: Path) -> None:
-    """Build the environment, by default `.runtime/triton-env`, unless it exists; other processes wait meanwhile.
-
-    Raises:
-        StartupError: A package cannot be installed; the message quotes pip's last line.
-    """
+    """Build the environment unless it exists; other processes wait meanwhile. A StartupError quotes pip."""
     if is_built(environment):  # perhaps by another user, in a folder that only that user can write
         return
     environment.parent.mkdir(parents=True, exist_ok=True)

@@ -55,11 +55,8 @@ class TritonCrashError(TritonServerError):
 class TritonServer:
     """A local Triton, as a process that does not outlive ours.
 
-    `async with TritonServer(settings) as triton` starts and stops it; run `watch` meanwhile.
-
-    Args:
-        settings: Repository, runtime folder, ports and deadlines.
-        key: For the restricted APIs; empty leaves them open.
+    `async with TritonServer(settings) as triton` starts and stops it; run `watch` meanwhile. The `key` is for the
+    restricted APIs; empty leaves them open.
     """
 
     def __init__(self, settings: Settings, key: str = "") -> None:
@@ -79,9 +76,8 @@ class TritonServer:
     async def start(self) -> None:
         """Start Triton and wait until it responds.
 
-        Raises:
-            StartupError: The machine or the repository lacks something.
-            TritonServerError: Triton ended, or did not respond in time; or it crashed `MAX_STARTS` times.
+        A StartupError: the machine or the repository lacks something. A TritonServerError: it ended, did not respond in
+        time, or crashed `MAX_STARTS` times.
         """
         self._wheel = await asyncio.to_thread(environment.prepare, self.settings)
         with contextlib.suppress(OSError):  # a full disk does not keep an old log from being emptied
@@ -137,8 +133,7 @@ class TritonServer:
     async def watch(self) -> None:
         """Restart Triton whenever it ends, after pauses that double; return when it is stopped.
 
-        Raises:
-            TritonServerError: It ended `MAX_CRASHES` times in a row, each time within `STABLE_SECONDS`.
+        A TritonServerError: it ended `MAX_CRASHES` times in a row, each time within `STABLE_SECONDS`.
         """
         crashes = 0
         while not self._stopping:

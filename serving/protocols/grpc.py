@@ -98,8 +98,7 @@ class GrpcServer:
     async def run(self) -> AsyncIterator[None]:
         """Listen as long as the context lasts; calls in flight at its end may finish within `drain_seconds`.
 
-        Raises:
-            RuntimeError: The port is in use.
+        A RuntimeError: the port is in use.
         """
         host = self._settings.host
         self._server.add_insecure_port(f"{f'[{host}]' if ':' in host else host}:{self._settings.grpc_port}")

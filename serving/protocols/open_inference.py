@@ -93,12 +93,8 @@ def read(
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of a request that has the inputs of the model and names none but its outputs, each once.
 
-    Args:
-        inputs: With their `name` and `parameters`, as either transport has them.
-        outputs: Likewise.
-        sent: The inputs with their data, which is looked at once the names are right.
-        card: Of the model.
-        max_bytes: The most bytes that one array may take as float32.
+    Inputs and outputs have `name` and `parameters`, as either transport has them; `sent` are the inputs with their
+    data, which is looked at once the names are right.
     """
     names, requested = [each.name for each in inputs], [each.name for each in outputs]
     checks.names(names, card.names, card.optional)

@@ -58,12 +58,10 @@ Sizes = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_l
 
 
 class Vector(NamedTuple):
-    """The vector of a product in a request.
+    """The vector of a product in a request: the member of the body that holds it, and the two that list names.
 
-    Attributes:
-        endpoint: The last part of the path.
-        member: The member of the body that holds the vector; `named` lists its names, `wanted` the results.
-        role: What its tensors are called, as `results` what those of the results are.
+    The tensors of `member` are called `role`, and listed in `named`; those of the results are called `results`, and
+    listed in `wanted`.
     """
 
     endpoint: str
@@ -339,8 +337,7 @@ def encode(array: NDArray[Any], encoding: Encoding) -> dict[str, Any]:
 def broadcast(arrays: Mapping[str, NDArray[Any]], card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
     """Repeat batches of one sample, as views, so that all batches have as many samples, where all are on one grid.
 
-    `vmap_method="expand_dims"` of tesseract-jax sends what is not mapped as a batch of one. No array may take more than
-    `max_bytes` as float32 (`body-too-large`).
+    `vmap_method="expand_dims"` of tesseract-jax sends what is not mapped as a batch of one.
     """
     free = [tensor for tensor in card.inputs if tensor.points is None and tensor.name in arrays]
     counts = _counts({name: array.shape for name, array in arrays.items()}, card)
@@ -373,12 +370,7 @@ def fitted(gradient: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any]:
 
 
 def results(card: Card, sent: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Return the shapes of all outputs and of the numbers about their quality.
-
-    Args:
-        card: The card of the model.
-        sent: The shapes of the inputs and parameters that are sent.
-    """
+    """Return the shapes of all outputs and of the numbers about their quality, for the shapes of what is sent."""
     checks.names(sent, card.names, card.optional)
     arguments = {argument.name: argument for argument in card.arguments}
     for name, shape in sent.items():

@@ -222,8 +222,7 @@ def names(service: Service) -> list[str]:
 def find(service: Service, members: Mapping[str, Any]) -> tuple[str, Composite | None]:
     """Return the model of the repository that a message needs, and the composite around it that it names, if it does.
 
-    Raises:
-        Problem: unknown-model: There is none; a model of the repository comes before a composite of its name.
+    A model of the repository comes before a composite of its name.
     """
     name, catalogue = members.get("name"), service.catalogue
     if not isinstance(name, str):
@@ -402,14 +401,10 @@ def _arguments(card: Card, config: Config) -> tuple[Tensor | Parameter, ...]:
 
 @dataclass(frozen=True)
 class FieldModel:
-    """A model of the repository on a grid, and its derivatives.
+    """A model of the repository on a grid, and its derivatives; the caller of the request pays.
 
-    Attributes:
-        state: The request's id, and the caller, who pays.
-        product: The card of the derivative; None for evaluations.
-        grid: Points per axis.
-        arguments: The inputs and parameters that are vectors.
-        shapes: Of one sample of every input, parameter and output, by name.
+    The `product` is the card of the derivative, None for evaluations; `arguments` are the inputs and parameters that
+    are vectors; `shapes` those of one sample of every input, parameter and output, by name.
     """
 
     service: Service
@@ -468,13 +463,7 @@ class FieldModel:
 
 @dataclass(frozen=True)
 class CompositeModel:
-    """A composite on a grid: numbers to the model's input, and the model's output to numbers, with their derivatives.
-
-    Attributes:
-        composite: What it is.
-        made: What it computes on the grid.
-        field: The served model on the grid.
-    """
+    """A composite on a grid: numbers to the model's input, and its output to numbers, with their derivatives."""
 
     composite: Composite
     made: Composition

@@ -36,11 +36,7 @@ class Model:
     file_name: str
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Open the version's file.
-
-        Args:
-            args: Triton's arguments; `model_repository` is the model's own folder, `model_config` JSON.
-        """
+        """Open the version's file; `model_repository` is the model's own folder, `model_config` JSON."""
         self.config = config = json.loads(args["model_config"])
         parameters = {name: value["string_value"] for name, value in config["parameters"].items()}
         self._defaults = {
@@ -66,14 +62,7 @@ class Model:
         raise NotImplementedError
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Return one response per request: from one run for all of them or, where that fails, from a run per request.
-
-        Args:
-            requests: Triton's `InferenceRequest`s.
-
-        Returns:
-            Triton's `InferenceResponse`s, in the order of the requests.
-        """
+        """Return a response per request: from one run for all of them or, where that fails, from a run per request."""
         try:
             feeds = [self._feed(request) for request in requests]
         except ValueError as error:  # the same for all of them, since they have the same inputs
