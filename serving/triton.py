@@ -76,8 +76,8 @@ class Triton:
     async def __aexit__(self, *_: object) -> None:
         await self.http.close()
 
-    async def ready_versions(self) -> frozenset[tuple[str, int]]:
-        """Return every (model, version) that can be run now."""
+    async def ready_versions(self) -> dict[str, set[int]]:
+        """Return the versions that can be run now of every model that has any."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 reply = await self.http.request("POST", "/v2/repository/index", self._key)
@@ -85,7 +85,10 @@ class Triton:
             index = orjson.loads(reply.data.decode("utf-8", "replace"))
             if reply.status != 200:
                 raise Problem("triton-unavailable", f"Triton's index of models: {reply.status}: {index['error'][:200]}")
-            ready = frozenset((each["name"], int(each["version"])) for each in index if each.get("state") == "READY")
+            ready: dict[str, set[int]] = {}
+            for each in index:
+                if each.get("state") == "READY":
+                    ready.setdefault(each["name"], set()).add(int(each["version"]))
         except (InvalidReplyError, ValueError, TypeError, KeyError, AttributeError) as error:
             fault = f"the server at {self.address} is not Triton's HTTP endpoint (port 8000 by default)"
             if not self._warned:  # once, and not at every probe
@@ -95,7 +98,8 @@ class Triton:
         except (OSError, TimeoutError) as error:
             raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
         self._warned = False
-        self._configurations = {key: found for key, found in self._configurations.items() if key in ready}
+        kept = {key: found for key, found in self._configurations.items() if key[1] in ready.get(key[0], ())}
+        self._configurations = kept
         return ready
 
     async def load(self, model: str, config: str | None = None) -> bool:

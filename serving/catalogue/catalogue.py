@@ -18,18 +18,18 @@ import math
 import os
 import re
 import time
-from collections import Counter
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from serving.catalogue.card import FRAME, KINDS, REFINED, Model, ModelSummary, Readiness
-from serving.catalogue.repository import Repository, only_loaded
+from serving.catalogue.repository import Repository
 from serving.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
     from prometheus_client import Gauge
@@ -51,26 +51,57 @@ _DTYPES = {"FP32": np.float32, "INT32": np.int32}
 _VERSION_AT_FAULT = re.compile(r"version (\d+) is at UNAVAILABLE")
 
 
+@dataclass(eq=False)
+class _Entry:
+    """What is known of one model, also while it is gone from the repository."""
+
+    name: str
+    present: dict[int, Version] | None = None  # its versions in the repository, by number; None if it is gone
+    base: str = ""  # of a companion: the model that it belongs to
+    served: dict[int, Version] = field(default_factory=dict)
+    faults: dict[int, tuple[str, str]] = field(default_factory=dict)  # for readiness, and with details for the log
+    loading: asyncio.Task[None] | None = None
+    began: float = 0.0
+    stamp: Stamp | None = None  # of the files that it was loaded from
+    ours: bool = False  # whether it was loaded on our request, and may be unloaded
+    again: float = 0.0  # when to try again after a failure, and the pause then
+    pause: float = 0.0
+    uses: int = 0
+    calls: int = 0  # in flight
+    used: float | None = None  # of a companion that is wanted: when it was used last
+    withdrawn: float = -math.inf
+
+    @property
+    def newest(self) -> Card | None:
+        """The card of the newest version in the repository, if one can be read."""
+        return self.present[max(self.present)].card if self.present else None
+
+    @property
+    def may_try(self) -> bool:
+        """Whether it is time for an attempt to load it."""
+        return self.again <= time.monotonic()
+
+    def report(self, number: int, fault: str, details: str, trace: BaseException | None = None) -> None:
+        """Keep the fault of a version for readiness, and log it unless it was the last."""
+        message = "\n".join(filter(None, [fault, details]))
+        if self.faults.get(number) != (fault, message):
+            logger.warning("%s version %d %s", self.name, number, message, exc_info=trace)
+        self.faults[number] = fault, message
+
+    def __str__(self) -> str:
+        """Return the name with what its versions fail of, if they do."""
+        faults = [f"version {number} {fault}" for number, (fault, _) in sorted(self.faults.items())]
+        return f"{self.name} ({'; '.join(faults)})" if faults else self.name
+
+
 class Catalogue:
     """The models and versions that are served now; the gauge says by model whether the newest of the repository is."""
 
     def __init__(self, settings: Settings, triton: Triton, newest_served: Gauge) -> None:
         self._settings, self._repository, self._triton = settings, Repository(settings.repository), triton
         self._newest_served = newest_served
-        self._present: Versions = {}
-        self._belongs: dict[str, str] = {}  # companions, and the models that they belong to
-        self._served: Versions = {}
+        self._entries: dict[str, _Entry] = {}  # by name, in order
         self._loads = True  # whether this Triton loads models on request
-        self._loading: dict[str, asyncio.Task[None]] = {}
-        self._began: dict[str, float] = {}  # when they were started
-        self._stamps: dict[str, Stamp] = {}  # of the files that a model was loaded from
-        self._ours = set[str]()  # models that were loaded on our request, and may be unloaded
-        self._attempts: dict[str, tuple[float, float]] = {}  # of models that failed: when to try again, the pause then
-        self._uses = Counter[str]()
-        self._calls = Counter[str]()  # of companions, in flight
-        self._used: dict[str, float] = {}  # companions that are wanted: when they were used last
-        self._withdrawn: dict[str, float] = {}
-        self._faults: dict[tuple[str, int], tuple[str, str]] = {}  # for readiness, and with details for the log
         self.responds = False
         self.draining = False
 
@@ -78,18 +109,17 @@ class Catalogue:
 
     def models(self) -> list[ModelSummary]:
         """Return the served models by name; `MODEL_FORMAT` is a further format of `MODEL` where both are served."""
-        formats: dict[str, list[str]] = {}
-        found = {name: self._versions(name) for name in self.served()}
-        cards = {name: versions[max(versions)].card for name, versions in found.items()}
-        for card in cards.values():
-            formats.setdefault(self._belongs.get(card.model, card.model), []).append(card.format)
+        formats, served = dict[str, list[str]](), self.served()
+        cards = {name: self._versions(name)[numbers[-1]].card for name, numbers in served.items()}
+        for name, card in cards.items():
+            formats.setdefault(self._entries[name].base or name, []).append(card.format)
         return [
             ModelSummary(
                 name=name,
                 title=cards[name].title,
                 problem=cards[name].problem,
                 version=cards[name].version,
-                versions=tuple(sorted(found[name])),
+                versions=served[name],
                 formats=tuple(each),
                 warnings=cards[name].warnings,
             )
@@ -99,7 +129,7 @@ class Catalogue:
     def served(self) -> dict[str, tuple[int, ...]]:
         """Return the versions of every model that can be run, without the graphs that belong to others."""
         self._require_triton()
-        found = {name: self._versions(name) for name in sorted(self._present)}
+        found = {entry.name: self._versions(entry.name) for entry in self._present}
         return {
             name: tuple(sorted(versions))
             for name, versions in found.items()
@@ -111,25 +141,23 @@ class Catalogue:
         newest = self.find(name)
         differentiable = self._derivatives(name)
         card = newest.card.model_copy(update={"differentiable": differentiable}) if differentiable else newest.card
-        return Model(
-            name=name,
-            version=card.version,
-            versions=tuple(sorted(self._versions(name))),
-            card=card,
-            certificate=newest.certificate,
-        )
+        versions = tuple(sorted(self._versions(name)))
+        return Model(name=name, version=card.version, versions=versions, card=card, certificate=newest.certificate)
 
     def find(self, name: str, version: int | None = None) -> Version:
         """Return a version that can be run, the newest by default; a companion may have to be loaded for it."""
-        if name not in self._present:
-            raise Problem("unknown-model", f'no model "{name[:64]}"; there are {_listed(self._present)}')
+        entry = self._entries.get(name)
+        if entry is None or entry.present is None:
+            known = ", ".join(each.name for each in self._present) or "none"
+            raise Problem("unknown-model", f'no model "{name[:64]}"; there are {known}')
         self._require_triton()
         versions = self._versions(name)
-        if not versions and (version is None or version in self._present[name]):
-            self._uses[name] += 1  # so that it is loaded before those that no request is for
+        if not versions and (version is None or version in entry.present):
+            entry.uses += 1  # so that it is loaded before those that no request is for
             raise Problem("model-not-ready", f'"{name}" is not loaded and warm yet')
         if version is not None and version not in versions:
-            raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {_listed(versions)}')
+            known = ", ".join(map(str, sorted(versions))) or "none"
+            raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {known}')
         return versions[max(versions) if version is None else version]
 
     async def newest(self, name: str, seconds: float = _SUCCESSION_SECONDS) -> Version:
@@ -137,19 +165,22 @@ class Catalogue:
 
         Triton unloads a version in the moment in which it has loaded one with other outputs, and the new one is warmed.
         """
-        end = min(self._withdrawn.get(name, -math.inf) + _SUCCESSION_SECONDS, time.monotonic() + seconds)
-        while name in self._present and not self._versions(name) and time.monotonic() < end:  # noqa: ASYNC110 - rare
-            await asyncio.sleep(_SUCCESSION_PAUSE)
+        if (entry := self._entries.get(name)) is not None and not self._versions(name):
+            end = min(entry.withdrawn + _SUCCESSION_SECONDS, time.monotonic() + seconds)
+            while entry.present is not None and not self._versions(name) and time.monotonic() < end:  # noqa: ASYNC110 - rare
+                await asyncio.sleep(_SUCCESSION_PAUSE)
         return self.find(name)
 
     def derivative(self, name: str, kind: Kind, version: int | None = None) -> Version:
         """Return the derivative of a served model, by default of the newest version that has one."""
         product = f"{name}_{kind}"
-        if self.find(name, version).card.product or product not in self._present:
-            known = ", ".join(filter(self._derivatives, sorted(self._served))) or "none"
-            raise Problem("not-differentiable", f'"{name}" has no {kind}; the models with derivatives are {known}')
+        if self.find(name, version).card.product or not self.knows(product):
+            known = ", ".join(each.name for each in self._present if each.served and self._derivatives(each.name))
+            raise Problem(
+                "not-differentiable", f'"{name}" has no {kind}; the models with derivatives are {known or "none"}'
+            )
         if version is None:
-            version = max(self._versions(name).keys() & self._present[product].keys(), default=None)
+            version = max(self._versions(name).keys() & (self._entries[product].present or {}).keys(), default=None)
         return self.find(product, version)
 
     def refinement(self, card: Card) -> Card | None:
@@ -160,29 +191,52 @@ class Catalogue:
 
     def knows(self, name: str) -> bool:
         """Return whether the repository holds a model of that name."""
-        return name in self._present
+        return name in self._entries and self._entries[name].present is not None
 
     def readiness(self) -> Readiness:
         """Return whether every plain model of the repository is served and, if not, why.
 
         A newest version that does not load is a reason, too, although the service is ready with the one before it.
         """
-        plain = sorted(self._present.keys() - self._belongs.keys())
-        missing = tuple(name for name in plain if name not in self._served)
+        plain = [entry for entry in self._present if not entry.base]
+        missing = [entry for entry in plain if not entry.served]
         if self.draining:
             reason = "shutting down"
         elif not self.responds:
             reason = "the inference server does not respond"
         elif missing:
-            reason = f"not loaded and warm: {', '.join(map(self._with_faults, missing))}"
+            reason = f"not loaded and warm: {', '.join(map(str, missing))}"
         elif not self._present:
             reason = "the model repository is empty"
         else:
-            newest = {name: max(self._served[name]) for name in plain}
-            late = sorted({name for name, number in self._faults if name in newest and number > newest[name]})
-            faults = f"not served: {', '.join(map(self._with_faults, late))}" if late else None
-            return Readiness(ready=True, reason=faults)
-        return Readiness(ready=False, reason=reason, missing=missing)
+            late = [entry for entry in plain if entry.faults and max(entry.faults) > max(entry.served)]
+            return Readiness(ready=True, reason=f"not served: {', '.join(map(str, late))}" if late else None)
+        return Readiness(ready=False, reason=reason, missing=tuple(entry.name for entry in missing))
+
+    @property
+    def _present(self) -> list[_Entry]:
+        return [entry for entry in self._entries.values() if entry.present is not None]
+
+    def _versions(self, name: str) -> dict[int, Version]:
+        """Return the versions that can be run: the served ones of a plain model, those of a companion that belong."""
+        entry = self._entries.get(name)
+        if entry is None:
+            return {}
+        if not entry.base:
+            return entry.served
+        present, base = entry.present or {}, self._entries.get(entry.base)
+        served = {} if base is None else base.served
+        if entry.newest is None or entry.newest.product is None:  # a further format
+            return present if served else {}
+        return {number: version for number, version in present.items() if number in served}
+
+    def _derivatives(self, name: str) -> tuple[Kind, ...]:
+        """Return which derivatives of a model there are."""
+        return tuple(kind for kind in KINDS if self._versions(f"{name}_{kind}"))
+
+    def _require_triton(self) -> None:
+        if not self.responds:
+            raise Problem("triton-unavailable", "the inference server does not respond; try again in a moment")
 
     # What has disappeared, and what is wanted
 
@@ -190,44 +244,44 @@ class Catalogue:
         """Forget what is served: Triton is lost, and the process that comes back is cold."""
         if self.responds:
             logger.warning("the inference server does not respond")
-        self.responds = False
-        self._served, self._stamps, self._attempts, self._loads = {}, {}, {}, True
-        self._used = {name: used for name, used in self._used.items() if self._calls[name]}
+        self.responds, self._loads = False, True
+        for entry in self._entries.values():
+            entry.served, entry.stamp, entry.again, entry.pause = {}, None, 0.0, 0.0
+            entry.used = entry.used if entry.calls else None
 
     def withdraw(self, card: Card) -> None:
         """Forget a version that Triton has unloaded, so that the one before it is served before the next look."""
-        self._withdrawn[card.model] = time.monotonic()
-        self._served = only_loaded(self._served, _pairs(self._served) - {(card.model, card.version)})
+        entry = self._entries[card.model]
+        entry.withdrawn = time.monotonic()
+        entry.served = {number: version for number, version in entry.served.items() if number != card.version}
 
     @asynccontextmanager
     async def loaded(self, card: Card, deadline: float) -> AsyncIterator[None]:
         """Return a context in which a version is loaded; a companion is loaded for it, until a deadline, and kept."""
-        name = card.model
-        self._uses[name] += 1
-        if name not in self._belongs:
+        entry, version = self._entries[card.model], card.version
+        entry.uses += 1
+        if not entry.base:
             yield
             return
-        version = card.version
-        self._calls[name] += 1
-        self._used[name] = time.monotonic()
+        entry.calls += 1
+        entry.used = time.monotonic()
         try:
-            if version not in self._served.get(name, {}) and self._may_try(name):
+            if version not in entry.served and entry.may_try:
                 left = min(COMPANION_SECONDS, deadline - asyncio.get_running_loop().time())
-                await asyncio.wait([self._begin(name)], timeout=max(left, 0.0))
-            if version not in self._served.get(name, {}):
-                fault, _ = self._faults.get((name, version), ("is being loaded", ""))
-                raise Problem("model-not-ready", f'"{name}" version {version} {fault}', retry_after=RETRY_SECONDS)
+                await asyncio.wait([self._begin(entry)], timeout=max(left, 0.0))
+            if version not in entry.served:
+                fault, _ = entry.faults.get(version, ("is being loaded", ""))
+                raise Problem("model-not-ready", f'"{entry.name}" version {version} {fault}', retry_after=RETRY_SECONDS)
             yield
         finally:
-            self._calls[name] -= 1
-            self._used[name] = time.monotonic()
+            entry.calls -= 1
+            entry.used = time.monotonic()
 
     # Loading
 
     async def look(self) -> float:
         """Compare the repository with Triton, load and warm what is new; return the seconds until the next look."""
-        self._present = await asyncio.to_thread(self._repository.read)
-        self._belongs = dict(filter(None, map(self._companion, self._present)))
+        self._adopt(await asyncio.to_thread(self._repository.read))
         try:
             ready = await self._triton.ready_versions()
             self.responds = True
@@ -237,119 +291,123 @@ class Catalogue:
             self.lost()
             self._record()
             return _LOOK_SECONDS_DOWN
-        waiting = [name for name in self._present if name not in self._loading and self._has_news(name, ready)]
+        waiting = [entry for entry in self._present if entry.loading is None and self._has_news(entry, ready)]
         # Plain models first, the most used of them first.
-        waiting.sort(key=lambda name: (name in self._belongs, -self._uses[name], name))
+        waiting.sort(key=lambda entry: (bool(entry.base), -entry.uses, entry.name))
         end = time.monotonic() + _LOOK_SECONDS
         while (waiting or self._loading) and (left := end - time.monotonic()) > 0:
             slow = time.monotonic() - _SLOW_SECONDS
-            for name in waiting[: max(0, _AT_ONCE - sum(self._began[each] > slow for each in self._loading))]:
-                waiting.remove(name)
-                self._begin(name)
+            for entry in waiting[: max(0, _AT_ONCE - sum(each.began > slow for each in self._loading.values()))]:
+                waiting.remove(entry)
+                self._begin(entry)
             if self._loading:
-                await asyncio.wait(
-                    self._loading.values(), timeout=min(left, _SLOW_SECONDS), return_when=asyncio.FIRST_COMPLETED
-                )
-            for name in [name for name, task in self._loading.items() if task.done()]:
-                self._loading.pop(name).result()
+                await asyncio.wait(self._loading, timeout=min(left, _SLOW_SECONDS), return_when=asyncio.FIRST_COMPLETED)
+            for task, entry in self._loading.items():
+                if task.done():
+                    entry.loading = None
+                    task.result()
             self._record()
         self._record()
         return 0.0 if waiting or self._loading else _LOOK_SECONDS
 
     async def close(self) -> None:
         """Stop loading and warming."""
-        for task in self._loading.values():
+        tasks = list(self._loading)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _forget_gone(self, ready: frozenset[tuple[str, int]]) -> None:
+    @property
+    def _loading(self) -> dict[asyncio.Task[None], _Entry]:
+        return {entry.loading: entry for entry in self._entries.values() if entry.loading is not None}
+
+    def _adopt(self, found: Versions) -> None:
+        """Note what is in the repository, and which models are companions.
+
+        `darcy_vjp` and `darcy_torchscript` belong to `darcy`. A model without a readable card counts as plain.
+        """
+        names = sorted(self._entries.keys() | found.keys())
+        self._entries = {name: self._entries.get(name) or _Entry(name) for name in names}
+        for name, entry in self._entries.items():
+            entry.present, entry.base = found.get(name), ""
+            entry.faults = {number: fault for number, fault in entry.faults.items() if number in (entry.present or ())}
+            if (card := entry.newest) is not None:
+                base = name.removesuffix(f"_{card.format}") if card.product is None else card.product.of
+                entry.base = base if base != name and (card.product or base in found) else ""
+
+    def _forget_gone(self, ready: Mapping[str, Collection[int]]) -> None:
         """Forget the versions that Triton has unloaded, and note the models that have no other one."""
-        present = _pairs(self._present)
-        kept = only_loaded(self._served, ready & present)
-        for name in self._served.keys() - kept.keys():
-            self._withdrawn[name] = time.monotonic()
-        self._served = kept
-        self._faults = {pair: fault for pair, fault in self._faults.items() if pair in present}
-        for name in self._stamps.keys() - {name for name, _ in ready}:
-            if name not in self._attempts and name not in self._loading:
-                del self._stamps[name]  # Triton has been restarted
+        for name, entry in self._entries.items():
+            loaded = {number for number in ready.get(name, ()) if number in (entry.present or ())}
+            kept = {number: version for number, version in entry.served.items() if number in loaded}
+            if entry.served and not kept:
+                entry.withdrawn = time.monotonic()
+            entry.served = kept
+            if name not in ready and not entry.again and entry.loading is None:
+                entry.stamp = None  # Triton has been restarted
 
-    async def _unload_unused(self, ready: frozenset[tuple[str, int]]) -> None:
+    async def _unload_unused(self, ready: Mapping[str, Collection[int]]) -> None:
         """Unload companions that have been idle, and models that are gone from the repository, if we loaded them."""
         idle = time.monotonic() - self._settings.companion_idle_seconds
-        for name in [each for each, used in self._used.items() if used < idle and not self._calls[each]]:
-            del self._used[name]
-        loaded = {name for name, _ in ready}
-        for name in [each for each in self._ours if each not in self._loading and not self._calls[each]]:
-            if name not in self._present or (name in self._belongs and name not in self._used):
-                self._ours.discard(name)
-                self._stamps.pop(name, None)
-                self._served = {each: found for each, found in self._served.items() if each != name}
-                if name in loaded:
+        for name, entry in self._entries.items():
+            if entry.calls:
+                continue
+            if entry.used is not None and entry.used < idle:
+                entry.used = None
+            unused = entry.present is None or (entry.base and entry.used is None)
+            if entry.ours and entry.loading is None and unused:
+                entry.ours, entry.stamp, entry.served = False, None, {}
+                if name in ready:
                     logger.info("%s is unloaded: no request needs it", name)
                     await self._triton.unload(name)
 
-    def _has_news(self, name: str, ready: frozenset[tuple[str, int]]) -> bool:
+    def _has_news(self, entry: _Entry, ready: Mapping[str, Collection[int]]) -> bool:
         """Return whether a model has to be loaded or warmed."""
-        if name in self._belongs and name not in self._used:
+        if entry.base and entry.used is None:
             return False
-        stamp = self._repository.stamps[name]
-        if self._stamps.get(name, stamp) != stamp:
-            self._attempts.pop(name, None)
-        return self._may_try(name) and bool(self._to_load(name, ready) or self._cold(name, ready))
+        if entry.stamp not in {None, self._repository.stamps[entry.name]}:
+            entry.again = entry.pause = 0.0
+        return entry.may_try and bool(self._to_load(entry, ready) or _cold(entry, ready))
 
-    def _to_load(self, name: str, ready: frozenset[tuple[str, int]]) -> bool:
+    def _to_load(self, entry: _Entry, ready: Mapping[str, Collection[int]]) -> bool:
         """Return whether Triton has to load a model, or what has changed of it."""
-        stamp, loaded = self._repository.stamps.get(name), {number for model, number in ready if model == name}
+        stamp, loaded = self._repository.stamps.get(entry.name), ready.get(entry.name, ())
         if stamp is None or not self._loads:
             return False
-        if name not in self._stamps:  # perhaps it was loaded before we came
-            return max(self._present.get(name, ()), default=0) not in loaded
-        return self._stamps[name] != stamp or not loaded
+        if entry.stamp is None:  # perhaps it was loaded before we came
+            return max(entry.present or (), default=0) not in loaded
+        return entry.stamp != stamp or not loaded
 
-    def _cold(self, name: str, ready: frozenset[tuple[str, int]]) -> set[int]:
-        """Return the versions of a model that Triton has loaded and that are not served."""
-        return {
-            number
-            for number, version in self._present.get(name, {}).items()
-            if (name, number) in ready and self._served.get(name, {}).get(number) != version
-        }
+    def _begin(self, entry: _Entry) -> asyncio.Task[None]:
+        if entry.loading is None or entry.loading.done():
+            entry.loading, entry.began = asyncio.create_task(self._load_and_warm(entry)), time.monotonic()
+        return entry.loading
 
-    def _may_try(self, name: str) -> bool:
-        return self._attempts.get(name, (0.0, 0.0))[0] <= time.monotonic()
-
-    def _begin(self, name: str) -> asyncio.Task[None]:
-        task = self._loading.get(name)
-        if task is None or task.done():
-            task = self._loading[name] = asyncio.create_task(self._load_and_warm(name))
-            self._began[name] = time.monotonic()
-        return task
-
-    async def _load_and_warm(self, name: str) -> None:
+    async def _load_and_warm(self, entry: _Entry) -> None:
         """Serve the versions of a model, the newest first; whatever fails concerns them alone and is tried again."""
+        name = entry.name
         try:
             ready = await self._triton.ready_versions()
-            to_load = self._to_load(name, ready)
-            self._stamps[name] = self._repository.stamps.get(name, frozenset())
+            to_load = self._to_load(entry, ready)
+            entry.stamp = self._repository.stamps.get(name, frozenset())
             if to_load:
-                await self._load(name)
+                await self._load(entry)
                 ready = await self._triton.ready_versions()
-            cold = sorted(self._cold(name, ready), reverse=True)
-            failed = not all([await self._admit(name, number) for number in cold])
+            failed = not all([await self._admit(entry, number) for number in sorted(_cold(entry, ready), reverse=True)])
         except Problem as problem:
             if problem.kind == "triton-unavailable":
                 self.lost()
                 return
             failed = True
-        if failed or (self._loads and name not in self._served):
-            pause = min(max(_FIRST_PAUSE, 2 * self._attempts.get(name, (0.0, 0.0))[1]), _LONGEST_PAUSE)
-            self._attempts[name] = time.monotonic() + pause, pause
+        if failed or (self._loads and not entry.served):
+            entry.pause = min(max(_FIRST_PAUSE, 2 * entry.pause), _LONGEST_PAUSE)
+            entry.again = time.monotonic() + entry.pause
         else:
-            self._attempts.pop(name, None)
+            entry.again = entry.pause = 0.0
 
-    async def _load(self, name: str) -> None:
+    async def _load(self, entry: _Entry) -> None:
         """Have Triton load a model; without the versions that it cannot load."""
-        broken, config = set[int](), None
+        broken, config, name = set[int](), None, entry.name
         while True:
             try:
                 self._loads = await self._triton.load(name, config)
@@ -358,93 +416,53 @@ class Catalogue:
                     raise
                 reason = "\n".join(getattr(problem, "__notes__", ()))
                 found = {int(number) for number in _VERSION_AT_FAULT.findall(reason)} - broken
-                for number in found or self._present.get(name, {}).keys() - broken:
-                    self._report(name, number, "cannot be loaded by Triton", reason)
+                for number in found or set(entry.present or ()) - broken:
+                    entry.report(number, "cannot be loaded by Triton", reason)
                 broken |= found
-                if any(model == name for model, _ in await self._triton.ready_versions()):
+                if name in await self._triton.ready_versions():
                     return  # what was loaded before stays
                 config = await asyncio.to_thread(self._repository.configuration, name, broken) if found else None
                 if config is None:
                     raise
             else:
-                if self._loads:
-                    self._ours.add(name)
+                entry.ours |= self._loads
                 return
 
-    async def _admit(self, name: str, number: int) -> bool:
+    async def _admit(self, entry: _Entry, number: int) -> bool:
         """Serve a version, a plain one once it is warm; return whether it is served."""
-        version = self._present.get(name, {}).get(number)
+        version = (entry.present or {}).get(number)
         if version is None:
             return True
         seconds, most = self._settings.request_seconds, self._settings.max_body_bytes
         try:
-            for batch in () if name in self._belongs else samples(version.card, most):
-                await self._triton.infer(name, number, batch, seconds=seconds, request_id="warm")
+            for batch in () if entry.base else samples(version.card, most):
+                await self._triton.infer(entry.name, number, batch, seconds=seconds, request_id="warm")
         except Exception as error:
             if isinstance(error, Problem) and error.kind == "triton-unavailable":
                 raise
             known = isinstance(error, Problem)
             fault = str(error) if known else type(error).__name__  # readiness is public
             notes = "\n".join(getattr(error, "__notes__", ()))
-            self._report(name, number, f"cannot be warmed: {fault}", notes, None if known else error)
+            entry.report(number, f"cannot be warmed: {fault}", notes, None if known else error)
             return False
-        self._faults.pop((name, number), None)
-        self._served = {**self._served, name: {**self._served.get(name, {}), number: version}}
-        logger.info("%s version %d is served", name, number)
+        entry.faults.pop(number, None)
+        entry.served = {**entry.served, number: version}
+        logger.info("%s version %d is served", entry.name, number)
         return True
-
-    def _report(self, name: str, number: int, fault: str, details: str, trace: BaseException | None = None) -> None:
-        """Keep the fault of a version for readiness, and log it unless it was the last."""
-        message = "\n".join(filter(None, [fault, details]))
-        if self._faults.get((name, number)) != (fault, message):
-            logger.warning("%s version %d %s", name, number, message, exc_info=trace)
-        self._faults[name, number] = fault, message
 
     def _record(self) -> None:
         """Update the gauge of newest versions, without companions that no request has used, and forget what is gone."""
-        unused = self._belongs.keys() - self._used.keys()
-        newest = {name: number for name, number in self._repository.newest.items() if name not in unused}
         self._newest_served.clear()
-        for name, number in newest.items():
-            self._newest_served.labels(name).set(number in self._served.get(name, {}))
+        for name, number in self._repository.newest.items():
+            entry = self._entries[name]
+            if not entry.base or entry.used is not None:
+                self._newest_served.labels(name).set(number in entry.served)
 
-    # Plain models and their companions
 
-    def _companion(self, name: str) -> tuple[str, str] | None:
-        """Return a companion and the model that it belongs to: `darcy` for `darcy_vjp` and `darcy_torchscript`.
-
-        A model without a readable card counts as plain.
-        """
-        if not (versions := self._present[name]):
-            return None
-        card = versions[max(versions)].card
-        base = name.removesuffix(f"_{card.format}")
-        if card.product is not None:
-            return name, card.product.of
-        return (name, base) if base != name and base in self._present else None
-
-    def _versions(self, name: str) -> dict[int, Version]:
-        """Return the versions that can be run: the served ones of a plain model, those of a companion that belong."""
-        if name not in self._belongs:
-            return self._served.get(name, {})
-        versions, served = self._present.get(name, {}), self._served.get(self._belongs[name], {})
-        if not versions or versions[max(versions)].card.product is None:  # a further format
-            return versions if served else {}
-        return {number: version for number, version in versions.items() if number in served}
-
-    def _derivatives(self, name: str) -> tuple[Kind, ...]:
-        """Return which derivatives of a model there are."""
-        return tuple(kind for kind in KINDS if self._versions(f"{name}_{kind}"))
-
-    def _with_faults(self, name: str) -> str:
-        """Return a name with what its versions fail of, if they do."""
-        found = sorted(self._faults.items())
-        faults = [f"version {number} {fault}" for (model, number), (fault, _) in found if model == name]
-        return f"{name} ({'; '.join(faults)})" if faults else name
-
-    def _require_triton(self) -> None:
-        if not self.responds:
-            raise Problem("triton-unavailable", "the inference server does not respond; try again in a moment")
+def _cold(entry: _Entry, ready: Mapping[str, Collection[int]]) -> set[int]:
+    """Return the versions of a model that Triton has loaded and that are not served."""
+    loaded, present = ready.get(entry.name, ()), entry.present or {}
+    return {number for number, version in present.items() if number in loaded and entry.served.get(number) != version}
 
 
 def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
@@ -459,11 +477,3 @@ def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
         }
         if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):
             yield {tensor.name: np.ones(shapes[tensor.name], _DTYPES[tensor.dtype]) for tensor in card.inputs} | numbers
-
-
-def _pairs(versions: Versions) -> frozenset[tuple[str, int]]:
-    return frozenset((name, number) for name, numbered in versions.items() for number in numbered)
-
-
-def _listed(names: dict[str, Any] | dict[int, Any]) -> str:
-    return ", ".join(str(name) for name in sorted(names)) or "none"

@@ -113,12 +113,6 @@ class Repository:
             self._faults[path] = fault
 
 
-def only_loaded(versions: Versions, loaded: frozenset[tuple[str, int]]) -> Versions:
-    """Return those versions that Triton has loaded."""
-    kept = {name: {n: v for n, v in numbered.items() if (name, n) in loaded} for name, numbered in versions.items()}
-    return {name: numbered for name, numbered in kept.items() if numbered}
-
-
 def _number(name: str) -> int | None:
     """Return the number of a version folder, None for any other folder."""
     number = int(name) if name.isascii() and name.isdecimal() else 0
