@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from serving import auth, observe, system, telemetry
-from serving.gateway import serve as run_gateway
+from serving.app import serve as run_gateway
 from serving.local_triton import environment
 from serving.local_triton.server import TritonServerError
 from serving.settings import GONE, OTHERS, Settings

@@ -83,6 +83,8 @@ class Quality:
     @property
     def worst(self) -> Quality:
         """The quality with one number per sample: that of the worst frame, NaN where that of a frame is not known."""
+        if all(array.ndim == 1 for array in self.numbers.values()):
+            return self
         joined = {
             name: (np.fmin if name == NOVELTY else np.maximum).reduce(array, axis=1) if array.ndim > 1 else array
             for name, array in self.numbers.items()

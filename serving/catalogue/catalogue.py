@@ -150,15 +150,15 @@ class Catalogue:
         if entry is None or entry.present is None:
             known = ", ".join(each.name for each in self._present) or "none"
             raise Problem("unknown-model", f'no model "{name[:64]}"; there are {known}')
-        self._require_triton()
         versions = self._versions(name)
+        if versions and (version is None or version in versions):
+            return versions[max(versions) if version is None else version]
+        self._require_triton()
         if not versions and (version is None or version in entry.present):
             entry.uses += 1  # so that it is loaded before those that no request is for
             raise Problem("model-not-ready", f'"{name}" is not loaded and warm yet')
-        if version is not None and version not in versions:
-            known = ", ".join(map(str, sorted(versions))) or "none"
-            raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {known}')
-        return versions[max(versions) if version is None else version]
+        known = ", ".join(map(str, sorted(versions))) or "none"
+        raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {known}')
 
     async def newest(self, name: str, seconds: float = _SUCCESSION_SECONDS) -> Version:
         """Return the newest version that is served; one whose predecessor has just gone is waited for so long.

@@ -444,7 +444,7 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
     card, successor = await over_http.version_to_run(service.catalogue, model, version)
-    policy = over_http.policy_of_query(request.query_params)
+    policy = over_http.policy(request.query_params)
     json_bytes, limit = None, service.settings.max_json_bytes
     if (announced := request.headers.get(JSON_BYTES)) is not None:
         if not (announced.isascii() and announced.isdigit()):

@@ -202,14 +202,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 _NAMES = frozenset(each["name"] for each in (*QUERY, AFTER))
 
 
-def policy_of_query(query: Mapping[str, str]) -> Policy:
-    """Return the policy that the query of an HTTP request describes; a misspelled parameter would demand nothing."""
-    if not query:
-        return ANY
-    check_names_of_query(query, _NAMES)
-    return policy(query)
-
-
 def check_names_of_query(query: Mapping[str, str], known: Collection[str] = ()) -> None:
     """Refuse query parameters that a route does not have (`unknown-parameter`)."""
     if unknown := sorted(set(query) - set(known)):
@@ -222,8 +214,15 @@ async def only_known_query(request: Request) -> None:
     check_names_of_query(request.query_params, [each.alias for each in request.scope["route"].dependant.query_params])
 
 
-def policy(query: Mapping[str, str]) -> Policy:
-    """Return the policy that query parameters describe, or refuse a wrong value (`invalid-parameter`)."""
+def policy(query: Mapping[str, str], *, others: bool = False) -> Policy:
+    """Return the policy that query parameters describe, or refuse a wrong value (`invalid-parameter`).
+
+    A misspelled parameter would demand nothing: unknown ones are refused where there may be no `others`.
+    """
+    if not query:
+        return ANY
+    if not others:
+        check_names_of_query(query, _NAMES)
     known = {name: text for name in _NAMES if (text := query.get(name)) is not None}
     tolerance, outside, partial = known.get("tolerance"), known.get("outside", "answer"), known.get("partial", "false")
     number = None
@@ -238,13 +237,14 @@ def policy(query: Mapping[str, str]) -> Policy:
         raise _invalid("outside", " or ".join(get_args(Outside)), outside)
     if partial.lower() not in {"true", "false"}:
         raise _invalid("partial", "true or false", partial)
-    counts: dict[str, int] = {}
-    for name, least in (("frames", 1), ("after", 0)):
-        if (text := known.get(name)) is not None:
-            if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) >= least):
-                raise _invalid(name, f"a whole number from {least}", text)
-            counts[name] = int(text)
+    counts = {name: _count(name, known[name], least) for name, least in (("frames", 1), ("after", 0)) if name in known}
     return Policy(number, cast("Outside", outside), partial.lower() == "true", **counts)
+
+
+def _count(name: str, text: str, least: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) >= least):
+        raise _invalid(name, f"a whole number from {least}", text)
+    return int(text)
 
 
 def _invalid(name: str, expected: str, found: str) -> Problem:

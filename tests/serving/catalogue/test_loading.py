@@ -145,10 +145,10 @@ def test_the_most_used_model_is_loaded_first_after_a_kill(
         for process in tritons(settings):
             process.send_signal(signal.SIGKILL)
         catalogue, first = gateway.service.catalogue, set[str]()
-        wait_until(lambda: not catalogue._served)
+        wait_until(lambda: not catalogue.responds)
 
         def some() -> bool:
-            first.update(catalogue._served)
+            first.update(catalogue.served() if catalogue.responds else ())
             return bool(first)
 
         wait_until(some)
