@@ -253,7 +253,7 @@ class Guard:
         """Return the caller of something that requires a scope, by a header, which may be empty."""
         if self._keys is None or scope is OPEN:
             return ANYONE
-        key = self._authenticate(self._keys, authorization)
+        key = self.authenticate(authorization)
         if not key.may(scope):
             detail = f'the key "{key.name}" is for {" and ".join(key.scopes)}, not for {scope}'
             challenge = f'{_BEARER}, error="insufficient_scope", scope="{scope}"'
@@ -264,20 +264,14 @@ class Guard:
             self._callers[identity] = Caller(*identity, self._metrics.key_fields.labels(key.name).inc)
         return self._callers[identity]
 
-    def reject_unknown(self, authorization: str) -> None:
-        """Refuse a caller without a valid key, so that it does not learn which paths exist."""
-        if self._keys is not None:
-            self._authenticate(self._keys, authorization)
-
-    @staticmethod
-    def _authenticate(file: KeyFile, authorization: str) -> Key:
+    def authenticate(self, authorization: str) -> Key:
         """Return the key of a header `Authorization: Bearer KEY`, or of one with the key as password."""
         scheme, _, presented = authorization.partition(" ")
         found = {"bearer": presented.strip(), "basic": _password(presented)}.get(scheme.lower())
-        if not found:
+        if not found or self._keys is None:
             detail = "expected an API key: send the header Authorization: Bearer KEY"
             raise Problem("unauthenticated", detail, headers={"WWW-Authenticate": _BEARER})
-        key = file.keys.find(found)
+        key = self._keys.keys.find(found)
         if key is None:
             challenge = _BEARER + (', error="invalid_token"' if scheme.lower() == "bearer" else "")
             raise Problem("unauthenticated", "the API key is unknown", headers={"WWW-Authenticate": challenge})
@@ -343,28 +337,26 @@ class Authorisation:
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute], guard: Guard, metrics: Metrics) -> None:
-        self._app = app
-        self._routes = routes
-        self._guard = guard
-        self._metrics = metrics
-
-    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            try:
-                caller = self._admit(scope["path"], Headers(scope=scope).get("authorization", ""))
-            except Problem as problem:
-                await refusal(problem, scope["path"], self._metrics.rejected)(scope, receive, send)
-                return
-            scope.setdefault("state", {})["caller"] = caller
-        await self._app(scope, receive, send)
-
-    def _admit(self, path: str, authorization: str) -> Caller:
-        for route in self._declared:
-            if route.pattern.match(path):
-                return self._guard.admit(route.scope, authorization)
-        self._guard.reject_unknown(authorization)
-        raise Problem("unknown-route", f"there is nothing at {path[:128]}; /docs lists what there is")
+        self._app, self._routes, self._guard, self._metrics = app, routes, guard, metrics
 
     @cached_property
     def _declared(self) -> list[Declared]:
         return declarations(self._routes)
+
+    async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            path, authorization = scope["path"], Headers(scope=scope).get("authorization", "")
+            route = next((each for each in self._declared if each.pattern.match(path)), None)
+            problem = None
+            try:
+                if route is not None:
+                    scope.setdefault("state", {})["caller"] = self._guard.admit(route.scope, authorization)
+                else:
+                    self._guard.authenticate(authorization)  # else a caller would learn which paths exist
+                    problem = Problem("unknown-route", f"there is nothing at {path[:128]}; /docs lists what there is")
+            except Problem as error:
+                problem = error
+            if problem is not None:
+                await refusal(problem, path, self._metrics.rejected)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

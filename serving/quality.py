@@ -154,15 +154,16 @@ class Quality:
         return {**self.lists, "solved_by": self.solved_by}
 
     def headers(self) -> dict[str, str]:
-        """Return the response headers: the worst of the batch."""
+        """Return the response headers: the worst of the batch; `Petrov-Error-Bound` for `error_bound`."""
         worst = {name: np.fmin if name == NOVELTY else np.fmax for name in self.numbers}
         found = {name: float(worst[name].reduce(array)) for name, array in self.worst.numbers.items()}
-        named = {_header(name): f"{value:.6g}" for name, value in found.items() if np.isfinite(value)}
-        if self.outside is not None:
-            named[_header("outside")] = str(bool(self.outside.any())).lower()
+        named = {name: f"{value:.6g}" for name, value in found.items() if np.isfinite(value)}
+        if (outside := self.outside) is not None:
+            named["outside"] = str(bool(outside.any())).lower()
         if self.failed is not None:
-            named[_header("failed")] = str(int(self.failed.sum()))
-        return named | {_header("solved_by"): self.solved_by}
+            named["failed"] = str(int(self.failed.sum()))
+        named["solved_by"] = self.solved_by
+        return {f"Petrov-{name.replace('_', '-').title()}": text for name, text in named.items()}
 
 
 def split(
@@ -176,11 +177,6 @@ def split(
     count = len(next(iter(outputs.values())))
     numbers = {name: results[name] if trajectories else results[name].reshape(count) for name in names}
     return outputs, Quality(numbers, np.full(count, NETWORK, np.int8))
-
-
-def _header(name: str) -> str:
-    """Return the header of a number: `Petrov-Error-Bound` for `error_bound`."""
-    return "-".join(["Petrov", *(part.capitalize() for part in name.split("_"))])
 
 
 @dataclass(frozen=True)

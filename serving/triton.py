@@ -292,7 +292,7 @@ class HttpClient:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 read_bufsize=2**22,  # of a body that has arrived: at 64 KiB, reading would pause many times a field
             )
-        data = _Buffers(body) if body else None
+        data = _Buffers(body) if sum(map(len, body)) > _JOINED_BYTES else b"".join(body) or None
         url = self._urls.get(path) or self._urls.setdefault(path, URL(f"http://{self._address}{path}", encoded=True))
         async with self._session.request(method, url, headers=headers, data=data) as response:
             try:
@@ -312,16 +312,15 @@ class HttpClient:
 
 
 class _Buffers(aiohttp.Payload):
-    """A body of several buffers; aiohttp's own payload of bytes warns above 1 MiB, and would need them joined."""
+    """A body of several large buffers; aiohttp's own payload of bytes would need them joined."""
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         super().__init__(buffers)
-        self._size = total = sum(map(len, buffers))
-        self._joined = total <= _JOINED_BYTES
+        self._size = sum(map(len, buffers))
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return b"".join(self._value).decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        for buffer in [b"".join(self._value)] if self._joined else self._value:
+        for buffer in self._value:
             await writer.write(buffer)

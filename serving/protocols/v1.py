@@ -182,7 +182,8 @@ async def example(
     else:
         points = card.grid.declared[0] if grid is None else grid
         found = stored.Example(await service.classical.example(card, points, seed or 0))
-    headers = _origin(card.model, card.version) | ({} if found.count is None else {"Petrov-Examples": str(found.count)})
+    headers = {"Petrov-Model": card.model, "Petrov-Version": str(card.version)}
+    headers |= {} if found.count is None else {"Petrov-Examples": str(found.count)}
     if media_type == JSON:
         truth = {} if found.outputs is None else {"outputs": dict(found.outputs)}
         content = _json({"inputs": dict(found.inputs)} | truth)
@@ -302,7 +303,8 @@ class Body:
                 for tensor in card.outputs
                 if not tensor.name.startswith(GRADIENTS) or tensor.name.removeprefix(GRADIENTS) in self._sent
             }
-        headers = _origin(model, card.version) | (quality.headers() if quality.known else {})
+        headers = {"Petrov-Model": model, "Petrov-Version": str(card.version)}
+        headers |= quality.headers() if quality.known else {}
         if self.response_type == binary.NPY:
             return Written(_only_npy(outputs, "outputs"), headers)
         if self.response_type == binary.SAFETENSORS:
@@ -320,11 +322,6 @@ class Body:
 
 
 _SEVERAL = f"{JSON} or {binary.SAFETENSORS}"  # formats that hold more than one array
-
-
-def _origin(model: str, version: int) -> dict[str, str]:
-    """Return headers that say which model and version responded, for bodies that have no room for it."""
-    return {"Petrov-Model": model, "Petrov-Version": str(version)}
 
 
 def _json(document: dict[str, Any]) -> bytes:
