@@ -126,14 +126,19 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self._traces = traces
 
+        # Looking up a child takes longer than using it, and there are few: those of counters and histograms are kept.
         def counter(name: str, meaning: str, *labels: str) -> Counter:
-            return Counter(f"petrov_{name}_total", meaning, labels, registry=registry)
+            found = Counter(f"petrov_{name}_total", meaning, labels, registry=registry)
+            found.labels = cache(found.labels)  # type: ignore[method-assign]
+            return found
 
         def gauge(name: str, meaning: str, *labels: str) -> Gauge:
             return Gauge(f"petrov_{name}", meaning, labels, registry=registry)
 
         def histogram(name: str, meaning: str, *labels: str, buckets: Sequence[float] = _SECONDS) -> Histogram:
-            return Histogram(f"petrov_{name}", meaning, labels, buckets=buckets, registry=registry)
+            found = Histogram(f"petrov_{name}", meaning, labels, buckets=buckets, registry=registry)
+            found.labels = cache(found.labels)  # type: ignore[method-assign]
+            return found
 
         # Requests
         self.request_seconds = histogram(
@@ -181,8 +186,6 @@ class Metrics:
         self.watcher_restarts = counter(
             "watcher_restarts", "Restarts of a watcher after an unexpected error.", "watcher"
         )
-        # Looking up a child takes longer than using it, and there are few.
-        self._phase, self._triton = cache(self.phase_seconds.labels), cache(self.triton_seconds.labels)
         ProcessCollector(registry=registry)  # memory, files and start time
         Info("petrov_build", "What is running.", registry=registry).info({"version": version})
 
@@ -195,13 +198,13 @@ class Metrics:
                 yield
         finally:
             seconds = time.perf_counter() - start
-            self._phase(model, grid, phase).observe(seconds)
+            self.phase_seconds.labels(model, grid, phase).observe(seconds)
             if phase == "triton":
-                self._triton(model).observe(seconds)
+                self.triton_seconds.labels(model).observe(seconds)
 
     def parsed(self, model: str, grid: str, seconds: float) -> None:
         """Record the time of parsing, which begins before the grid is known."""
-        self._phase(model, grid, "parse").observe(seconds)
+        self.phase_seconds.labels(model, grid, "parse").observe(seconds)
         if self._traces:
             self._traces.past("parse", model, grid, seconds)
 

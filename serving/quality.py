@@ -116,8 +116,8 @@ class Quality:
         if limit is None or SOLVE_BOUND not in self.numbers:
             return np.zeros(len(self.by), np.bool_)
         finest = None if finer is None else finer.limits.solve_bound
-        limits = np.select([self.by == NETWORK, self.by == REFINED], [limit, finest or limit], np.inf)
-        # NaN is above every limit, except that of the solver, whose solution may have no bound.
+        limits = np.where(self.by == REFINED, finest or limit, limit)
+        # NaN is above every limit; the solver has none, since its solution may have no bound.
         return np.asarray(~(self.worst.numbers[SOLVE_BOUND] <= limits) & (self.by != SOLVER))
 
     def continued(self, mask: NDArray[np.bool_], by: int, known: Mapping[str, NDArray[np.float32]]) -> Quality:

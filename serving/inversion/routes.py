@@ -225,7 +225,6 @@ async def start(model: str, request: Request, response: Response, service: Servi
     if jobs.repeated(card.model, caller.name, key) is None:
         caller.check()
         jobs.check()
-    over_http.check_names_of_query(request.query_params)
     if over_http.request_type(request.headers) != JSON:
         raise Problem("unsupported-media-type", f"expected Content-Type {JSON}")
     limit = min(LARGEST_BODY, service.settings.max_body_bytes)

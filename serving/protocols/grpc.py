@@ -240,7 +240,7 @@ class GrpcServer:
             name: str(getattr(value, value.WhichOneof("parameter_choice") or "string_param"))
             for name, value in request.parameters.items()
         }
-        wanted = Prediction(card, call.id, call.caller, over_http.policy(texts, others=True), successor=newest)
+        wanted = Prediction(card, call.id, call.caller, over_http.policy(texts), successor=newest)
         return wanted, GrpcExchange(request, call.size)
 
 

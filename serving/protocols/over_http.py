@@ -74,13 +74,21 @@ def response_type(headers: Headers, default: str, others: Collection[str] = ()) 
 
 
 async def content(
-    request: Request, service: Service, limit: int, *, json: int | None = None, rollout: bool = False
+    request: Request,
+    service: Service,
+    limit: int,
+    query: Collection[str] = (),
+    *,
+    json: int | None = None,
+    rollout: bool = False,
 ) -> bytearray:
     """Return the whole body of a request of at most `limit` bytes, which is admitted until its response has been sent.
 
-    So many bytes of it are `json`, or all; the response of a `rollout` lasts as long as the client reads. A body that
-    is too large, too slow or compressed is refused, and so is one for which there is no place or no rate.
+    The `query` has these parameters. So many bytes of the body are `json`, or all; the response of a `rollout` lasts as
+    long as the client reads. A body that is too large, too slow or compressed is refused, and so is one for which there
+    is no place or no rate.
     """
+    check_names_of_query(request.query_params, query)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":  # arrays of floats hardly shrink, and the size is unknown before decompression
         detail = f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
@@ -116,19 +124,22 @@ async def received(
     card: Card,
     request: Request,
     service: Service,
+    query: Collection[str] | None = None,
     *,
-    policy: Policy = ANY,
     successor: Successor | None = None,
     reference: bool = False,
     json: int | None = None,
     rollout: bool = False,
 ) -> tuple[Prediction, bytearray]:
-    """Return what a request wants of a version, which is recorded as its own, and its body; see `content`."""
-    state, settings = request.state, service.settings
+    """Return what a request wants of a version, which is recorded as its own, and its body; see `content`.
+
+    By default, the query describes a policy.
+    """
+    state, settings, wanted = request.state, service.settings, policy(request.query_params)
     state.version = card.version
     limit = settings.max_json_bytes if json is None else settings.max_body_bytes
-    body = await content(request, service, limit, json=json, rollout=rollout)
-    return Prediction(card, state.request_id, state.caller, policy, successor=successor, reference=reference), body
+    body = await content(request, service, limit, _NAMES if query is None else query, json=json, rollout=rollout)
+    return Prediction(card, state.request_id, state.caller, wanted, successor=successor, reference=reference), body
 
 
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -203,7 +214,7 @@ _NAMES = frozenset(each["name"] for each in (*QUERY, AFTER))
 
 
 def check_names_of_query(query: Mapping[str, str], known: Collection[str] = ()) -> None:
-    """Refuse query parameters that a route does not have (`unknown-parameter`)."""
+    """Refuse query parameters that a route does not have (`unknown-parameter`): a misspelled one would do nothing."""
     if unknown := sorted(set(query) - set(known)):
         names = f"there are {', '.join(sorted(known))}" if known else "the route has none"
         raise Problem("unknown-parameter", f'there is no parameter "{unknown[0][:32]}"; {names}')
@@ -214,15 +225,10 @@ async def only_known_query(request: Request) -> None:
     check_names_of_query(request.query_params, [each.alias for each in request.scope["route"].dependant.query_params])
 
 
-def policy(query: Mapping[str, str], *, others: bool = False) -> Policy:
-    """Return the policy that query parameters describe, or refuse a wrong value (`invalid-parameter`).
-
-    A misspelled parameter would demand nothing: unknown ones are refused where there may be no `others`.
-    """
+def policy(query: Mapping[str, str]) -> Policy:
+    """Return the policy that query parameters describe, or refuse a wrong value (`invalid-parameter`)."""
     if not query:
         return ANY
-    if not others:
-        check_names_of_query(query, _NAMES)
     known = {name: text for name in _NAMES if (text := query.get(name)) is not None}
     tolerance, outside, partial = known.get("tolerance"), known.get("outside", "answer"), known.get("partial", "false")
     number = None

@@ -182,8 +182,7 @@ async def jacobian_vector_product(model: str, request: Request, service: Serving
 async def abstract_eval(model: str, request: Request, service: Serving) -> Response:
     """Return shapes and types of the outputs for shapes of inputs, without computing anything."""
     card = _card(model, service)
-    over_http.check_names_of_query(request.query_params, _QUERY)
-    sent = _members(await over_http.content(request, service, SHORT), _INPUTS)["inputs"]
+    sent = _members(await over_http.content(request, service, SHORT, _QUERY), _INPUTS)["inputs"]
     found = results(
         card,
         {
@@ -208,9 +207,8 @@ def _card(model: str, service: Service) -> Card:
 
 async def _run(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
     """Read the body, run the model or the product of a card, and stop when the client disconnects."""
-    over_http.check_names_of_query(request.query_params, _QUERY)
     encoding = accepted(request.headers.get("accept", "*/*"))
-    wanted, content = await over_http.received(card, request, service, successor=successor)
+    wanted, content = await over_http.received(card, request, service, _QUERY, successor=successor)
     work = service.predictor.predict(wanted, TesseractBody(content, encoding))
     written = await over_http.unless_disconnected(request, work)
     return Response(written, media_type=MEDIA_TYPES[encoding])

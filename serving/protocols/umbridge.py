@@ -137,13 +137,11 @@ async def apply_hessian(request: Request, service: Serving) -> Response:
 
 async def _short(request: Request, service: Service) -> dict[str, Any]:
     """Return the members of a message without vectors."""
-    over_http.check_names_of_query(request.query_params)
     return _members(await over_http.content(request, service, min(SHORT, service.settings.max_json_bytes)))
 
 
 async def _compute(request: Request, service: Service, feature: str) -> Response:
     """Read the body, check it, compute, and stop when the client disconnects."""
-    over_http.check_names_of_query(request.query_params)
     content = await over_http.content(request, service, service.settings.max_json_bytes)
     members = await offload(len(content), _members, content)
     function = await _configured(request, service, members, feature)

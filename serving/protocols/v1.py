@@ -235,8 +235,8 @@ async def _read(
     """Return what a request wants, and its body in the formats that its headers name; see `over_http.received`."""
     sent = over_http.request_type(request.headers)
     media_type = over_http.response_type(request.headers, sent, others)
-    policy, json = over_http.policy(request.query_params), None if sent == JSON else 0
-    wanted, content = await over_http.received(card, request, service, policy=policy, json=json, **how)
+    json = None if sent == JSON else 0
+    wanted, content = await over_http.received(card, request, service, json=json, **how)
     return wanted, Body(content, sent, media_type, derivative=derivative)
 
 
