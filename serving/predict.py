@@ -47,14 +47,12 @@ if TYPE_CHECKING:
 
     from serving.catalogue.card import Card
     from serving.catalogue.catalogue import Catalogue
-    from serving.catalogue.repository import Version
     from serving.classical import ClassicalSolvers
     from serving.limits import Caller
     from serving.observe import Metrics
     from serving.settings import Settings
     from serving.triton import Batch, Triton
 
-    Successor = Callable[[str, float], Awaitable[Version]]
     Work = Callable[["Prediction", "Exchange[Any]"], Awaitable["Result"]]
 
 logger = logging.getLogger(__name__)
@@ -128,8 +126,7 @@ class Prediction:
         id: Of the request, for Triton's log.
         caller: Pays once the arrays are checked, whether the rest succeeds or not.
         policy: What the caller wants where an output may not be accurate enough.
-        successor: Returns the version of a model to run where this one has gone, after some seconds at most; None if
-            the caller named the version.
+        latest: Whether the caller named no version, so that another one of the model may take over from this one.
         reference: Whether the classical solver computes the outputs instead of the model.
         deadline: On the clock of the event loop; set on the way.
     """
@@ -138,7 +135,7 @@ class Prediction:
     id: str
     caller: Caller
     policy: Policy = ANY
-    successor: Successor | None = None
+    latest: bool = False
     reference: bool = False
     deadline: float = math.inf
 
@@ -157,29 +154,24 @@ class Inputs(NamedTuple):
 
 
 class Predictor:
-    """Computes responses; `refinement` returns the card of the graph with smaller error bounds, if one is served.
+    """Computes responses.
 
     Attributes:
         until: When no further frames are computed, on the clock of the event loop: the service is shutting down.
     """
 
     def __init__(
-        self,
-        runner: Runner,
-        classical: ClassicalSolvers,
-        refinement: Callable[[Card], Card | None],
-        metrics: Metrics,
-        settings: Settings,
+        self, runner: Runner, catalogue: Catalogue, classical: ClassicalSolvers, metrics: Metrics, settings: Settings
     ) -> None:
         self.runner, self.classical, self.metrics, self.settings = runner, classical, metrics, settings
-        self._refinement = refinement
+        self._catalogue = catalogue
         self._verifying: asyncio.Task[None] | None = None
         self.until = math.inf
 
     async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
         """Return what the exchange writes, or raise a `Problem`."""
         async with self.limited(request.card) as deadline:
-            return await retried(self._predict, replace(request, deadline=deadline), exchange)
+            return await self.retried(self._predict, replace(request, deadline=deadline), exchange)
 
     async def _predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
         card, metrics = request.card, self.metrics
@@ -229,8 +221,8 @@ class Predictor:
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
-        coarse, finer = policy.coarse(card, quality), self._refinement(card)
-        if not policy.demands and not coarse.any():
+        coarse, finer = policy.coarse(card, quality), self._catalogue.refinement(card)
+        if policy.tolerance is None and policy.outside == "answer" and not coarse.any():
             return outputs, quality
         if coarse.any() and finer is not None:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
@@ -349,17 +341,16 @@ class Predictor:
                 self.metrics.model_failures.labels(card.model, card.version, error.kind).inc()
             raise
 
-
-async def retried(work: Work[Result], request: Prediction, exchange: Exchange[Any]) -> Result:
-    """Do the work of a request, once more with the version that is served where its own has gone."""
-    try:
-        return await work(request, exchange)
-    except Problem as problem:
-        if problem.kind != "model-not-ready" or request.successor is None:
-            raise
-        left = request.deadline - asyncio.get_running_loop().time()
-        version = await request.successor(request.card.model, left / 2)  # the rest of the time is the work's
-    return await work(replace(request, card=version.card), exchange)
+    async def retried(self, work: Work[Result], request: Prediction, exchange: Exchange[Any]) -> Result:
+        """Do the work of a request, once more with the version that is served where its own has gone."""
+        try:
+            return await work(request, exchange)
+        except Problem as problem:
+            if problem.kind != "model-not-ready" or not request.latest:
+                raise
+            left = request.deadline - asyncio.get_running_loop().time()  # half of it is the work's
+            version = await self._catalogue.newest(request.card.model, seconds=left / 2)
+        return await work(replace(request, card=version.card), exchange)
 
 
 def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> Inputs:

@@ -230,11 +230,6 @@ class Policy:
                 "invalid-parameter", f'outside={self.outside} needs a {NOVELTY}, which "{card.model}" does not report'
             )
 
-    @property
-    def demands(self) -> bool:
-        """Whether any output may be unacceptable."""
-        return self.tolerance is not None or self.outside != "answer"
-
     def bypasses(self, card: Card) -> bool:
         """Return whether all samples are solved classically: there is a tolerance and no error bound."""
         return self.tolerance is not None and ERROR_BOUND not in card.quality

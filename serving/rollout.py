@@ -16,7 +16,7 @@ import numpy as np
 
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
-from serving.predict import SOLVER_COST, Result, Rollout, offload, respond, retried
+from serving.predict import SOLVER_COST, Result, Rollout, offload, respond
 from serving.quality import split
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ async def stream(
         return trajectory
 
     async with predictor.limited(request.card) as deadline:
-        trajectory = await retried(begin, replace(request, deadline=deadline), exchange)
+        trajectory = await predictor.retried(begin, replace(request, deadline=deadline), exchange)
 
     async def proceed() -> None:
         if asyncio.get_running_loop().time() > predictor.until:

@@ -82,8 +82,8 @@ class Service:
         self.classical = ClassicalSolvers()
         self.predictor = Predictor(
             Runner(triton, self.catalogue, self.metrics),
+            self.catalogue,
             self.classical,
-            self.catalogue.refinement,
             self.metrics,
             settings,
         )

@@ -160,16 +160,17 @@ class Catalogue:
         known = ", ".join(map(str, sorted(versions))) or "none"
         raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {known}')
 
-    async def newest(self, name: str, seconds: float = _SUCCESSION_SECONDS) -> Version:
-        """Return the newest version that is served; one whose predecessor has just gone is waited for so long.
+    async def newest(self, name: str, version: int | None = None, *, seconds: float = _SUCCESSION_SECONDS) -> Version:
+        """Return the newest version that is served, or a named one; one whose predecessor has just gone is waited for.
 
         Triton unloads a version in the moment in which it has loaded one with other outputs, and the new one is warmed.
         """
-        if (entry := self._entries.get(name)) is not None and not self._versions(name):
+        entry = self._entries.get(name)
+        if entry is not None and version is None and not self._versions(name):
             end = min(entry.withdrawn + _SUCCESSION_SECONDS, time.monotonic() + seconds)
             while entry.present is not None and not self._versions(name) and time.monotonic() < end:  # noqa: ASYNC110 - rare
                 await asyncio.sleep(_SUCCESSION_PAUSE)
-        return self.find(name)
+        return self.find(name, version)
 
     def derivative(self, name: str, kind: Kind, version: int | None = None) -> Version:
         """Return the derivative of a served model, by default of the newest version that has one."""

@@ -232,15 +232,14 @@ class GrpcServer:
         ticket.hold(call.size)
         self._service.metrics.request_bytes.observe(call.size)
         request = await parsed(service_pb2.ModelInferRequest, body)
-        newest = None if request.model_version else self._service.catalogue.newest
-        if newest is not None:  # which waits for one whose predecessor has just gone
-            await newest(request.model_name)
+        if not request.model_version:  # one whose predecessor has just gone is waited for
+            await self._service.catalogue.newest(request.model_name)
         card = self._find(call, request.model_name, request.model_version)
         texts = {  # as a query would have them
             name: str(getattr(value, value.WhichOneof("parameter_choice") or "string_param"))
             for name, value in request.parameters.items()
         }
-        wanted = Prediction(card, call.id, call.caller, over_http.policy(texts), successor=newest)
+        wanted = Prediction(card, call.id, call.caller, over_http.policy(texts), latest=not request.model_version)
         return wanted, GrpcExchange(request, call.size)
 
 

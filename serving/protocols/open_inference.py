@@ -443,7 +443,7 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
 @requires(Scope.INFER)
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
-    card, successor = await over_http.version_to_run(service.catalogue, model, version)
+    card = (await service.catalogue.newest(model, version)).card
     json_bytes, limit = None, service.settings.max_json_bytes
     if (announced := request.headers.get(JSON_BYTES)) is not None:
         if not (announced.isascii() and announced.isdigit()):
@@ -451,6 +451,6 @@ async def infer(model: str, request: Request, service: Serving, version: Version
         if len(announced) > 18 or int(announced) > limit:
             raise Problem("body-too-large", f"{JSON_BYTES} is {announced[:32]}; the limit is {limit} bytes")
         json_bytes = int(announced)
-    wanted, content = await over_http.received(card, request, service, successor=successor, json=json_bytes)
+    wanted, content = await over_http.received(card, request, service, latest=version is None, json=json_bytes)
     work = service.predictor.predict(wanted, RestExchange(content, json_bytes))
     return await over_http.unless_disconnected(request, work)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
     from serving.catalogue.card import Card
-    from serving.catalogue.catalogue import Catalogue
-    from serving.predict import Successor
     from serving.service import Service
 
 Result = TypeVar("Result")
@@ -126,7 +124,7 @@ async def received(
     service: Service,
     query: Collection[str] | None = None,
     *,
-    successor: Successor | None = None,
+    latest: bool = False,
     reference: bool = False,
     json: int | None = None,
     rollout: bool = False,
@@ -139,7 +137,7 @@ async def received(
     state.version = card.version
     limit = settings.max_json_bytes if json is None else settings.max_body_bytes
     body = await content(request, service, limit, _NAMES if query is None else query, json=json, rollout=rollout)
-    return Prediction(card, state.request_id, state.caller, wanted, successor=successor, reference=reference), body
+    return Prediction(card, state.request_id, state.caller, wanted, latest=latest, reference=reference), body
 
 
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -282,13 +280,6 @@ class DirectRoute(APIRoute):
             return response
 
         return handle
-
-
-async def version_to_run(catalogue: Catalogue, model: str, version: int | None = None) -> tuple[Card, Successor | None]:
-    """Return the card of a version that can be run, the newest by default, and what finds the successor of that."""
-    if version is not None:
-        return catalogue.find(model, version).card, None
-    return (await catalogue.newest(model)).card, catalogue.newest
 
 
 def version_number(text: str) -> int:

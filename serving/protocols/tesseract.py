@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card, Kind
-    from serving.predict import Successor
     from serving.quality import Quality
 
     Shape = tuple[int, ...]
@@ -159,8 +158,7 @@ async def health(model: str, service: Serving) -> dict[str, str]:
 async def apply(model: str, request: Request, service: Serving) -> Response:
     """Return the outputs of the newest version of a model, and what is known about their error."""
     _card(model, service)
-    card, successor = await over_http.version_to_run(service.catalogue, model)
-    return await _run(card, request, service, successor)
+    return await _run((await service.catalogue.newest(model)).card, request, service, latest=True)
 
 
 @calls.post("/vector_jacobian_product", **_route(VECTORS["vjp"].members, *MEDIA_TYPES.values()))
@@ -205,10 +203,10 @@ def _card(model: str, service: Service) -> Card:
     return card
 
 
-async def _run(card: Card, request: Request, service: Service, successor: Successor | None = None) -> Response:
+async def _run(card: Card, request: Request, service: Service, *, latest: bool = False) -> Response:
     """Read the body, run the model or the product of a card, and stop when the client disconnects."""
     encoding = accepted(request.headers.get("accept", "*/*"))
-    wanted, content = await over_http.received(card, request, service, _QUERY, successor=successor)
+    wanted, content = await over_http.received(card, request, service, _QUERY, latest=latest)
     work = service.predictor.predict(wanted, TesseractBody(content, encoding))
     written = await over_http.unless_disconnected(request, work)
     return Response(written, media_type=MEDIA_TYPES[encoding])

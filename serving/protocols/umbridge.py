@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from physics.posterior.composites import Composite, Composition
     from serving.catalogue.card import Card, Kind, Parameter, Tensor
-    from serving.predict import Successor
 
     Vector = NDArray[Any]  # of real numbers
     Shape = tuple[int, ...]
@@ -340,10 +339,8 @@ async def _field(service: Service, state: State, name: str, members: Mapping[str
     if feature in PRODUCTS:
         product = catalogue.derivative(name, PRODUCTS[feature], config.version).card
         card = catalogue.find(name, product.version).card
-    elif config.version is not None:
-        card = catalogue.find(name, config.version).card
     else:
-        card = (await catalogue.newest(name)).card
+        card = (await catalogue.newest(name, config.version)).card
     if card.frames is not None and config.frames is None:
         # Values and derivatives have the same sizes by default, and derivatives have fewer frames.
         kinds = catalogue.model(name).card.differentiable
@@ -422,8 +419,7 @@ class FieldModel:
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
         """Return the output vectors."""
-        successor = self.service.catalogue.newest if self.config.version is None else None
-        found = await self._run(self.card, self._arrays(inputs), successor)
+        found = await self._run(self.card, self._arrays(inputs), latest=self.config.version is None)
         return [found[tensor.name].reshape(-1) for tensor in self.card.outputs]
 
     async def gradient(self, output: int, by: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
@@ -443,13 +439,13 @@ class FieldModel:
         return found[name].reshape(-1), found[f"tangents.{name}"].reshape(-1)
 
     async def _run(
-        self, card: Card | None, arrays: Mapping[str, Vector], successor: Successor | None = None
+        self, card: Card | None, arrays: Mapping[str, Vector], *, latest: bool = False
     ) -> Mapping[str, Vector]:
         if card is None:
             raise Problem("not-differentiable", f'"{self.card.model}" was not configured for derivatives')
         policy = self.config.policy
         policy = policy.asking(policy.count(self.card))  # a product has fewer frames by default
-        wanted = Prediction(card, self.state.request_id, self.state.caller, policy, successor=successor)
+        wanted = Prediction(card, self.state.request_id, self.state.caller, policy, latest=latest)
         return await self.service.predictor.predict(wanted, Arrays(arrays))
 
     def _arrays(self, vectors: Sequence[Vector]) -> dict[str, NDArray[Any]]:

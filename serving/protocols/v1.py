@@ -70,8 +70,8 @@ predictions = APIRouter(responses=over_http.PROBLEMS, route_class=DirectRoute)
 @requires(Scope.INFER)
 async def predict(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict with the newest version of a model, or with a named one, for one sample or a batch."""
-    card, successor = await over_http.version_to_run(service.catalogue, model, version)
-    return await _predict(card, request, service, successor=successor)
+    found = await service.catalogue.newest(model, version)
+    return await _predict(found.card, request, service, latest=version is None)
 
 
 @predictions.post("/v1/models/{model}/rollout", **ROLLOUT)
@@ -79,9 +79,8 @@ async def predict(model: str, request: Request, service: Serving, version: Versi
 @requires(Scope.INFER)
 async def rollout(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Roll out trajectories with the newest or a named version, and send every frame as it is computed."""
-    card, successor = await over_http.version_to_run(service.catalogue, model, version)
-    formats: dict[str, Any] = {"others": {MULTIPART}, "rollout": True}
-    wanted, body = await _read(card, request, service, successor=successor, **formats)
+    card = (await service.catalogue.newest(model, version)).card
+    wanted, body = await _read(card, request, service, others={MULTIPART}, latest=version is None, rollout=True)
     frames, boundary = stream(service.predictor, wanted, body), secrets.token_hex(16)
 
     def part(content: bytes, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:

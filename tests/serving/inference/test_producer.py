@@ -10,6 +10,7 @@ import numpy as np
 
 from physics import darcy
 from serving.catalogue.card import Card
+from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.limits import ANYONE
 from serving.observe import Metrics
@@ -35,7 +36,8 @@ class Overflow:
 
 
 def predictor(classical: ClassicalSolvers, metrics: Metrics, shadow_share: float = 0.0) -> Predictor:
-    return Predictor(Overflow(), classical, lambda _: None, metrics, Settings(shadow_share=shadow_share))
+    settings = Settings(shadow_share=shadow_share)
+    return Predictor(Overflow(), Catalogue(settings, None, metrics.newest_served), classical, metrics, settings)
 
 
 async def test_an_output_that_is_not_finite_meets_no_tolerance() -> None:
