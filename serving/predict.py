@@ -119,25 +119,15 @@ class Arrays:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is wanted, beside the arrays.
+    """What is wanted, beside the arrays."""
 
-    Attributes:
-        card: Of the version to run.
-        id: Of the request, for Triton's log.
-        caller: Pays once the arrays are checked, whether the rest succeeds or not.
-        policy: What the caller wants where an output may not be accurate enough.
-        latest: Whether the caller named no version, so that another one of the model may take over from this one.
-        reference: Whether the classical solver computes the outputs instead of the model.
-        deadline: On the clock of the event loop; set on the way.
-    """
-
-    card: Card
-    id: str
-    caller: Caller
-    policy: Policy = ANY
-    latest: bool = False
-    reference: bool = False
-    deadline: float = math.inf
+    card: Card  # of the version to run
+    id: str  # of the request, for Triton's log
+    caller: Caller  # who pays once the arrays are checked, whether the rest succeeds or not
+    policy: Policy = ANY  # what the caller wants where an output may not be accurate enough
+    latest: bool = False  # whether no version was named, so that another one of the model may take over from this one
+    reference: bool = False  # whether the classical solver computes the outputs instead of the model
+    deadline: float = math.inf  # on the clock of the event loop; set on the way
 
 
 class Inputs(NamedTuple):

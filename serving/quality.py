@@ -181,21 +181,13 @@ def split(
 
 @dataclass(frozen=True)
 class Policy:
-    """The caller's choices.
+    """The caller's choices."""
 
-    Attributes:
-        tolerance: The largest error bound; a sample with a larger one is refined, or solved classically. None for any.
-        outside: What happens to inputs outside of the training distribution.
-        partial: Whether samples that the model fails on are marked in the response, instead of failing all of it.
-        frames: How many frames of a trajectory follow; None for as many as a training trajectory has.
-        after: Frames of the trajectory that the caller has already, up to the state that is sent.
-    """
-
-    tolerance: float | None = None
-    outside: Outside = "answer"
-    partial: bool = False
-    frames: int | None = None
-    after: int = 0
+    tolerance: float | None = None  # the largest error bound of a sample; one above it is refined, or solved
+    outside: Outside = "answer"  # what happens to inputs outside of the training distribution
+    partial: bool = False  # whether samples that the model fails on are marked, instead of failing all of it
+    frames: int | None = None  # that follow of a trajectory; None for as many as a training trajectory has
+    after: int = 0  # frames of the trajectory that the caller has, up to the state that is sent
 
     def count(self, card: Card) -> int | None:
         """Return the frames that a model of trajectories computes, at most its limit; None for any other model."""

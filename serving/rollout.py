@@ -82,24 +82,16 @@ async def stream(
 
 
 class _Trajectory:
-    """The trajectories of one request.
-
-    Attributes:
-        rollout: How far they have been computed.
-        frames: Frames that are computed and not sent: views of outputs `[B, ...]` by name, and their quality.
-        computed: Number of the last of them.
-        number: Number of the last frame that was sent.
-        outside: `[B]`, whether each trajectory has been outside.
-        failed: `[B]`, whether each has had a state that is not finite.
-    """
+    """The trajectories of one request, with the frames that are computed and not sent yet."""
 
     def __init__(self, predictor: Predictor, request: Prediction, inputs: Inputs) -> None:
         self.predictor, self.request, self.inputs = predictor, request, inputs
         self.rollout = Rollout(request.card, inputs.arrays)
-        self.frames: list[tuple[Outputs, Quality]] = []
-        self.computed = self.number = request.policy.after
-        self.outside: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
-        self.failed: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)
+        self.frames: list[tuple[Outputs, Quality]] = []  # views of outputs `[B, ...]` by name, and their quality
+        self.computed = request.policy.after  # number of the last of them
+        self.number = request.policy.after  # of the last frame that was sent
+        self.outside: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)  # whether each has been outside
+        self.failed: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)  # or has had a state that is not finite
 
     async def compute(self, deadline: float) -> None:
         """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""

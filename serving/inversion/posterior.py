@@ -58,26 +58,16 @@ class Coordinates:
 
 @dataclass(eq=False)
 class Posterior:
-    """The posterior of the coefficients.
+    """The posterior of the coefficients."""
 
-    Attributes:
-        coordinates: The inputs.
-        sensors: The sensors on the grid of the inputs.
-        values: Measurements d [S], and `deviation` their standard deviation sigma [S].
-        linearise: Maps an input [rows, columns] to the model there, with its products. The last one is kept, because a
-            Jacobian follows the residuals of the same coefficients.
-        batch: The most products of one call.
-        check: Called before every call of the model; what it raises ends the work.
-    """
-
-    coordinates: Coordinates
-    sensors: Sensors
-    values: Array
-    deviation: Array
-    linearise: Callable[[Array], Linear]
-    batch: int = 16
-    check: Callable[[], None] = lambda: None
-    _last: tuple[bytes, Linear] | None = None
+    coordinates: Coordinates  # the inputs
+    sensors: Sensors  # on the grid of the inputs
+    values: Array  # measurements d [S]
+    deviation: Array  # their standard deviation sigma [S]
+    linearise: Callable[[Array], Linear]  # an input [rows, columns] to the model there, with its products
+    batch: int = 16  # most products of one call
+    check: Callable[[], None] = lambda: None  # before every call of the model; what it raises ends the work
+    _last: tuple[bytes, Linear] | None = None  # kept, since a Jacobian follows the residuals of the same coefficients
 
     def residuals(self, xi: Array) -> Array:
         """Return (F - d) / sigma [S] at coefficients [K]."""
@@ -126,21 +116,13 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """The posterior's Gaussian approximation.
+    """The posterior's Gaussian approximation."""
 
-    Attributes:
-        coefficients: The most probable coefficients [K].
-        root: R [K, K] with the covariance R R^T.
-        predicted: The model's values at the sensors [S].
-        progress: Of the last step.
-        converged: Whether the steps ended before their limit.
-    """
-
-    coefficients: Array
-    root: Array
-    predicted: Array
-    progress: Progress
-    converged: bool
+    coefficients: Array  # the most probable ones [K]
+    root: Array  # R [K, K] with the covariance R R^T
+    predicted: Array  # the model's values at the sensors [S]
+    progress: Progress  # of the last step
+    converged: bool  # whether the steps ended before their limit
 
     def draw(self, samples: int, rng: np.random.Generator) -> Array:
         """Draw coefficients [samples, K]."""

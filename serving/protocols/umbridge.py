@@ -265,24 +265,16 @@ COMPOSITE_OPTIONS = frozenset({"grid", "version"})  # beside a composite's own
 
 
 class Config(Document):
-    """The member `config` of a request for a field model.
+    """The member `config` of a request for a field model."""
 
-    Attributes:
-        grid: Points per axis, one number for all axes or one for each; by default the smallest grid of the card.
-        inputs: The inputs and parameters that are vectors, in order; by default those without a default.
-        parameters: Numbers for others: a constant field, or the value of a parameter.
-        version: The version of the model; by default the newest.
-        frames: Frames of a trajectory; by default as many as a training trajectory has, and no more than derivatives.
-        tolerance: As in `predict`, for evaluations.
-        outside: As in `predict`, for evaluations.
-    """
-
-    grid: Points | Annotated[tuple[Points, ...], Several] | None = None
-    inputs: Annotated[tuple[str, ...], Several] | None = None
-    parameters: Annotated[dict[str, Number], Field(max_length=64)] = Field(default={})
-    version: Points | None = None
-    frames: Points | None = None
-    tolerance: Annotated[Number, Field(gt=0)] | None = None
+    grid: Points | Annotated[tuple[Points, ...], Several] | None = None  # per axis; by default the smallest of the card
+    inputs: Annotated[tuple[str, ...], Several] | None = (
+        None  # those that are vectors; by default all without a default
+    )
+    parameters: Annotated[dict[str, Number], Field(max_length=64)] = Field(default={})  # others, constant fields too
+    version: Points | None = None  # by default the newest
+    frames: Points | None = None  # by default as many as a training trajectory has, and no more than derivatives
+    tolerance: Annotated[Number, Field(gt=0)] | None = None  # this and the next for evaluations, as in `predict`
     outside: Outside = "answer"
 
     @property
