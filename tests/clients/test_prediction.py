@@ -155,7 +155,7 @@ def test_the_client_checks_the_limits_of_the_card(
 def test_the_gateway_s_own_refusal_has_the_same_class_and_location(addresses: tuple[str, str]) -> None:
     with Client(f"http://{addresses[0]}") as client:
         inputs = {"coefficient": np.full((1, 8, 8), -2, np.float32)}
-        call = client._operations.wire.prediction(client.model("blur"), None, inputs, Options())
+        call = client._operations.wire.prediction(client.model("blur"), inputs, Options())
         with pytest.raises(InvalidInput, match="must be positive") as caught:
             run(client._operations.perform(call, 10.0))
     assert caught.value.where == Where("coefficient", (0, 0, 0))

@@ -39,7 +39,7 @@ MODELS = (
 PRINTED = "http://127.0.0.1:8080"
 #: The pages that say what one can do; the blocks of umbridge.md run in tests/protocols, how.md is held by test_how.py.
 EXAMPLES = sorted(
-    {*(ROOT / "docs").glob("*.md")} - {ROOT / f"docs/{name}.md" for name in ("umbridge", "benchmarks", "how")}
+    {*(ROOT / "docs").rglob("*.md")} - {ROOT / f"docs/{name}.md" for name in ("umbridge", "benchmarks", "how")}
 )
 
 

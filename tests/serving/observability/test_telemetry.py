@@ -225,7 +225,7 @@ def test_a_request_of_nobodys_trace_begins_its_own(traced: Gateway, receiver: Re
 def test_what_is_refused_is_traced_without_its_values(traced: Gateway, receiver: Receiver) -> None:
     with caller() as (trace, _), petrov_client.GrpcClient(f"127.0.0.1:{traced.settings.grpc_port}") as client:
         field = np.float32(FIELD - 781.5)[np.newaxis]  # the client itself would refuse it
-        call = client._operations.wire.prediction(client.model("blur"), None, {"coefficient": field}, Options())
+        call = client._operations.wire.prediction(client.model("blur"), {"coefficient": field}, Options())
         with pytest.raises(petrov_client.InvalidInput, match=r"-777\.25"):
             run(client._operations.perform(call, 5))
         with pytest.raises(petrov_client.UnknownModel):

@@ -161,13 +161,16 @@ class PredictionOutput:
     def put(self, piece: slice, response: Response) -> None:
         """Copy the outputs for one piece into the whole."""
         self._check(piece, response)
+        self._put(piece, response)
+
+    def _put(self, index: Any, response: Response, frames: tuple[int, ...] = ()) -> None:
         self.outside |= response.outside
         self._solved_by.add(response.solved_by)
         for whole, part in ((self._arrays, response.outputs), (self._numbers, response.numbers)):
             for name, fields in part.items():
                 if name not in whole:
-                    whole[name] = np.empty((len(self._source), *fields.shape[1:]), np.float32)
-                whole[name][piece] = fields
+                    whole[name] = np.empty((len(self._source), *frames, *fields.shape[1:]), np.float32)
+                whole[name][index] = fields
 
     def array(self) -> Any:
         """Return the whole output, with the batch axis if the input has one; several outputs as a dictionary."""

@@ -95,17 +95,17 @@ class GrpcWire:
                 **(signature(known["signature"]) if known.get("signature") is not None else _tensors(metadata)),
             )
 
-    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
+    def prediction(self, info: ModelInfo, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `ModelInfer`."""
-        return self._inference("ModelInfer", info, version, inputs, options)
+        return self._inference("ModelInfer", info, inputs, options)
 
-    def rollout(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
+    def rollout(self, info: ModelInfo, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `ModelStreamInfer`; it reads each response of the stream."""
-        return self._inference("ModelStreamInfer", info, version, inputs, options, 1 + (options.frames or 1))
+        return self._inference("ModelStreamInfer", info, inputs, options, 1 + (options.frames or 1))
 
     @staticmethod
     def _inference(
-        method: str, info: ModelInfo, version: int | None, inputs: Arrays, options: Options, responses: int = 0
+        method: str, info: ModelInfo, inputs: Arrays, options: Options, responses: int = 0
     ) -> Call[Response]:
         shapes = {parameter.name: parameter.shape[1:] for parameter in info.parameters}
         tensors = {
@@ -114,7 +114,7 @@ class GrpcWire:
         }
         message = service_pb2.ModelInferRequest(
             model_name=info.name,
-            model_version=_text(version),
+            model_version=_text(options.version),
             inputs=[
                 {"name": name, "datatype": np_to_triton_dtype(array.dtype), "shape": array.shape}
                 for name, array in tensors.items()

@@ -70,14 +70,14 @@ class HttpWire:
         info: ModelInfo = await perform(Call(_request(_path(name)), lambda reply: model_info(_document(reply))))
         return info
 
-    def prediction(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
+    def prediction(self, info: ModelInfo, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/predict`; that of a derivative is `POST …/vjp` or `POST …/jvp` of its model."""
         product = info.card.get("product") or {"of": info.name, "kind": "predict"}
-        return _prediction(info, f"{_path(product['of'], version)}/{product['kind']}", inputs, options)
+        return _prediction(info, f"{_path(product['of'], options.version)}/{product['kind']}", inputs, options)
 
-    def rollout(self, info: ModelInfo, version: int | None, inputs: Arrays, options: Options) -> Call[Response]:
+    def rollout(self, info: ModelInfo, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/rollout`; it reads each part of the response."""
-        return _prediction(info, f"{_path(info.name, version)}/rollout", inputs, options, several=True)
+        return _prediction(info, f"{_path(info.name, options.version)}/rollout", inputs, options, several=True)
 
     def reference(self, info: ModelInfo, inputs: Arrays) -> Call[Response]:
         """Return the call `POST …/reference` for the classical solutions of one piece of a batch."""

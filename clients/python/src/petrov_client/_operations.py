@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, Re
 from petrov_client._flow import AsyncDriver, Attempts, Call, Progress, SyncDriver, checked_timeout, reporting
 from petrov_client._inversion import Inversion
 from petrov_client._models import Example, ModelInfo, checked_name
-from petrov_client._quality import PLAIN, Options, Outside, Response, warn
+from petrov_client._quality import Options, Outside, Response, warn
 from petrov_client._rollout import Rollout, Rollouts, Trajectory, unwrapped
 
 if TYPE_CHECKING:
@@ -33,16 +33,7 @@ if TYPE_CHECKING:
 #: How the names of the arguments and results of a derivative begin.
 GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
 PER_FIELD = ("batch", "value")
-
-
-@dataclass(frozen=True)
-class Job:
-    """How the requests of one call are sent; version, timeout and progress as for `predict`."""
-
-    version: int | None
-    timeout: float
-    progress: Progress
-    options: Options = PLAIN
+T = TypeVar("T")
 
 
 @dataclass
@@ -73,7 +64,7 @@ class Operations:
             PetrovError: Any other but `InvalidInput`.
         """
         self.known.pop((name, None), None)  # it is described anew
-        return await self._known(name, self._job(None, None))
+        return await self._known(name, self._options(None))
 
     async def predict(
         self,
@@ -124,11 +115,13 @@ class Operations:
             ValueError: The tolerance is no positive number, or `outside` none of its values.
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        job = self._job(version, timeout, progress, Options(quality, tolerance, outside))
-        checked = await self._checked(job, model, array, inputs)
+        options = self._options(
+            timeout, version=version, progress=progress, quality=quality, tolerance=tolerance, outside=outside
+        )
+        checked = await self._checked(options, model, array, inputs)
         output = PredictionOutput(checked)
-        await _exhausted(self._pieces(checked, job, output.put))
-        if output.outside and job.options.warns:
+        await _exhausted(self._pieces(checked, options, output.put))
+        if output.outside and options.warns:
             warn(model)
         return (output.array(), output.quality()) if quality else output.array()
 
@@ -159,11 +152,11 @@ class Operations:
             InvalidInput: The inputs do not fit the model; `.where` names the location.
             PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
         """
-        job = self._job(version, timeout, progress, Options(tolerance=tolerance, outside=outside))
-        checked = await self._checked(job, model, array, inputs)
+        options = self._options(timeout, version=version, progress=progress, tolerance=tolerance, outside=outside)
+        checked = await self._checked(options, model, array, inputs)
         output = PredictionOutput(checked)
         return self._pieces(
-            checked, job, lambda piece, response: output.checked(piece, response, warned=job.options.warns)
+            checked, options, lambda piece, response: output.checked(piece, response, warned=options.warns)
         )
 
     async def rollout(
@@ -206,10 +199,10 @@ class Operations:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        job = self._job(version, timeout, progress, Options(quality=quality, partial=partial))
-        rollouts = Rollouts(await self._checked(job, model, array, inputs), job.options, frames)
+        options = self._options(timeout, version=version, progress=progress, quality=quality, partial=partial)
+        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, frames)
         whole = Trajectory(rollouts)
-        await _exhausted(self._frames(rollouts, job, whole.add))
+        await _exhausted(self._frames(rollouts, options, whole.add))
         if whole.outside and not quality:
             warn(model)
         return (whole.array(), whole.quality()) if quality else whole.array()
@@ -246,9 +239,9 @@ class Operations:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
             PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
         """
-        job = self._job(version, timeout, progress, Options(quality=quality, partial=partial))
-        rollouts = Rollouts(await self._checked(job, model, array, inputs), job.options, frames, earlier)
-        return self._frames(rollouts, job, rollouts.shown)
+        options = self._options(timeout, version=version, progress=progress, quality=quality, partial=partial)
+        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, frames, earlier)
+        return self._frames(rollouts, options, rollouts.shown)
 
     async def vjp(
         self,
@@ -276,8 +269,8 @@ class Operations:
             RequestError: The model has no derivatives.
             PetrovError: As `predict`.
         """
-        job = self._job(version, timeout, progress)
-        first, outputs, gradients = await self._derivative("vjp", job, model, array, cotangents)
+        options = self._options(timeout, version=version, progress=progress)
+        first, outputs, gradients = await self._derivative("vjp", options, model, array, cotangents)
         passed = {name: gradients[name] for name in array} if isinstance(array, Mapping) else gradients[first]
         return outputs, passed
 
@@ -306,17 +299,17 @@ class Operations:
             RequestError: The model has no derivatives.
             PetrovError: As `predict`.
         """
-        job = self._job(version, timeout, progress, Options(frames=frames))
-        _, outputs, along = await self._derivative("jvp", job, model, array, tangents)
+        options = self._options(timeout, version=version, progress=progress, frames=frames)
+        _, outputs, along = await self._derivative("jvp", options, model, array, tangents)
         return outputs, unwrapped(along)
 
-    async def once(self, call: Call[Any], seconds: float) -> Any:
+    async def once(self, call: Call[T], seconds: float) -> T:
         """Send a call once, and return its result."""
         async with aclosing(self.driver.receive(call.request, seconds)) as replies:
             reply = await anext(replies)
         return call.read(reply)
 
-    async def perform(self, call: Call[Any], seconds: float) -> Any:
+    async def perform(self, call: Call[T], seconds: float) -> T:
         """Send a call, again where that is safe, and return its result."""
         attempts = Attempts(seconds)
         while True:
@@ -325,23 +318,21 @@ class Operations:
             except PetrovError as fault:
                 await self.driver.pause(attempts.pause_after(fault))
 
-    def _job(
-        self, version: int | None, timeout: float | None, progress: Progress = False, options: Options = PLAIN
-    ) -> Job:
-        return Job(version, checked_timeout(self.timeout if timeout is None else timeout), progress, options)
+    def _options(self, timeout: float | None, **wanted: Any) -> Options:
+        return Options(timeout=checked_timeout(self.timeout if timeout is None else timeout), **wanted)
 
-    async def _known(self, name: str, job: Job) -> ModelInfo:
+    async def _known(self, name: str, options: Options) -> ModelInfo:
         """Return a model as it has been described before, or is now."""
-        if (name, job.version) not in self.known:
-            self.known[name, job.version] = await self.wire.model(
-                checked_name(name), job.version, partial(self.perform, seconds=job.timeout)
+        if (name, options.version) not in self.known:
+            self.known[name, options.version] = await self.wire.model(
+                checked_name(name), options.version, partial(self.perform, seconds=options.timeout)
             )
-        return self.known[name, job.version]
+        return self.known[name, options.version]
 
-    async def _checked(self, job: Job, model: str, array: Any, named: Mapping[str, Any]) -> PredictionInput:
+    async def _checked(self, options: Options, model: str, array: Any, named: Mapping[str, Any]) -> PredictionInput:
         """Return the input of a model, all of it checked before anything is sent."""
         with self._forgetting():
-            info = await self._known(model, job)
+            info = await self._known(model, options)
             return await self.driver.work(lambda: check_input(info, array, named))
 
     @contextmanager
@@ -356,7 +347,7 @@ class Operations:
     async def _pieces(
         self,
         checked: PredictionInput,
-        job: Job,
+        options: Options,
         each: Callable[[slice, Response], Any],
         call: Callable[[Arrays], Call[Response]] | None = None,
     ) -> AsyncGenerator[Any]:
@@ -365,13 +356,13 @@ class Operations:
         `call` makes the request of one field, instead of a prediction of several; it is sent alone.
         """
         pieces, in_flight = (checked.pieces(), self.driver.in_flight) if call is None else (checked.pieces(1), 1)
-        call = call or (lambda arrays: self.wire.prediction(checked.info, job.version, arrays, job.options))
+        call = call or (lambda arrays: self.wire.prediction(checked.info, arrays, options))
         waiting: deque[tuple[slice, Any]] = deque()
-        with self._forgetting(), reporting(job.progress, checked.info.name, len(checked)) as advance:
+        with self._forgetting(), reporting(options.progress, checked.info.name, len(checked)) as advance:
             try:
                 for piece in (*pieces, *[None] * in_flight):  # None only waits for one that is in flight
                     if piece is not None:
-                        sent = self.perform(call(checked.arrays(piece)), job.timeout)
+                        sent = self.perform(call(checked.arrays(piece)), options.timeout)
                         waiting.append((piece, self.driver.start(sent)))
                     if waiting and (piece is None or len(waiting) == in_flight):
                         first, started = waiting.popleft()
@@ -381,7 +372,7 @@ class Operations:
                 await self.driver.cancel([started for _, started in waiting])
 
     async def _derivative(
-        self, kind: Literal["vjp", "jvp"], job: Job, model: str, array: Any, vectors: Any
+        self, kind: Literal["vjp", "jvp"], options: Options, model: str, array: Any, vectors: Any
     ) -> tuple[str, Any, dict[str, Any]]:
         """Return the name of the first input, the outputs, and by name the model's Jacobian times vectors.
 
@@ -391,7 +382,7 @@ class Operations:
         """
         passed, returned = (COTANGENTS, GRADIENTS) if kind == "vjp" else (TANGENTS, TANGENTS)
         with self._forgetting():
-            info = await self._known(model, job)
+            info = await self._known(model, options)
             arguments = dict(array) if isinstance(array, Mapping) else {info.first_name: array}
             if not isinstance(vectors, Mapping):
                 if kind == "vjp" and len(info.outputs) > 1:
@@ -403,12 +394,12 @@ class Operations:
                 raise InvalidInput(f"expected {passed[:-1]} but got none", where=Where(passed[:-1]))
             arguments |= {f"{passed}{name}": vector for name, vector in vectors.items()}
             try:
-                product = await self._known(f"{model}_{kind}", job)
+                product = await self._known(f"{model}_{kind}", options)
             except UnknownModel:
                 raise RequestError(f'"{model}" has no {kind}: it was exported without derivatives') from None
             checked = await self.driver.work(lambda: check_input(product, arguments))
         output = PredictionOutput(checked)
-        await _exhausted(self._pieces(checked, job, output.put))
+        await _exhausted(self._pieces(checked, options, output.put))
         found = output.array()
         for tensor in product.outputs:
             if tensor.axes == PER_FIELD and tensor.name in found:  # the gradient by a parameter
@@ -417,37 +408,38 @@ class Operations:
         products = {name.removeprefix(returned): each for name, each in found.items() if name.startswith(returned)}
         return info.first_name, outputs, products
 
-    async def _frames(self, rollouts: Rollouts, job: Job, each: Callable[[Response], Any]) -> AsyncGenerator[Any]:
+    async def _frames(
+        self, rollouts: Rollouts, options: Options, each: Callable[[Response], Any]
+    ) -> AsyncGenerator[Any]:
         """Yield what `each` makes of every frame of the whole batch."""
         name, total = rollouts.checked.info.name, rollouts.total
         async with AsyncExitStack() as stack:
-            advance = stack.enter_context(reporting(job.progress, name, total))
+            advance = stack.enter_context(reporting(options.progress, name, total))
             stack.enter_context(self._forgetting())
             try:
                 if rollouts.done:
                     advance(rollouts.done)
                 for _ in range(total - rollouts.done):
-                    parts = [await self._next_frame(piece, job, stack) for piece in rollouts.pieces]
+                    parts = [await self._next_frame(piece, options, stack) for piece in rollouts.pieces]
                     yield each(rollouts.together(parts))
                     advance(1)
             except PetrovError as fault:
                 rollouts.end(fault)
         rollouts.warn()
 
-    async def _next_frame(self, piece: Rollout, job: Job, stack: AsyncExitStack) -> Response | None:
+    async def _next_frame(self, piece: Rollout, options: Options, stack: AsyncExitStack) -> Response | None:
         """Return the next frame of some samples, from a further request where one breaks off or may not ask for all.
 
         It is None where the model has failed on all of the samples. The stack closes the responses.
         """
-        attempts = Attempts(job.timeout)
+        attempts = Attempts(options.timeout)
         while piece.fault is None:
             try:
                 if piece.stream is None:
-                    options = piece.options()
-                    call = self.wire.rollout(piece.info, job.version, piece.inputs, options)
+                    call = self.wire.rollout(piece.info, piece.inputs, wanted := piece.options())
                     opened = aclosing(self.driver.receive(call.request, attempts.remaining()))
                     replies = await stack.enter_async_context(opened)
-                    piece.stream = replies, call.read, piece.done + (options.frames or 0)
+                    piece.stream = replies, call.read, piece.done + (wanted.frames or 0)
                 replies, read, end = piece.stream
                 reply = await anext(replies, None)
                 if reply is None:
@@ -510,8 +502,8 @@ class HttpOperations(Operations):
         if index is not None and (seed is not None or grid is not None):
             raise ValueError("expected the index of a stored sample, or seed and grid of a new one, but got both")
         query = {name: each for name, each in (("index", index), ("seed", seed), ("grid", grid)) if each is not None}
-        job = self._job(None, timeout)
-        return await self.perform(self.wire.example(checked_name(model), query), job.timeout)
+        call = self.wire.example(checked_name(model), query)
+        return await self.perform(call, self._options(timeout).timeout)
 
     async def reference(
         self,
@@ -528,11 +520,11 @@ class HttpOperations(Operations):
             RequestError: The model has no classical solver.
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        job = self._job(None, timeout, progress)
-        checked = await self._checked(job, model, array, inputs)
+        options = self._options(timeout, progress=progress)
+        checked = await self._checked(options, model, array, inputs)
         output = PredictionOutput(checked)
         call = partial(self.wire.reference, checked.info)
-        await _exhausted(self._pieces(checked, job, output.put, call))
+        await _exhausted(self._pieces(checked, options, output.put, call))
         return output.array()
 
     async def invert(
@@ -585,7 +577,7 @@ class HttpOperations(Operations):
         options = {"prior": prior, "forward": forward, "grid": grid, "modes": modes, "model_error": model_error}
         options |= {"iterations": iterations, "samples": samples, "seed": seed}
         body, name = inversion.request(sensors, values, noise, options), checked_name(model)
-        seconds = self._job(None, timeout).timeout
+        seconds = self._options(timeout).timeout
         job = await self.perform(self.wire.inversion(name, body, str(uuid.uuid4())), seconds)
         wait = min(inversion.SHORT_WAIT if progress else inversion.WAIT, seconds / 2)
         try:

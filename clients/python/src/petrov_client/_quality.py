@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from petrov_client._flow import TIMEOUT_SECONDS, Progress
 from petrov_client._models import ModelInfo, TensorInfo
 
 Numbers = npt.NDArray[np.float32]
@@ -70,8 +71,11 @@ class Quality:
 
 @dataclass(frozen=True)
 class Options:
-    """What a caller wants besides the outputs; see `predict` and `rollout`."""
+    """What a caller wants of the service besides the outputs; see `predict` and `rollout`."""
 
+    version: int | None = None
+    timeout: float = TIMEOUT_SECONDS
+    progress: Progress = False
     quality: bool = False
     tolerance: float | None = None
     outside: Outside = "answer"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._arrays import Fields, PredictionInput
+from petrov_client._arrays import Fields, PredictionInput, PredictionOutput
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError
 from petrov_client._models import FramesInfo, ModelInfo
 from petrov_client._quality import IncompleteRolloutWarning, Options, Quality, Response, issue, one_solver, quality_of
@@ -167,40 +167,27 @@ class Rollouts:
         return outputs, quality_of(response.numbers, {response.solved_by}, single=single)
 
 
-class Trajectory:
+class Trajectory(PredictionOutput):
     """All frames of a rollout, put together."""
 
     def __init__(self, rollouts: Rollouts) -> None:
-        self._rollouts = rollouts
-        self._count = 0
-        self._arrays: dict[str, Fields] = {}
-        self._numbers: dict[str, Fields] = {}
-        self._solved_by: set[str] = set()
-        self.outside = False
+        super().__init__(rollouts.checked)
+        self._total, self._count = rollouts.total, 0
 
     def add(self, response: Response) -> None:
         """Append a frame."""
-        for whole, part in ((self._arrays, response.outputs), (self._numbers, response.numbers)):
-            for name, array in part.items():
-                if name not in whole:
-                    shape = (len(array), self._rollouts.total, *array.shape[1:])
-                    whole[name] = np.full(shape, np.nan, np.float32)
-                whole[name][:, self._count] = array
+        self._put((slice(None), self._count), response, (self._total,))
         self._count += 1
-        self._solved_by.add(response.solved_by)
-        self.outside |= response.outside
 
     def array(self) -> Any:
         """Return `[(batch), frame, (component), *grid]`, or a dictionary of several outputs."""
-        single, arrays = self._rollouts.checked.single, self._arrived(self._arrays)
-        return unwrapped({name: array[0] if single else array for name, array in arrays.items()})
+        arrays = {name: array[:, : self._count] for name, array in self._arrays.items()}
+        return unwrapped({name: array[0] if self._source.single else array for name, array in arrays.items()})
 
     def quality(self) -> Quality:
         """Return what is known about the frames, `[(batch), frame]`."""
-        return quality_of(self._arrived(self._numbers), self._solved_by, single=self._rollouts.checked.single)
-
-    def _arrived(self, whole: Mapping[str, Fields]) -> dict[str, Fields]:
-        return {name: array[:, : self._count] for name, array in whole.items()}
+        numbers = {name: array[:, : self._count] for name, array in self._numbers.items()}
+        return quality_of(numbers, self._solved_by, single=self._source.single)
 
 
 def time_axis(info: ModelInfo) -> FramesInfo:

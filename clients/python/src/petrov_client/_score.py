@@ -134,20 +134,26 @@ def score(
         if batch.single:
             axes = ", ".join(info.inputs[0].axes)
             raise InvalidInput(f"expected a batch ({axes}) but got one field: use predict")
-        return Bulk(batch, version or info.version, options, timeout, patience)
+        return Bulk(batch, options, patience)
 
     async def scored() -> Scored:
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(AsyncClient(url, api_key, timeout)) for url in urls]
             info = await _described(clients, model)
-            options = Options(quality=bool(info.quality), tolerance=tolerance, outside=outside)
+            options = Options(
+                version or info.version, timeout, quality=bool(info.quality), tolerance=tolerance, outside=outside
+            )
             tensors = (*info.outputs, *columns(info))
             with files.opened(Path(source), info, dataset) as found:
                 arrays = files.with_numbers(found.arrays, parameters or {})
                 bulk = await asyncio.to_thread(checked, info, arrays, options)
                 job = await asyncio.to_thread(bulk.job)
                 if target.exists():
-                    return _finished(target, tensors, job)
+                    with files.hdf5().File(target, "r") as file:
+                        check_same(target, dict(file.attrs), job)
+                        return Scored(
+                            target, {each.name: file[each.name].shape for each in tensors if each.name in file}, 0
+                        )
                 with Kept(target, job) as kept, reporting(progress, info.name, len(bulk.batch)) as advance:
                     computed = await bulk.run(clients, in_flight, kept, advance)
                     shapes = await asyncio.to_thread(write, kept, bulk.pieces, tensors, job)
@@ -159,9 +165,9 @@ def score(
 class Bulk:
     """The pieces of a batch: a queue of those that are missing, which several gateways compute."""
 
-    def __init__(self, batch: PredictionInput, version: int, options: Options, timeout: float, patience: float) -> None:
+    def __init__(self, batch: PredictionInput, options: Options, patience: float) -> None:
         self.batch, self.pieces = batch, batch.pieces()
-        self._version, self._options, self._timeout, self._patience = version, options, timeout, patience
+        self._version, self._options, self._patience = options.version or batch.info.version, options, patience
         self._verified: set[AsyncClient] = set()
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._last_response = time.monotonic()
@@ -240,8 +246,8 @@ class Bulk:
                     )
             arrays = self.batch.arrays(self.pieces[number])
             operations = client._operations  # noqa: SLF001  `predict` would repeat the request itself
-            call = operations.wire.prediction(info, self._version, arrays, self._options)
-            response = await operations.once(call, self._timeout)
+            call = operations.wire.prediction(info, arrays, self._options)
+            response = await operations.once(call, self._options.timeout)
         except PetrovError:
             self._verified.discard(client)  # after the fault it may serve another model
             raise
@@ -281,13 +287,6 @@ async def _described(clients: Sequence[AsyncClient], model: str) -> ModelInfo:
     if infos and not lasting:
         return infos[0]
     raise next(each for each in (*lasting, *responses) if isinstance(each, BaseException))
-
-
-def _finished(target: Path, tensors: Sequence[TensorInfo], job: Description) -> Scored:
-    """Return the file of outputs, which is complete, if it belongs to the job."""
-    with files.hdf5().File(target, "r") as file:
-        check_same(target, dict(file.attrs), job)
-        return Scored(target, {each.name: file[each.name].shape for each in tensors if each.name in file}, 0)
 
 
 def write(

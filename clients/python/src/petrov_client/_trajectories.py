@@ -75,8 +75,8 @@ def write(
             shape, field = (*whole[:axis], total, *whole[axis:]), whole[axis:]
             samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in whole[:axis]]
             if group is None:
-                name = path if path.suffix == ".npy" else folder / f"{tensor.name}.npy"
-                array = open_memmap(name, "w+", np.dtype("<f4"), shape)
+                file = path if path.suffix == ".npy" else folder / f"{tensor.name}.npy"
+                array = open_memmap(file, "w+", np.dtype("<f4"), shape)
             else:
                 make = group.create_dataset if path.suffix in files.HDF5 else group.create_array
                 array = make(tensor.name, shape=shape, dtype="float32", chunks=(*samples, most, *field))
