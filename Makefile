@@ -66,7 +66,7 @@ format: $(DEV) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV) $(TRITON) export ## measure all tables of the documentation that need no training; QUICK=1 tries every program in minutes
+bench: $(DEV) $(TRITON) published ## measure all tables of the documentation that need no training; QUICK=1 tries every program in minutes
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 docs: $(DEV) ## build the documentation into site/

@@ -89,6 +89,14 @@ def mean(values: Array) -> tuple[float, float]:
     return float(values.mean()), float(spread)
 
 
+def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
+    """Return rows by a key of each, in their order."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return found
+
+
 class Worker:
     """A side in a process of its own with one thread, as a context; see `benchmarks.worker`.
 

@@ -28,7 +28,7 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as trace
 
-from benchmarks.harness import Row
+from benchmarks.harness import Row, grouped
 from training.nn.attention import FourierAttention, HeadAttention, SoftmaxAttention, build_attention, kinds
 from training.nn.shapes import Mask, Mixed
 from training.registry import lookup
@@ -164,9 +164,7 @@ COSTS: dict[str, Callable[[Row], float]] = {
 
 def growth(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     """Return the exponents of every form that was measured at two lengths or more, by cost."""
-    groups: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: int(row["points"])):
-        groups.setdefault(row["form"], []).append(row)
+    groups = grouped(sorted(rows, key=lambda row: int(row["points"])), lambda row: row["form"])
     return {
         form: {
             cost: exponent([row["points"] for row in found], [of(row) for row in found]) for cost, of in COSTS.items()

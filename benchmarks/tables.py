@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.harness import Row
+from benchmarks.harness import Row, grouped
 
 ROOT = Path(__file__).parents[1]
 DOCS, CHECKPOINTS = ROOT / "docs", ROOT / "checkpoints"
@@ -322,6 +322,11 @@ def training(found: Row) -> Cells:
 # Trained comparisons.
 
 
+def trained(row: Row) -> tuple[str, str]:
+    """Return what a training is shown by: its problem and the title of its network or choice."""
+    return row["training"]["problem"], row["training"]["title"]
+
+
 @made_of(
     "own-data",
     "own-data.json",
@@ -332,17 +337,15 @@ def own_data(found: Row) -> Cells:
     """Return a row per problem and network: means over the seeds, after the longest trainings."""
     finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
     most = max(row["training"]["seconds"] for row in finals)
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in (each for each in finals if each["training"]["seconds"] == most):
-        groups.setdefault((row["training"]["problem"], row["training"]["title"]), []).append(row["result"])
+    groups = grouped((row for row in finals if row["training"]["seconds"] == most), trained)
     order = ("FNO", "U-Net", "Petrov", "Petrov without attention")
     problems = list(dict.fromkeys(problem for problem, _ in groups))
     for problem, title in sorted(groups, key=lambda key: (problems.index(key[0]), order.index(key[1]))):
-        results = groups[problem, title]
+        results = [row["result"] for row in groups[problem, title]]
         mean, spread, epochs = (
             statistics.fmean(each[key] for each in results) for key in ("error", "standard_error", "epochs")
         )
-        fno = statistics.fmean(each["error"] for each in groups[problem, "FNO"])
+        fno = statistics.fmean(row["result"]["error"] for row in groups[problem, "FNO"])
         facts = (f"{mean / fno:.2f}", f"{results[0]['parameters']:,}", f"{epochs:.0f}")
         yield (problem, title, f"{mean:.2e} ± {spread:.0e}", str(len(results)), *facts)
 
@@ -355,11 +358,8 @@ def own_data(found: Row) -> Cells:
 )
 def few_samples(found: Row) -> Cells:
     """Return a row per problem and choice: means over the seeds, on the same validation samples."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in found["rows"]:
-        groups.setdefault((row["training"]["problem"], row["training"]["title"]), []).append(row)
     first: dict[str, float] = {}
-    for (problem, title), rows in groups.items():
+    for (problem, title), rows in grouped(found["rows"], trained).items():
         mean, spread, steps = (
             statistics.fmean(row["result"][key] for row in rows) for key in ("error", "standard_error", "steps")
         )
@@ -373,9 +373,7 @@ def few_samples(found: Row) -> Cells:
 @made_of("darcy", "research/darcy.json", "Attention types on Darcy's flow", TYPES)
 def attention_types(found: Row) -> Cells:
     """Return a row per type of attention that has as many seeds as any other; costs are medians over its seeds."""
-    groups: dict[str, list[Row]] = {}
-    for row in found["rows"]:
-        groups.setdefault(row["attention"], []).append(row)
+    groups = grouped(found["rows"], lambda row: row["attention"])
     seeds = max(map(len, groups.values()))
 
     def score(value: float | None, metric: str) -> str:
@@ -431,10 +429,7 @@ def rollouts(name: str) -> Callable[[Row], Cells]:
 )
 def inversion(found: Row) -> Cells:
     """Return means over the cases, a row per prior and method."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in found["rows"]:
-        groups.setdefault((row["prior"], row["method"]), []).append(row)
-    for names, rows in groups.items():
+    for names, rows in grouped(found["rows"], lambda row: (row["prior"], row["method"])).items():
         spread = statistics.stdev(row["error"] for row in rows) / len(rows) ** 0.5 if len(rows) > 1 else 0.0
         mean = {key: statistics.fmean(row[key] for row in rows) for key in rows[0] if key not in {"prior", "method"}}
         figures = (f"{mean['coverage']:.2f}", f"{mean['iterations']:.0f}", f"{mean['seconds']:.1f}")
