@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from onnxruntime import InferenceSession
 
-from export import layout, released, triton_config
+from export import layout, parity, probes, released, triton_config
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable
 from export.signature import Signature
 from export.versions import ONNX, companions, signature_of
 from training import checkpoint
@@ -50,10 +53,23 @@ def read(path: Path) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.timeout(1200)  # on a busy machine
-def test_the_released_graphs_are_those_of_a_fresh_export() -> None:
-    """Their companions take many minutes: `export.released verify` compares them, too, and `renew` certifies them."""
-    assert [path for folder in FOLDERS for path in released.differences(folder, plain=True)] == []
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_released_graph_computes_what_its_checkpoint_does(folder: Path) -> None:
+    trained = checkpoint.load(folder)
+    signature = Signature.of_checkpoint(trained)
+    run, _ = to_onnx.read(folder / released.FOLDER / folder.name / released.GRAPH)
+    smallest = min(probes.shapes(signature), key=np.prod)
+    arguments = probes.draw(smallest, signature, like=probes.statistics(folder / "examples.safetensors", signature))
+    single, double = (
+        Deployable(trained.deployed, signature.argument_names, dtype) for dtype in (torch.float32, torch.float64)
+    )
+    parity.gate([parity.compare_at(smallest, arguments, run, single, double, signature)])
+
+
+@pytest.mark.parametrize("name", ["kuramoto_sivashinsky", "memoriser"])
+def test_a_released_graph_is_that_of_a_fresh_export(name: str) -> None:
+    """Those of large networks take a minute each: `export.released verify`, before a release, compares them, too."""
+    assert released.differences(ROOT / "checkpoints" / name, plain=True) == []
 
 
 def test_companions_are_compared_and_no_other_graph_is_beside_them(tmp_path: Path) -> None:
