@@ -35,11 +35,11 @@ def write(*_: Any) -> None:
 signal.signal(signal.SIGUSR1, write)
 sys.path.insert(0, ROOT)
 sys.argv = [MODULE, *ARGUMENTS]
-threading.setprofile(look)
-sys.setprofile(look)
+threading.settrace(look)
+sys.settrace(look)
 try:
     runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
 finally:
-    sys.setprofile(None)
+    sys.settrace(None)
     if passed and MODULE != "serving":
         write()
