@@ -28,15 +28,6 @@ class CardError(ValueError):
 def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict[str, Any]:
     """Compose the card of one version.
 
-    Args:
-        checkpoint: What is published.
-        model: The model's name.
-        version: The version's number.
-        format_: The format of its graph.
-
-    Returns:
-        The card.
-
     Raises:
         CardError: The checkpoint's card does not say how it was trained and measured.
     """

@@ -105,13 +105,7 @@ def tensors_of(version: Path) -> tuple[list[str], list[str]] | None:
 
 
 def prune(folder: Path, names: tuple[list[str], list[str]] | None, aside: Path) -> None:
-    """Keep the newest whole versions that one config describes, and move the others to the staging folder.
-
-    Args:
-        folder: The model's folder in the repository.
-        names: The tensors that the model's config describes; a version without a card is kept.
-        aside: A folder that is deleted afterwards.
-    """
+    """Move all versions of a model to `aside` but the newest whole ones with these tensors, or without a card."""
 
     def loadable(version: Path) -> bool:
         return not damaged(version) and (not (version / CARD).exists() or tensors_of(version) == names)

@@ -52,7 +52,7 @@ class Difference:
 class Comparison:
     """A graph beside float32 eager, which decides, and float64 eager, which shows the rounding of float32 itself.
 
-    `quality` holds the largest difference to float32 eager of each quality output, as `QUALITY_TOLERANCE` counts it.
+    `quality` holds the largest difference to float32 eager per quality output, as `QUALITY_TOLERANCE` counts it.
     """
 
     shape: tuple[int, ...]
@@ -82,15 +82,26 @@ def evidence(run: Graph, network: nn.Module, signature: Signature, like: Statist
     """
     comparisons = compare(run, network, signature, like)
     gate(comparisons)
-    behind = padding(run, signature) if signature.vocabulary else None
-    gate_padding(behind or [])
-    largest = {kind: max(getattr(one, kind).relative_l2 for one in comparisons) for kind in ("float32", "float64")}
-    return {
+    found = {
         "tolerance": TOLERANCE,
         "comparisons": [{**asdict(one), "shape": list(one.shape)} for one in comparisons],
-        "worst": largest,
-        **({} if behind is None else {"padding": [{**asdict(one), "shape": list(one.shape)} for one in behind]}),
+        "worst": {kind: max(getattr(one, kind).relative_l2 for one in comparisons) for kind in ("float32", "float64")},
     }
+    if signature.vocabulary is None:
+        return found
+    high = signature.grid.maximum
+    behind = [
+        padded(run, draw((2, length), signature), min(high - length, length + 7))
+        for length in lengths(signature.grid)
+        if length < high
+    ]
+    for one in behind:
+        if not one.difference.relative_l2 <= TOLERANCE:
+            raise ParityError(
+                f"for the input {one.shape}: expected {one.added} tokens of padding behind it to change the output "
+                f"by at most {TOLERANCE:g} in relative L2 but found {one.difference.relative_l2:.2g}"
+            )
+    return found | {"padding": [{**asdict(one), "shape": list(one.shape)} for one in behind]}
 
 
 def compare(run: Graph, operator: nn.Module, signature: Signature, like: Statistics | None = None) -> list[Comparison]:
@@ -101,34 +112,23 @@ def compare(run: Graph, operator: nn.Module, signature: Signature, like: Statist
     """
     single = Deployable(operator, signature.argument_names)
     double = Deployable(operator, signature.argument_names, torch.float64)
-    drawn = ((shape, draw(shape, signature, like=like)) for shape in shapes(signature))
-    return [compare_at(shape, arguments, run, single, double, signature) for shape, arguments in drawn]
-
-
-def compare_at(
-    shape: tuple[int, ...],
-    arguments: Sequence[NDArray[Any]],
-    run: Graph,
-    single: nn.Module,
-    double: nn.Module,
-    signature: Signature,
-) -> Comparison:
-    """Return the worst differences over all outputs for one input; `single` and `double` are the network."""
-    outputs = run(*arguments)
-    with torch.inference_mode():
-        tensors = [torch.from_numpy(array) for array in arguments]
-        eager32 = eager(single, tensors)
-        eager64 = eager(double, [each.double() if each.is_floating_point() else each for each in tensors])
-    for output, expected in zip(outputs, eager32, strict=True):
-        if output.shape != expected.shape:
-            raise ParityError(f"for the input {shape}: expected an output {expected.shape} but got {output.shape}")
-    count = len(signature.outputs)
-    pairs = zip(signature.quality, outputs[count:], eager32[count:], strict=True)
-    quality = {
-        name: float((np.abs(output.astype(np.float64) - truth) / np.maximum(np.abs(truth), FLOORS[name])).max())
-        for name, output, truth in pairs
-    }
-    return Comparison(shape, worst(outputs[:count], eager32[:count]), worst(outputs[:count], eager64[:count]), quality)
+    count, found = len(signature.outputs), []
+    for shape in shapes(signature):
+        arguments = draw(shape, signature, like=like)
+        outputs, tensors = run(*arguments), [torch.from_numpy(array) for array in arguments]
+        with torch.inference_mode():
+            eager32 = eager(single, tensors)
+            eager64 = eager(double, [each.double() if each.is_floating_point() else each for each in tensors])
+        for output, expected in zip(outputs, eager32, strict=True):
+            if output.shape != expected.shape:
+                raise ParityError(f"for the input {shape}: expected an output {expected.shape} but got {output.shape}")
+        quality = {
+            name: float((np.abs(output.astype(np.float64) - truth) / np.maximum(np.abs(truth), FLOORS[name])).max())
+            for name, output, truth in zip(signature.quality, outputs[count:], eager32[count:], strict=True)
+        }
+        differences = (worst(outputs[:count], each[:count]) for each in (eager32, eager64))
+        found.append(Comparison(shape, *differences, quality))
+    return found
 
 
 def eager(module: nn.Module, arguments: list[torch.Tensor]) -> list[NDArray[Any]]:
@@ -164,13 +164,6 @@ def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> Non
                 )
 
 
-def padding(run: Graph, signature: Signature) -> list[Padded]:
-    """Run a graph on the same sequences with and without more padding behind them."""
-    high = signature.grid.maximum
-    batches = [draw((2, length), signature) for length in lengths(signature.grid) if length < high]
-    return [padded(run, tokens, min(high - tokens[0].shape[1], tokens[0].shape[1] + 7)) for tokens in batches]
-
-
 def padded(run: Graph, inputs: Sequence[NDArray[np.int32]], added: int) -> Padded:
     """Run one batch of tokens `[batch, token]` twice; outputs for padding itself do not count."""
     tokens = inputs[0]
@@ -179,20 +172,6 @@ def padded(run: Graph, inputs: Sequence[NDArray[np.int32]], added: int) -> Padde
         words = tokens[..., None] != 0
         plain, behind = np.where(words, plain, 0), np.where(words, behind[:, : tokens.shape[1]], 0)
     return Padded(tokens.shape, added, difference(behind, plain))
-
-
-def gate_padding(found: Sequence[Padded], tolerance: float = TOLERANCE) -> None:
-    """Accept only graphs whose outputs padding changes by no more than `tolerance`.
-
-    Raises:
-        ParityError: Padding counts as words.
-    """
-    for one in found:
-        if not one.difference.relative_l2 <= tolerance:
-            raise ParityError(
-                f"for the input {one.shape}: expected {one.added} tokens of padding behind it to change the output "
-                f"by at most {tolerance:g} in relative L2 but found {one.difference.relative_l2:.2g}"
-            )
 
 
 def difference(output: NDArray[np.float32], expected: NDArray[Any]) -> Difference:

@@ -87,10 +87,7 @@ def verify_all(
 
 
 def install(folder: Path, repository: Path) -> list[Path]:
-    """Publish the released version of a checkpoint, with the graphs beside it, as the next version of its model.
-
-    Returns:
-        The new version folders; none where the repository has them.
+    """Publish the released version of a checkpoint, with the graphs beside it, and return the new version folders.
 
     Raises:
         ReleaseError: There is no released version of this checkpoint, or the repository has no config of the model.
@@ -185,12 +182,7 @@ def refusals(folder: Path) -> dict[str, str]:
 
 
 def differences(folder: Path, *, plain: bool = False) -> list[Path]:
-    """Return the released graphs of a checkpoint that a fresh export does not make; missing and surplus ones, too.
-
-    Args:
-        folder: The checkpoint.
-        plain: Whether only the model's own graph is compared, and no companion.
-    """
+    """Return the released graphs that a fresh export does not make, or lacks; without companions if `plain`."""
     # These need torch, too.
     import onnx  # noqa: PLC0415
 

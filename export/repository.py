@@ -35,7 +35,6 @@ from export.parity import ParityError
 from export.signature import QUALITY, Signature
 from export.versions import COMPANIONS, FORMATS, ONNX, Companion, belongs, build, companions, signature_of
 from training import checkpoint as checkpoints
-from training import examples
 from training.files import write_text
 from training.user_error import UserError
 
@@ -55,23 +54,14 @@ class RepositoryError(ValueError):
 
 @dataclass(frozen=True)
 class Publication:
-    """One format of one model after `publish`.
-
-    Attributes:
-        model: Its name.
-        version: The newest version.
-        new: Whether it is new.
-        certificate: Its certificate.
-        companions: Per graph beside the version whether it is new.
-        refused: Why one is not published.
-    """
+    """One format of one model after `publish`."""
 
     model: str
     version: int
-    new: bool
+    new: bool  # whether it is new
     certificate: dict[str, Any]
-    companions: dict[Companion, bool] = field(default_factory=dict)
-    refused: dict[Companion, str] = field(default_factory=dict)
+    companions: dict[Companion, bool] = field(default_factory=dict)  # per graph beside the version whether it is new
+    refused: dict[Companion, str] = field(default_factory=dict)  # why one is not published
 
 
 def publish(folder: Path, repository: Path, name: str | None = None) -> list[Publication]:
@@ -85,9 +75,6 @@ def publish(folder: Path, repository: Path, name: str | None = None) -> list[Pub
         folder: The checkpoint folder.
         repository: The model repository; made if it is missing.
         name: The model's name; made of the folder's by default.
-
-    Returns:
-        What is published, per format.
 
     Raises:
         CheckpointError: The folder is no complete checkpoint.
@@ -107,16 +94,15 @@ def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
         RepositoryError: The name is no model name.
     """
     checkpoint, name = checkpoints.load(folder), model_name(name or folder.resolve().name)
-    signature, paths = Signature.of_checkpoint(checkpoint), paths_of(name, repository, checkpoint.formats)
+    signature, (paths, dropped) = Signature.of_checkpoint(checkpoint), paths_of(name, repository, checkpoint.formats)
     current = all(is_published(path, checkpoint, signature) for path in paths.values())
-    current = current and not missing(checkpoint, signature, paths[ONNX])
-    return current and not any(path.exists() for path in dropped(name, repository, checkpoint.formats))
+    return current and not missing(checkpoint, signature, paths[ONNX]) and not any(path.exists() for path in dropped)
 
 
 def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publication]:
     """Publish a checkpoint that is loaded already; see `publish`."""
     name, signature = model_name(name), Signature.of_checkpoint(checkpoint)
-    paths = paths_of(name, repository, checkpoint.formats)
+    paths, dropped = paths_of(name, repository, checkpoint.formats)
     with staging(repository, name) as aside:
         for path in paths.values():
             check_names(path, signature)
@@ -129,9 +115,13 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
             install(companion_path(paths[ONNX], companion), signature_of(companion, signature, checkpoint), ONNX, aside)
         for format_, path in paths.items():
             install(path, signature, format_, aside)
-        for path in dropped(name, repository, checkpoint.formats):
+        for path in dropped:
             retire(path, aside)
-        retire_companions(paths[ONNX], aside)
+        for folder in (companion_path(paths[ONNX], each) for each in COMPANIONS):
+            for number in {*versions(folder)} - {*versions(paths[ONNX])}:  # beside a version that is no longer there
+                (folder / str(number)).rename(aside / f"{folder.name}.{number}.old")
+            if not versions(folder):
+                retire(folder, aside)
     found = {each: each in made for each in companions(checkpoint, signature) if each not in refused}
     beside: dict[str, Any] = {"companions": found, "refused": refused}
     return [
@@ -181,15 +171,6 @@ def build_companions(
     return made, refused
 
 
-def retire_companions(path: Path, aside: Path) -> None:
-    """Take graphs beside versions that are no longer there out of the repository."""
-    for folder in (companion_path(path, companion) for companion in COMPANIONS):
-        for number in {*versions(folder)} - {*versions(path)}:
-            (folder / str(number)).rename(aside / f"{folder.name}.{number}.old")
-        if not versions(folder):
-            retire(folder, aside)
-
-
 def model_name(folder: str) -> str:
     """Turn a folder's name into a model's: `darcy-quick` -> `darcy_quick`.
 
@@ -205,14 +186,10 @@ def model_name(folder: str) -> str:
     return name
 
 
-def paths_of(name: str, repository: Path, formats: Iterable[str]) -> dict[str, Path]:
-    """Return the folder of a model per format."""
-    return {format_: repository / f"{name}{FORMATS[format_][0]}" for format_ in formats}
-
-
-def dropped(name: str, repository: Path, formats: Iterable[str]) -> list[Path]:
-    """Return the folders of a model in formats that its recipe does not list, whether they exist or not."""
-    return list(paths_of(name, repository, FORMATS.keys() - set(formats)).values())
+def paths_of(name: str, repository: Path, formats: Iterable[str]) -> tuple[dict[str, Path], list[Path]]:
+    """Return a model's folder per format of its recipe, and those of other formats, whether they exist or not."""
+    folders = {format_: repository / f"{name}{suffix}" for format_, (suffix, _) in FORMATS.items()}
+    return {each: folders.pop(each) for each in formats}, list(folders.values())
 
 
 def retire(path: Path, aside: Path) -> None:
@@ -263,7 +240,7 @@ def is_published(path: Path, checkpoint: Checkpoint, signature: Signature) -> bo
         return False
     own, stored = (
         file.read_bytes() if file is not None and file.exists() else None
-        for file in (checkpoint.examples, version / examples.FILE)
+        for file in (checkpoint.examples, version / checkpoints.EXAMPLES)
     )
     return own == stored
 

@@ -62,26 +62,19 @@ class TensorSpec(Spec):
     """One tensor on the wire.
 
     Attributes:
-        name: Its name.
-        dtype: Triton's name of its type.
         axes: The batch, the components of a vector field (`component`), and the grid's axes; on points the components
             are last.
-        shape: Points per axis, None where any number is accepted.
-        components: Names of the components of a vector field.
-        meaning: The quantity in words.
-        units: Its units.
-        positive: Whether every value is above zero.
         default: The value everywhere of an input that a request leaves out; None where it must be sent.
     """
 
     name: str
-    dtype: str = "FP32"
+    dtype: str = "FP32"  # Triton's name of its type
     axes: tuple[str, ...]
-    shape: tuple[int | None, ...]
-    components: tuple[str, ...] = ()
-    meaning: str
-    units: str = "1"
-    positive: bool = False
+    shape: tuple[int | None, ...]  # points per axis, None where any number is accepted
+    components: tuple[str, ...] = ()  # names of the components of a vector field
+    meaning: str  # the quantity in words
+    units: str = "1"  # its units
+    positive: bool = False  # whether every value is above zero
     default: float | None = None
 
     @classmethod
@@ -160,28 +153,20 @@ class Signature(Spec):
     """Inputs, parameters, outputs and limits of a model.
 
     Attributes:
-        inputs: Fields, or the tokens of a sequence.
         parameters: Numbers per sample, which follow the inputs among the graph's arguments.
-        outputs: Fields, or the scores of labels.
         quality: Quality outputs, `[batch, 1]` each, which follow the outputs among the graph's results.
-        solve_bound: The largest number of that name of an output that is sent as it is.
-        novelty: The least number of that name of an input whose output is sent as it is.
-        grid: The accepted grids.
-        batch: Samples in one Triton batch.
-        vocabulary: How a text becomes tokens, for models of sequences.
-        frames: The time axis, for models of trajectories; their last argument counts the frames.
     """
 
-    inputs: tuple[TensorSpec, ...]
+    inputs: tuple[TensorSpec, ...]  # fields, or the tokens of a sequence
     parameters: tuple[ParameterSpec, ...] = ()
-    outputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]  # fields, or the scores of labels
     quality: tuple[Quality, ...] = ()
-    solve_bound: float | None = None
-    novelty: float | None = None
-    grid: GridSpec
-    batch: int = BATCH
-    vocabulary: VocabularySpec | None = None
-    frames: Frames | None = None
+    solve_bound: float | None = None  # the largest number of that name of an output that is sent as it is
+    novelty: float | None = None  # the least number of that name of an input whose output is sent as it is
+    grid: GridSpec  # the accepted grids
+    batch: int = BATCH  # samples in one Triton batch
+    vocabulary: VocabularySpec | None = None  # how a text becomes tokens, for models of sequences
+    frames: Frames | None = None  # the time axis, for models of trajectories; their last argument counts the frames
 
     @field_validator("quality")
     @classmethod
@@ -193,12 +178,7 @@ class Signature(Spec):
 
     @classmethod
     def of(cls, problem: Description | SequenceDescription, quality: tuple[Quality, ...] = ()) -> Self:
-        """Derive the signature of the models of a problem.
-
-        Args:
-            problem: The problem.
-            quality: The quality outputs of the model; see `training.operators.Operator.quality`.
-        """
+        """Derive the signature of the models of a problem, with their quality outputs; see `Operator.quality`."""
         if isinstance(problem, SequenceDescription):
             return cls._of_sequences(problem)
         axes, frames = problem.axis_names, problem.frames
@@ -297,7 +277,6 @@ class Signature(Spec):
 
     @property
     def argument_names(self) -> tuple[str, ...]:
-        """The names of the arguments."""
         return tuple(tensor.name for tensor in self.arguments)
 
     @property
@@ -307,7 +286,6 @@ class Signature(Spec):
 
     @property
     def result_names(self) -> tuple[str, ...]:
-        """The names of the results."""
         return tuple(tensor.name for tensor in self.results)
 
     def product(self, kind: Kind) -> Self:

@@ -29,7 +29,7 @@ from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
 from export.layout import CARD, CERTIFICATE, document, sha256
 from export.signature import KINDS, Kind
-from training import examples
+from training.checkpoint import EXAMPLES
 from training.files import write_json
 
 if TYPE_CHECKING:
@@ -81,15 +81,9 @@ def build(
     companion: Companion | None = None,
     model: Path | None = None,
 ) -> None:
-    """Write a version into a folder that does not exist, and compare it with its network.
+    """Write a version into a new folder `<name>/<number>`, and compare it with its network.
 
-    Args:
-        checkpoint: What is published.
-        signature: The signature of the model.
-        folder: `<name>/<number>`, the version folder.
-        format_: The format of the graph.
-        companion: Which companion; None for the model itself.
-        model: The version folder of the model, for a companion.
+    A companion is made of the graph in the version folder `model` of its model.
 
     Raises:
         CardError: The checkpoint's card lacks what was measured.
@@ -129,7 +123,7 @@ def build(
     write_json(folder / CARD, described, finite=True)
     write_json(folder / CERTIFICATE, certificate, finite=True)
     if companion is None and checkpoint.examples is not None:
-        shutil.copyfile(checkpoint.examples, folder / examples.FILE)
+        shutil.copyfile(checkpoint.examples, folder / EXAMPLES)
 
 
 def belongs(folder: Path, model: Path) -> bool:

@@ -13,7 +13,7 @@ from physics import burgers as equation
 from physics import cole_hopf
 from physics.numerics import fields
 from training.problems import burgers
-from training.problems.problem import Attributes, Baseline, Conditions, Fields
+from training.problems.problem import Baseline, Conditions, Fields
 
 VISCOSITY = 0.1
 
@@ -37,15 +37,9 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
     return {"final": equation.solve(inputs["initial"].astype(float), viscosity=VISCOSITY)}
 
 
-def attributes(mesh: int) -> Attributes:
-    """Return the positions of the stored points, in words, and the viscosity."""
-    return {**burgers.attributes(mesh), "viscosity": VISCOSITY}
-
-
 PROBLEM = replace(
     burgers.PROBLEM,
     description=DESCRIPTION,
     sampler=sample,
     baseline=Baseline("ETDRK4 spectral integration on the same grid", solve),
-    attributes=attributes,
 )

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from physics import burgers, cole_hopf
 from physics.numerics.grid import relative_l2
 from research import closed_form_picture
-from training import checkpoint, evaluation, examples
+from training import checkpoint, evaluation
 from training import recipe as recipes
 from training.evaluation.cases import ranges
 from training.evaluation.norms import distribution, relative_h1, rounded
@@ -106,7 +106,7 @@ def write(folder: Path) -> None:
     problem = replace(PROBLEM, description=FLOW)
     card = measured(operator, RECIPE.data) | {"checkpoint": {"parameters": 0}}
     checkpoint.save(folder, operator, RECIPE, problem, card)
-    examples.write(folder, stored(RECIPE.data))
+    checkpoint.write_examples(folder, stored(RECIPE.data))
 
 
 def measured(operator: Operator, data: MeasuredSamples) -> dict[str, Any]:
@@ -192,10 +192,10 @@ def summary(truth: Fields, found: Fields) -> dict[str, Any]:
 def stored(data: MeasuredSamples) -> dict[str, NDArray[np.float32]]:
     """Return the first samples on the coarsest grid, half of them with other viscosities and times, and their truth."""
     points = min(data.grids)
-    nu, t = (numbers[: examples.MOST] for numbers in drawn(data))
+    nu, t = (numbers[: checkpoint.MOST_EXAMPLES] for numbers in drawn(data))
     for numbers, parameter in zip((nu, t), PARAMETERS, strict=True):
         numbers[::2] = parameter.default
-    initial = np.stack([burgers.example(data.mesh, data.seed + n) for n in range(examples.MOST)])
+    initial = np.stack([burgers.example(data.mesh, data.seed + n) for n in range(checkpoint.MOST_EXAMPLES)])
     final = [
         cole_hopf.solve(field, time=float(a), viscosity=float(v), resolution=RESOLUTION)
         for field, v, a in zip(initial, nu, t, strict=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from physics import darcy
 from training.problems.darcy import DESCRIPTION as DARCY
-from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.problems.problem import Baseline, Conditions, Fields, Problem
 from training.problems.published import Array, Stream, data_folder
 from training.problems.schema import Axis, Description, GridLimits, Quantity
 from training.user_error import UserError
@@ -77,12 +77,6 @@ def solve_material(material: NDArray[Any], cells: int = CELLS) -> NDArray[np.flo
     solution = darcy.solve(np.where(material[nearest] > 0, 1 / 2.78, 1 / 50), wall=0.5 / cells)
     down, across = (np.stack([np.interp(along, centres, unit) for unit in np.eye(cells)], axis=1) for along in points)
     return np.asarray(down @ solution @ across.T)
-
-
-def attributes(mesh: int) -> Attributes:
-    """Return the positions of the stored points, in words."""
-    del mesh
-    return {"points": POINTS}
 
 
 @dataclass(frozen=True)
@@ -153,6 +147,5 @@ def read(wheel: zipfile.ZipFile, member: str, shape: tuple[int, ...]) -> tuple[A
 PROBLEM = Problem(
     description=DESCRIPTION,
     baseline=Baseline("five-point finite volumes on 256 x 256 cells, each of its nearest grid point's material", solve),
-    attributes=attributes,
     published=NeuralopWheel("material", "solution", POINTS),
 )

@@ -6,7 +6,8 @@
     config.json            the recipe, the problem's description, and the software that trained it
     card.json              what was measured: training, errors by grid, the classical solver beside them
     calibration.safetensors  what is known about the errors, if it was calibrated; see `training.calibration`
-    examples.safetensors   a few test samples with their truth; see `training.examples`
+    examples.safetensors   a few test samples with their truth, a tensor per name on the wire; sequences have int32
+                           tokens, padded with 0, and int32 `labels`
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from safetensors import SafetensorError
+from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -28,7 +33,7 @@ from training import calibration, files
 from training.calibration import CalibratedOperator, Calibration
 from training.files import digest, replacing, write_json
 from training.operators import Operator, build
-from training.operators.certified_operator import certified
+from training.operators.operator import certified
 from training.problems.problem import Problem
 from training.problems.registry import with_code
 from training.problems.schema import Description
@@ -38,7 +43,13 @@ from training.user_error import PartError, UserError, faults
 
 WEIGHTS, CONFIG, CARD = files.WEIGHTS, files.CONFIG, "card.json"
 EXAMPLES = "examples.safetensors"
+MOST_EXAMPLES = 8
+EXAMPLE_BYTES = 300_000
+"""The most that the tensors of the examples hold: released checkpoints are committed."""
 PACKAGES = ("torch", "lightning", "numpy", "scipy", "h5py", "safetensors", "pydantic")
+
+
+Tensors = Mapping[str, NDArray[Any]]
 
 
 class CheckpointError(UserError):
@@ -57,21 +68,14 @@ def problem_from_document(document: Any) -> Any:
 
 
 class Software(BaseModel):
-    """What a result can be traced back to.
-
-    Attributes:
-        revision: The commit of this repository; None where there is no git repository or no git.
-        modified: Whether tracked files differed from that commit; None where the revision is unknown.
-        python: The version of Python.
-        packages: Package versions by name.
-    """
+    """What a result can be traced back to."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    revision: str | None
-    modified: bool | None
-    python: str
-    packages: dict[str, str]
+    revision: str | None  # the commit of this repository; None where there is no git repository or no git
+    modified: bool | None  # whether tracked files differed from that commit; None where the revision is unknown
+    python: str  # the version of Python
+    packages: dict[str, str]  # package versions by name
 
 
 class Config(BaseModel):
@@ -100,21 +104,15 @@ class Checkpoint:
     Attributes:
         operator: Maps float32 fields `[batch, *grid]` in physical units to others, or tokens `[batch, length]` to
             logits where `problem` is one of sequences.
-        recipe: How it was trained; of the class of its `kind`.
-        problem: What it was trained for: a `Problem`, or a `SequenceDescription`.
-        card: What was measured.
-        digest: The SHA-256 of weights, config and calibration.
-        examples: The file of test samples with their truth, if there is one.
-        calibration: What is known about the network's errors, if it was calibrated.
     """
 
     operator: Any
-    recipe: Any
-    problem: Any
-    card: dict[str, Any]
-    digest: str
-    examples: Path | None = None
-    calibration: Calibration | None = None
+    recipe: Any  # how it was trained; of the class of its `kind`
+    problem: Any  # what it was trained for: a `Problem`, or a `SequenceDescription`
+    card: dict[str, Any]  # what was measured
+    digest: str  # the SHA-256 of weights, config and calibration
+    examples: Path | None = None  # the file of test samples with their truth, if there is one
+    calibration: Calibration | None = None  # what is known about the network's errors, if it was calibrated
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -147,15 +145,7 @@ class Checkpoint:
 def save(
     folder: Path, operator: nn.Module, recipe: BaseRecipe, problem: Problem | SequenceDescription, card: dict[str, Any]
 ) -> None:
-    """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one.
-
-    Args:
-        folder: Where; it is made if it is missing.
-        operator: The network.
-        recipe: How it was trained.
-        problem: What it was trained for.
-        card: What was measured.
-    """
+    """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / calibration.FILE).unlink(missing_ok=True)  # of other weights
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in operator.state_dict().items()}
@@ -191,11 +181,7 @@ def describe_for(operator: nn.Module, problem: Problem | SequenceDescription) ->
 
 
 def load(folder: Path, *, calibrated: bool = True) -> Checkpoint:
-    """Rebuild the network of a checkpoint folder.
-
-    Args:
-        folder: The folder.
-        calibrated: Whether its calibration is read, too, if there is one.
+    """Rebuild the network of a checkpoint folder, with its calibration, if there is one and `calibrated` is set.
 
     Raises:
         CheckpointError: A file is missing or unreadable, or the weights do not fit the config.
@@ -284,6 +270,14 @@ def stored_examples(folder: Path) -> Path | None:
         return None
     read_weights(path)
     return path
+
+
+def write_examples(folder: Path, tensors: Tensors) -> None:
+    """Write the examples of a checkpoint, as many samples as fit into `EXAMPLE_BYTES`."""
+    sample = sum(array[0].nbytes for array in tensors.values())
+    count = max(1, min(MOST_EXAMPLES, EXAMPLE_BYTES // sample))
+    with replacing(folder / EXAMPLES) as aside:
+        save_arrays({name: np.ascontiguousarray(array[:count]) for name, array in tensors.items()}, aside)
 
 
 def read_config(folder: Path) -> Config:

@@ -41,12 +41,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, document: dict[str, Any], *, finite: bool = False) -> None:
-    """Replace a JSON file.
-
-    Args:
-        path: The file.
-        document: Its content.
-        finite: Refuse NaN and infinities, which other programs' JSON readers do not know.
+    """Replace a JSON file; with `finite`, NaN and infinities are refused, which other programs' readers do not know.
 
     Raises:
         ValueError: The document holds a number that is not finite, and `finite` is set.

@@ -219,13 +219,11 @@ class OwnRecipe(BaseRecipe):
     Attributes:
         model: The problem file's name.
         preset: `tiny`, `quick` or `laptop`.
-        problem: The problem file.
-        samples: Name of the prepared samples in the data folder; see `training.data.samples`.
     """
 
     kind: Literal["own"] = "own"
     problem: ProblemFile
-    samples: str
+    samples: str  # name of the prepared samples in the data folder; see `training.data.samples`
     seed: NonNegativeInt = 1127802
     operator: OperatorConfig
     fit: OwnFit
@@ -239,21 +237,14 @@ class OwnRecipe(BaseRecipe):
 
 
 class MeasuredSamples(BaseModel):
-    """The samples that a closed form is measured on.
-
-    Attributes:
-        mesh: Points per axis of the reference solutions.
-        test: How many samples.
-        grids: Points per axis of the inputs.
-        seed: Of the first sample; each of the others has the next one.
-    """
+    """The samples that a closed form is measured on."""
 
     model_config = FROZEN
 
-    mesh: PositiveInt
-    test: PositiveInt
-    grids: tuple[PositiveInt, ...]
-    seed: int
+    mesh: PositiveInt  # points per axis of the reference solutions
+    test: PositiveInt  # how many samples
+    grids: tuple[PositiveInt, ...]  # points per axis of the inputs
+    seed: int  # of the first sample; each of the others has the next one
 
 
 class ClosedFormRecipe(BaseRecipe):
@@ -279,12 +270,11 @@ class Kind:
     """Models that label sequences in a way of their own, as an entry point of the group `petrov.kinds` adds them.
 
     Attributes:
-        recipe: The class of their recipes.
         build: Return the network of a recipe's `operator` for a problem, with fresh weights.
         workload: Return the `training.fit.workload.Workload` of a recipe, a folder of samples and `progress`.
     """
 
-    recipe: type[AddedRecipe]
+    recipe: type[AddedRecipe]  # the class of their recipes
     build: Callable[[Any, SequenceDescription], nn.Module]
     workload: Callable[..., Any]
 

@@ -21,12 +21,7 @@ class UnknownNameError(UserError):
 
 
 def lookup(table: Mapping[str, Item], name: str, noun: str) -> Item:
-    """Return the entry of a table.
-
-    Args:
-        table: Objects by name.
-        name: The requested name.
-        noun: What one object is called in the error message.
+    """Return the entry of a table of objects by name; `noun` says what one is called in the error message.
 
     Raises:
         UnknownNameError: The table has no such name.
@@ -41,20 +36,16 @@ class Registry(Generic[Item]):
     """Find objects by name; all modules and entry points are loaded when an object is not in a module of its name.
 
     Attributes:
-        noun: What one object is called in error messages, such as "problem".
-        kind: The class of the objects.
-        package: The package whose modules are searched. Modules without `attribute` are skipped.
         attribute: The module variable that holds the object, or a tuple of several. The attribute `name` of an object
             is the name it is found by.
-        group: The entry point group that other packages use.
         others: Classes of further objects in the same modules and group, which another registry finds.
     """
 
-    noun: str
-    kind: type[Item]
-    package: str
+    noun: str  # what one object is called in error messages, such as "problem"
+    kind: type[Item]  # the class of the objects
+    package: str  # its modules are searched; those without `attribute` are skipped
     attribute: str
-    group: str
+    group: str  # the entry point group that other packages use
     others: tuple[type, ...] = ()
 
     def __getitem__(self, name: str) -> Item:

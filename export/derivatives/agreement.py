@@ -47,31 +47,19 @@ NOISE = 0.01
 class Agreement:
     """The largest difference of any tensor of a derivative, relative to its largest entry, for a shape of the inputs.
 
-    Attributes:
-        shape: Batch and points per axis.
-        frames: Frames of a trajectory; None of fields.
-        float32: To float32 eager, which decides.
-        float64: To float64 eager.
-        rounding: Of float32 eager to float64 eager.
+    `shape` holds batch and points per axis.
     """
 
     shape: tuple[int, ...]
-    frames: int | None
-    float32: float
+    frames: int | None  # of a trajectory
+    float32: float  # to float32 eager, which decides
     float64: float
-    rounding: float
+    rounding: float  # of float32 eager to float64 eager
 
 
 @dataclass(frozen=True)
 class Derivative:
-    """A product of the Jacobian of a network and a vector, by automatic differentiation.
-
-    Args:
-        kind: Which product.
-        signature: The model's signature.
-        network: The network.
-        dtype: The type of its arithmetic.
-    """
+    """A product of a network's Jacobian and a vector, by automatic differentiation in arithmetic of a type."""
 
     kind: Kind
     signature: Signature
@@ -96,7 +84,6 @@ class Derivative:
 
     @property
     def names(self) -> list[str]:
-        """Names of the outputs."""
         return [output.name for output in self.signature.outputs]
 
     @property
@@ -115,7 +102,6 @@ class Derivative:
         return outputs
 
     def tensors(self, arrays: Arrays, role: str, names: Sequence[str]) -> list[Tensor]:
-        """Return arrays as tensors."""
         return [torch.from_numpy(arrays[role + name]).to(self.dtype) for name in names]
 
 

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 def differentiate(model: onnx.ModelProto, kind: Kind, signature: Signature) -> onnx.ModelProto:
-    """Return the graph of a product.
-
-    Args:
-        model: The exported graph.
-        kind: Which product.
-        signature: The signature of the product; see `Signature.product`.
+    """Return the graph of a product, whose signature is `signature`; see `Signature.product`.
 
     Raises:
         GraphError: An operator between inputs and outputs has no known derivative.

@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
 
 def differentiate_rollout(model: onnx.ModelProto, kind: Kind, signature: Signature) -> onnx.ModelProto:
-    """Return the graph of a product of a rollout.
-
-    Args:
-        model: The exported rollout; see `export.graphs.rollout.looped`.
-        kind: Which product.
-        signature: The signature of the model.
+    """Return the graph of a product of a rollout, made by `export.graphs.rollout.looped`, by the model's signature.
 
     Raises:
         GraphError: The model is no rollout, or an operator of its step has no known derivative.

@@ -76,15 +76,7 @@ class Tape:
         return name
 
     def add(self, kind: str, inputs: Sequence[str], shape: Shape, dtype: int | None = None, **attributes: Any) -> str:
-        """Append a node with one result.
-
-        Args:
-            kind: Its operator.
-            inputs: Names of tensors, "" for one that is left out.
-            shape: The shape of the result.
-            dtype: Its type; that of the first input by default.
-            attributes: Of the operator.
-        """
+        """Append a node with one result, by default of the type of the first input; "" leaves an input out."""
         key = (kind, *inputs, *sorted((name, str(value)) for name, value in attributes.items()))
         if key not in self._known:
             name = f"{PREFIX}{len(self.nodes)}"
@@ -105,7 +97,6 @@ class Tape:
         return self._known[key]
 
     def number(self, value: float, like: str) -> str:
-        """Return a constant number of the type of a tensor."""
         return self.constant(value, helper.tensor_dtype_to_np_dtype(self.types[like]).str)
 
     def value(self, name: str) -> NDArray[Any]:
@@ -129,11 +120,9 @@ class Tape:
         return self.add(kind, [x], self.shapes[x], **attributes)
 
     def compare(self, kind: str, first: str, second: str) -> str:
-        """Append a comparison."""
         return self.binary(kind, first, second, TensorProto.BOOL)
 
     def where(self, mask: str, first: str, second: str) -> str:
-        """Append a choice."""
         shape = broadcast(self.shapes[mask], broadcast(self.shapes[first], self.shapes[second]))
         return self.add("Where", [mask, first, second], shape, self.types[first])
 
@@ -163,7 +152,6 @@ class Tape:
         return self.total(x, axes, keep=True)
 
     def reshape(self, x: str, shape: Shape) -> str:
-        """Append a reshape."""
         free = [axis for axis, size in enumerate(shape) if not size.is_Integer]
         if len(free) == 1:
             known = [-1 if axis in free else int(size) for axis, size in enumerate(shape)]
@@ -175,11 +163,9 @@ class Tape:
         return x if self.shapes[x] == shape else self.reshape(x, shape)
 
     def transpose(self, x: str, order: Sequence[int]) -> str:
-        """Append a transpose."""
         return self.add("Transpose", [x], tuple(self.shapes[x][axis] for axis in order), perm=list(order))
 
     def pad(self, x: str, before: Shape, after: Shape) -> str:
-        """Append padding by zeros."""
         shape = tuple(a + b + c for a, b, c in zip(before, self.shapes[x], after, strict=True))
         return self.add("Pad", [x, self.ints((*before, *after)), self.number(0, x)], shape, mode="constant")
 
@@ -190,7 +176,6 @@ class Tape:
         return x if shape == self.shapes[x] else self.add("Slice", [x, *bounds], shape)
 
     def join(self, parts: Sequence[str], axis: int) -> str:
-        """Append a concatenation."""
         length = sum((self.shapes[part][axis] for part in parts), ONE - 1)
         shape = (*self.shapes[parts[0]][:axis], length, *self.shapes[parts[0]][axis + 1 :])
         return self.add("Concat", parts, shape, axis=axis)
@@ -278,11 +263,9 @@ class Operand:
         return Operand(self.tape, self.tape.binary(kind, self.name, self._name_of(other)))
 
     def compare(self, kind: str, other: Operand | float) -> Operand:
-        """Append a comparison."""
         return Operand(self.tape, self.tape.compare(kind, self.name, self._name_of(other)))
 
     def only(self, mask: Operand) -> Operand:
-        """Return this tensor where the mask is true, and 0 elsewhere."""
         return Operand(self.tape, self.tape.only(mask.name, self.name))
 
     def total(self, axes: Sequence[int]) -> Operand:

@@ -74,13 +74,7 @@ class Deployable(nn.Module):
 
 
 class Renamed(nn.Module):
-    """A function of an operator's parameters under other names of its arguments.
-
-    Args:
-        operator: The operator, prepared for inference.
-        call: The function.
-        arguments: The names.
-    """
+    """A function of an operator's parameters under other names of its arguments."""
 
     def __init__(self, operator: nn.Module, call: Callable[..., Any], arguments: tuple[str, ...]) -> None:
         super().__init__()

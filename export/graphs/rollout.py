@@ -87,12 +87,7 @@ def body(step: GraphProto, signature: Signature, states: Sequence[str]) -> Graph
 
 
 def append(model: ModelProto, judged: ModelProto) -> None:
-    """Let a rollout return what is known about the state that it starts from, too.
-
-    Args:
-        model: The rollout.
-        judged: The graph of the quality outputs, of arguments of the rollout.
-    """
+    """Let a rollout return the quality outputs, of the graph `judged`, of the state that it starts from, too."""
     graph, results = judged.graph, {each.name for each in judged.graph.output}
     own = {name: f"{JUDGED}{name}" for node in graph.node for name in node.output if name not in results}
     own |= {each.name: f"{JUDGED}{each.name}" for each in graph.initializer}

@@ -51,11 +51,6 @@ class GraphError(ValueError):
 def write(module: Deployable, signature: Signature, path: Path) -> None:
     """Export by the dynamo exporter, check and write; the same module gives the same bytes.
 
-    Args:
-        module: The network.
-        signature: Names, axes and limits.
-        path: The file.
-
     Raises:
         GraphError: The graph needs a forbidden operator, or an axis that should be free is fixed or vice versa.
     """

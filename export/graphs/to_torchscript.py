@@ -109,11 +109,7 @@ def quiet() -> Iterator[None]:
 
 
 class Listed(nn.Module):
-    """A step that takes its arguments as one list, and returns the next states as one.
-
-    Args:
-        step: The step.
-    """
+    """A step that takes its arguments as one list, and returns the next states as one."""
 
     def __init__(self, step: nn.Module) -> None:
         super().__init__()
@@ -148,12 +144,7 @@ class Loop(nn.Module):
 
 
 class ScriptedRollout(nn.Module):
-    """A rollout that can be traced for any number of frames.
-
-    Args:
-        module: The trajectory model.
-        signature: Its signature.
-    """
+    """A rollout of a trajectory model that can be traced for any number of frames."""
 
     def __init__(self, module: Deployable, signature: Signature) -> None:
         super().__init__()

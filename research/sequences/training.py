@@ -15,7 +15,7 @@ from torch.nn import functional
 from research.sequences.corpus import SEQUENCES, UNLABELLED, Sequences, Splits
 from research.sequences.networks import Network, build
 from research.sequences.recipe import SequenceRecipe, choose, load
-from training.examples import MOST, Tensors
+from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.fit.task import Order, Rows
 from training.fit.workload import Metric, Scope, ScopeError, Workload
 from training.losses import Batch
@@ -114,7 +114,7 @@ def stored(problem: SequenceDescription, test: Sequences) -> Tensors:
     Returns:
         Tokens `[sample, length]` by input name, all of one length, and `labels` `[sample]` or `[sample, length]`.
     """
-    batch = test.batch(range(min(MOST, len(test))))
+    batch = test.batch(range(min(MOST_EXAMPLES, len(test))))
     longest = max(tokens.shape[1] for tokens in batch.inputs)
     inputs = {
         name: np.pad(tokens.numpy(), ((0, 0), (0, longest - tokens.shape[1])))

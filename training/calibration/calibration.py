@@ -33,50 +33,35 @@ class CalibrationError(UserError):
 
 
 class Channel(BaseModel):
-    """A channel of the inputs, or a parameter.
-
-    Attributes:
-        name: Its name; that of a component has the field's name before a point.
-        logarithm: Whether its logarithm is taken.
-    """
+    """A channel of the inputs, or a parameter."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    logarithm: bool = False
+    name: str  # its name; that of a component has the field's name before a point
+    logarithm: bool = False  # whether its logarithm is taken
 
 
 class Layout(BaseModel):
     """The sizes of a calibration, from which its module is built before its numbers are read.
 
     Attributes:
-        version: Of the module; a file of another one is calibrated again.
-        channels: Channels of the inputs, then the parameters.
-        periodic: Per axis of the grid, whether it is periodic.
-        statistics: The number of statistics per sample.
-        roughness: The number of further statistics, which depend on the resolution.
-        fitted: Samples that gave the statistics' mean and covariance, and the expected size of the error.
-        inputs: Calibration inputs, behind the novelty.
-        errors: Calibration samples per grid, behind the error estimate; 0 where they were too few for one.
-        grids: Calibrated grids, by their numbers of points.
         apart: Positions of the fields among the arguments that are constant in a first group of calibration samples,
             as where a request leaves them out, while one of them varies in the second; none where there is one group.
-        second: Calibration inputs of the second group, which are not among `inputs`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[2] = 2
-    channels: tuple[Channel, ...]
-    periodic: tuple[bool, ...]
-    statistics: int
-    roughness: int
-    fitted: int
-    inputs: int
-    errors: int
-    grids: tuple[int, ...]
+    version: Literal[2] = 2  # of the module; a file of another one is calibrated again
+    channels: tuple[Channel, ...]  # channels of the inputs, then the parameters
+    periodic: tuple[bool, ...]  # per axis of the grid, whether it is periodic
+    statistics: int  # the number of statistics per sample
+    roughness: int  # the number of further statistics, which depend on the resolution
+    fitted: int  # samples that gave the statistics' mean and covariance, and the expected size of the error
+    inputs: int  # calibration inputs, behind the novelty
+    errors: int  # calibration samples per grid, behind the error estimate; 0 where they were too few for one
+    grids: tuple[int, ...]  # calibrated grids, by their numbers of points
     apart: tuple[int, ...] = ()
-    second: int = 0
+    second: int = 0  # calibration inputs of the second group, which are not among `inputs`
 
 
 class Calibration(nn.Module):
@@ -167,13 +152,11 @@ class Measured:
     """Samples on one grid, with the errors of the network's predictions.
 
     Attributes:
-        inputs: The operator's arguments, `[sample, (component,) *grid]` or `[sample]` each.
-        errors: Relative L2 errors `[sample]`; none where only the inputs are known.
         kind: What tells the samples from others on the same grid, such as their noise, for the card.
     """
 
-    inputs: Sequence[Tensor]
-    errors: Tensor | None = None
+    inputs: Sequence[Tensor]  # the operator's arguments, `[sample, (component,) *grid]` or `[sample]` each
+    errors: Tensor | None = None  # relative L2 errors `[sample]`; none where only the inputs are known
     kind: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -190,16 +173,13 @@ class Measured:
 
 
 def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Sequence[Measured]) -> Calibration | None:
-    """Calibrate a trained network.
+    """Calibrate a trained network; None where there are too few samples.
 
     Args:
         problem: What it was trained for.
         fitted: Samples with errors, which may be training samples.
         calibration: Samples that serve nothing else. Those with errors give the estimate, all give the novelty; one
             element per grid, and any number without errors.
-
-    Returns:
-        The calibration; None where there are too few samples for any.
     """
     axes = len(problem.axes)
     if sum(map(len, fitted)) < FEWEST_FITTED or not calibration:

@@ -80,12 +80,7 @@ class ErrorEstimate(nn.Module):
 
     @torch.no_grad()
     def calibrate(self, samples: Mapping[int, Sized], group: int = 0) -> None:
-        """Set the quantiles of a group.
-
-        Args:
-            samples: Statistics and relative errors of samples that serve nothing else, by the number of points of
-                their grid; each of them is calibrated.
-            group: The group that they belong to.
+        """Set the quantiles of a group from samples that serve nothing else, by the number of points of their grid.
 
         Raises:
             ValueError: There are too few samples.
@@ -130,11 +125,7 @@ class ErrorEstimate(nn.Module):
 
 
 def regression(features: Float[Tensor, "sample feature"], errors: Errors) -> tuple[Tensor, Tensor]:
-    """Return weights and level of a ridge regression of the logarithms of errors.
-
-    Returns:
-        The weights `[feature]` and the level `[]`.
-    """
+    """Return weights `[feature]` and level `[]` of a ridge regression of the logarithms of errors."""
     features, logs = features.double(), errors.double().clamp_min(TINY).log()
     centre, level = features.mean(0), logs.mean()
     centred = features - centre

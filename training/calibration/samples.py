@@ -24,17 +24,11 @@ INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 @dataclass(frozen=True)
 class CalibrationSamples:
-    """Samples with the errors of a network's predictions, one element per grid.
+    """Samples with the errors of a network's predictions, one element per grid."""
 
-    Attributes:
-        fitted: They give the units of the statistics and the expected size of the error.
-        calibration: They serve nothing else. Some may be without errors.
-        test: They check the result.
-    """
-
-    fitted: Sequence[Measured]
-    calibration: Sequence[Measured]
-    test: Sequence[Measured]
+    fitted: Sequence[Measured]  # they give the units of the statistics and the expected size of the error
+    calibration: Sequence[Measured]  # they serve nothing else; some may be without errors
+    test: Sequence[Measured]  # they check the result
 
 
 def affordable(count: int, sample_bytes: int) -> int:
@@ -130,14 +124,7 @@ def share(flags: Tensor) -> float:
 def with_errors(
     inputs: Sequence[Tensor], batch: int, errors: Callable[[slice], Tensor], kind: Mapping[str, Any] | None = None
 ) -> Measured:
-    """Return samples with their errors.
-
-    Args:
-        inputs: The operator's arguments.
-        batch: Samples per call.
-        errors: Returns the errors of some rows.
-        kind: What tells the samples from others on the same grid.
-    """
+    """Return samples of a kind with their errors; `errors` returns those of some rows."""
     starts = range(0, len(inputs[0]), batch)
     with torch.inference_mode():
         found = torch.cat([errors(slice(start, start + batch)) for start in starts])

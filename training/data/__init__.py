@@ -1,6 +1,6 @@
 """Samples of a problem: an HDF5 file is filled with computed or published samples, and read back on coarser grids."""
 
-from training.data.fields import Samples, deviation, grids, read, strides
+from training.data.fields import Samples, deviation, grids, read
 from training.data.pools import ALL_CORES, LocalPool, Pool, RayPool
 from training.data.store import Request, prepare
 
@@ -15,5 +15,4 @@ __all__ = [
     "grids",
     "prepare",
     "read",
-    "strides",
 ]

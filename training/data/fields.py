@@ -78,22 +78,16 @@ class Samples:
     """Inputs and outputs of a problem.
 
     Attributes:
-        inputs: `[sample, *grid]` in physical units.
         outputs: `[sample, *grid]` in physical units. Where the problem fixes its output grid they lie on the common
             grid of `physics.numerics.grid`, on which symmetries are exact.
-        problem: The problem.
-        provenance: Where the samples come from.
-        gradients: The outputs' gradients on the stored mesh, see the module; None if not
-            requested.
-        parameters: `[sample]` per parameter of the problem, in its order.
     """
 
-    inputs: Array
+    inputs: Array  # `[sample, *grid]` in physical units
     outputs: Array
     problem: Problem
-    provenance: str
-    gradients: Array | None = None
-    parameters: tuple[Array, ...] = ()
+    provenance: str  # where the samples come from
+    gradients: Array | None = None  # the outputs' gradients on the stored mesh, see the module; None if not requested
+    parameters: tuple[Array, ...] = ()  # `[sample]` per parameter of the problem, in its order
 
     @property
     def targets(self) -> Array:
@@ -185,15 +179,15 @@ def read(
         pair, common = only_pair(wanted.description), wanted.description.output_grid
         inputs, outputs = group[pair.input.name], group[pair.output.name]
         fine = outputs.shape[1]
-        steps = strides(wanted.description, fine, points)
-        every, sides = tuple(slice(None, None, step) for step in steps), tuple(-(-fine // step) for step in steps)
+        chosen = every(wanted.description, fine, points)
+        sides = tuple(len(range(fine)[along]) for along in chosen)
         if common is not None:
             common = common_grid(common)
             strides(wanted.description, fine, common)  # a common grid of other points would lie elsewhere
-        slopes = [gradient(outputs[index])[every] for index in range(rows.start, rows.stop)] if gradients else None
+        slopes = [gradient(outputs[index])[chosen] for index in range(rows.start, rows.stop)] if gradients else None
         return Samples(
-            inputs=_each(inputs, rows, sides, lambda field: field[every]),
-            outputs=_each(outputs, rows, sides, lambda field: field[every])
+            inputs=_each(inputs, rows, sides, lambda field: field[chosen]),
+            outputs=_each(outputs, rows, sides, lambda field: field[chosen])
             if common is None
             else _each(outputs, rows, common, lambda field: block_mean(field, common)),
             problem=wanted,
@@ -204,17 +198,9 @@ def read(
 
 
 def deviation(path: Path, count: int, problem: Problem) -> Array:
-    """Compute the inputs' standard deviation at each point of the stored mesh.
+    """Compute the inputs' deviation `[*grid]` at each point of the mesh, over the first `count` training samples.
 
     One stored field at a time is in memory; deviations about the first field lose no digits to a large mean.
-
-    Args:
-        path: The file.
-        count: How many training samples to take, from the first on.
-        problem: Whose input.
-
-    Returns:
-        The deviation `[*grid]`, in the input's units.
     """
     with opened(path) as file:
         fields = file["train"][only_pair(problem.description).input.name]
@@ -235,15 +221,7 @@ def targets(description: Description, outputs: Array) -> Array:
 
 
 def strides(description: Description, mesh: int, points: Points) -> tuple[int, ...]:
-    """Return the step along each axis from `mesh` points to `points`.
-
-    Args:
-        description: The problem, whose axes say which points a coarser grid has to keep.
-        mesh: Stored points per axis.
-        points: Wanted points, one number for all axes or one per axis.
-
-    Returns:
-        A step per axis.
+    """Return the step along each axis from `mesh` points per axis to `points`, one number for all axes or one per axis.
 
     Raises:
         ValueError: There is none, or `points` has another number of axes.
@@ -251,14 +229,16 @@ def strides(description: Description, mesh: int, points: Points) -> tuple[int, .
     sides = points if isinstance(points, tuple) else (points,) * len(description.axes)
     if len(sides) != len(description.axes):
         raise UserError(f"expected points for the axes {description.axis_names} of {description.name} but got {points}")
-    return tuple(_stride(description, index, mesh, side) for index, side in enumerate(sides))
+    for index, side in enumerate(sides):
+        if side not in (sizes := grids(description, mesh, index)):
+            raise UserError(f"cannot stride {mesh} points of {description.name} to {side}; possible are {sizes}")
+    pairs = zip(description.axes, sides, strict=True)
+    return tuple((mesh - axis.far_ends) // (side - axis.far_ends) for axis, side in pairs)
 
 
-def _stride(description: Description, index: int, mesh: int, points: int) -> int:
-    if points not in (sizes := grids(description, mesh, index)):
-        raise UserError(f"cannot stride {mesh} points of {description.name} to {points}; possible are {sizes}")
-    end = description.axes[index].far_ends
-    return (mesh - end) // (points - end)
+def every(description: Description, mesh: int, points: Points) -> tuple[slice, ...]:
+    """Return which points `[*grid]` of a mesh a coarser grid keeps; see `strides`."""
+    return tuple(slice(None, None, step) for step in strides(description, mesh, points))
 
 
 def mesh(path: Path, split: Split) -> int:
@@ -269,16 +249,7 @@ def mesh(path: Path, split: Split) -> int:
 
 
 def grids(description: Description, mesh: int, index: int = 0) -> list[int]:
-    """List the numbers of points that striding an axis of `mesh` points gives.
-
-    Args:
-        description: The problem.
-        mesh: Stored points.
-        index: Which axis.
-
-    Returns:
-        Numbers of points, ascending.
-    """
+    """List the numbers of points, ascending, that striding an axis of `mesh` points gives."""
     end = description.axes[index].far_ends
     return [n for n in range(end + 1, mesh + 1) if (mesh - end) % (n - end) == 0]
 
@@ -294,28 +265,14 @@ def _each(dataset: h5py.Dataset, rows: slice, sides: tuple[int, ...], change: Ca
 def add_noise(
     fields: NDArray[Real], levels: NDArray[Real], deviation: NDArray[Real], normals: NDArray[Real]
 ) -> NDArray[Real]:
-    """Add noise to fields.
-
-    Args:
-        fields: `[sample, *grid]` in physical units.
-        levels: of each sample, `[sample]`, relative to the deviation.
-        deviation: `[*grid]`, in the fields' units.
-        normals: standard normal numbers `[sample, *grid]`.
-    """
+    """Add noise of levels `[sample]`, relative to the deviation `[*grid]`, to fields `[sample, *grid]`."""
     return fields + levels.reshape(-1, *(1,) * deviation.ndim) * deviation * normals
 
 
 def measured(
     fields: NDArray[Real], deviation: NDArray[Real], levels: tuple[float, ...], rng: np.random.Generator
 ) -> NDArray[Real]:
-    """Return fields `[sample, *grid]` with fresh noise, each of a level drawn from `levels`.
-
-    Args:
-        fields: `[sample, *grid]` in physical units.
-        deviation: `[*grid]`, in the fields' units.
-        levels: Levels to draw from, relative to the deviation.
-        rng: Generator of levels and noise.
-    """
+    """Return fields `[sample, *grid]` with fresh noise, each of one of some levels, relative to the deviation."""
     drawn = rng.choice(np.asarray(levels, dtype=fields.dtype), len(fields))
     return add_noise(fields, drawn, deviation, rng.standard_normal(fields.shape, dtype=np.float32).astype(fields.dtype))
 

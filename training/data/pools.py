@@ -34,12 +34,7 @@ class Pool(ABC):
 
     @abstractmethod
     def completed(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
-        """Compute jobs and yield each with its result as soon as it is done, in any order.
-
-        Args:
-            work: A function that can be pickled.
-            jobs: Its arguments.
-        """
+        """Compute jobs and yield each with its result as soon as it is done, in any order."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +43,9 @@ class LocalPool(Pool):
 
     Each starts by importing the program's main module, which therefore has to be guarded by
     `if __name__ == "__main__"`.
-
-    Attributes:
-        workers: Their number; by default one per core.
     """
 
-    workers: int | None = None
+    workers: int | None = None  # their number; by default one per core
 
     def completed(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
         with _executor(min(self.workers or os.cpu_count() or 1, len(jobs))) as executor:

@@ -42,14 +42,6 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
     The file's name tells what the data files hold and what the problem file says of their tensors, so a change of
     either makes a new one, and the same data copied or made again do not.
 
-    Args:
-        problem: The problem file.
-        folder: The folder that its file names are relative to.
-        data: The folder of samples.
-
-    Returns:
-        The samples' file.
-
     Raises:
         ProblemFileError: A data file is missing.
         ReadError: A data file cannot be read.
@@ -123,8 +115,6 @@ class SampleFile:
     """The samples of a prepared file.
 
     Attributes:
-        path: The file.
-        problem: The problem file.
         handles: The open file of each process, by its number: a forked process must not use its parent's.
         held: Outputs of trajectories in memory, because every batch reads a few frames from many places.
     """
@@ -233,12 +223,9 @@ class SampleFile:
 
 
 def checksum(paths: Sequence[Path], known: Path) -> str:
-    """Return the SHA-256 of what files and folders hold, whatever their paths, names and times are.
+    """Return the SHA-256 of what files and folders, such as those of zarr, hold, whatever their names and times are.
 
-    Args:
-        paths: The files, or folders such as those of zarr, in order.
-        known: A JSON file with the last checksum and with the paths, sizes and times of the files that it is of; it is
-            computed once for as long as they are not written again.
+    It is kept in the JSON file `known` with paths, sizes and times, and computed anew where these have changed.
     """
     described = [
         (str(each.resolve()), each.stat().st_size, each.stat().st_mtime_ns) for path in paths for each in contents(path)

@@ -33,7 +33,7 @@ from training.data.pools import ALL_CORES, Pool
 from training.files import replacing
 from training.problems.problem import Problem
 from training.problems.published import Published, Stream
-from training.problems.schema import Description
+from training.problems.schema import Description, locations
 from training.user_error import UserError
 
 Array = NDArray[np.float32]
@@ -53,20 +53,15 @@ class Request:
     """Which samples are requested.
 
     Attributes:
-        problem: The problem. Where it uses the samples of another one, that one's file is made.
-        mesh: Points per axis of the stored fields; the benchmarks have 421 and 8192.
-        train: Training samples.
-        test: Test samples, drawn from other random streams.
-        seed: Seed of all random streams.
         validation: Validation samples. They follow the training samples in the same stream, so a stored file serves
             every way of dividing its stream.
     """
 
-    problem: Problem
-    mesh: int
+    problem: Problem  # where it uses the samples of another one, that one's file is made
+    mesh: int  # points per axis of the stored fields; the benchmarks have 421 and 8192
     train: int
-    test: int
-    seed: int
+    test: int  # test samples, drawn from other random streams
+    seed: int  # seed of all random streams
     validation: int = 0
 
     @property
@@ -87,15 +82,6 @@ def prepare(request: Request, folder: Path, pool: Pool = ALL_CORES, progress: bo
 
     Published samples are used where the problem has some for the requested mesh. Otherwise samples are computed. A file
     is kept per problem, mesh and seed, and extended when more samples are requested.
-
-    Args:
-        request: The samples.
-        folder: Where the file is, or is made.
-        pool: Where samples are computed.
-        progress: Show a bar.
-
-    Returns:
-        The file's path.
 
     Raises:
         MissingPartError: The problem has neither a sampler nor published samples.
@@ -126,7 +112,7 @@ def make_room(request: Request, path: Path) -> None:
         "seed": request.seed,
         "version": VERSION,
     }
-    attributes = {"provenance": "regenerated", **described, **request.problem.attributes(request.mesh)}
+    attributes = {"provenance": "regenerated", **described, "points": locations(request.problem.description.axes)}
     layout = Layout(request.problem.description, request.mesh, wanted, attributes)
     if not path.exists():
         with replacing(path) as aside:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from training.data import Samples, deviation, grids, read, strides
-from training.data.fields import measured, only_pair
+from training.data import Samples, deviation, grids, read
+from training.data.fields import every, measured, only_pair
 from training.data.store import Array
 from training.problems.problem import Conditions, Problem
 from training.problems.schema import Description
@@ -27,18 +27,14 @@ class Case:
     """Test samples on one grid.
 
     Attributes:
-        samples: inputs and true outputs.
-        mesh: points per axis that the truth was computed on.
-        noise: level of the noise on the inputs.
         unit: deviation of the training inputs at each point, which noise is relative to; by default the samples' own.
-        conditions: the ranges of the parameters in words, where they are not their defaults.
     """
 
-    samples: Samples
-    mesh: int
-    noise: float = 0.0
+    samples: Samples  # inputs and true outputs
+    mesh: int  # points per axis that the truth was computed on
+    noise: float = 0.0  # level of the noise on the inputs
     unit: Array | None = None
-    conditions: str = ""
+    conditions: str = ""  # the ranges of the parameters in words, where they are not their defaults
 
     @property
     def problem(self) -> Problem:
@@ -75,15 +71,7 @@ def cases(
     noise: tuple[float, ...] = (0.0,),
     sides: list[Sides] | None = None,
 ) -> list[Case]:
-    """Read the test samples on every grid, for one level of noise after the other.
-
-    Args:
-        problem: The problem of the network.
-        data: What it was trained on.
-        path: The samples' file.
-        noise: Levels, in units of the training inputs' deviation at each point.
-        sides: Points per axis of the grids; by default `measured_grids`.
-    """
+    """Read the test samples on every grid of `sides`, by default `measured_grids`, per level of noise; see `Case`."""
     problem, wanted = problem.of_samples, measured_grids(problem.description, data) if sides is None else sides
     tests = [read(path, "test", data.test, points, problem=problem) for points in wanted]
     units = noise_units(problem, data, path, wanted) if any(noise) else [None] * len(wanted)
@@ -111,8 +99,7 @@ def measured_grids(description: Description, data: DataConfig) -> list[Sides]:
 def noise_units(problem: Problem, data: DataConfig, path: Path, sides: list[Sides]) -> list[Array]:
     """Compute the training inputs' standard deviation `[*grid]` at each point of every grid."""
     fine = deviation(path, data.train, problem)
-    steps = (strides(problem.description, data.mesh, points) for points in sides)
-    return [fine[tuple(slice(None, None, step) for step in along)] for along in steps]
+    return [fine[every(problem.description, data.mesh, points)] for points in sides]
 
 
 def ranges(description: Description) -> str:
@@ -140,9 +127,8 @@ def at_defaults(samples: Samples) -> Samples:
 
 def strided(samples: Samples, points: int | tuple[int, ...]) -> Samples:
     """Return samples of the stored mesh on a coarser grid."""
-    steps = strides(samples.problem.description, samples.inputs.shape[1], points)
-    every = (slice(None), *(slice(None, None, step) for step in steps))
-    inputs, outputs = (np.ascontiguousarray(each[every]) for each in (samples.inputs, samples.outputs))
+    chosen = (slice(None), *every(samples.problem.description, samples.inputs.shape[1], points))
+    inputs, outputs = (np.ascontiguousarray(each[chosen]) for each in (samples.inputs, samples.outputs))
     return replace(samples, inputs=inputs, outputs=outputs)
 
 

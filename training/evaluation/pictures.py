@@ -36,25 +36,15 @@ MOST = 4
 
 @dataclass(frozen=True)
 class Drawn:
-    """A test sample beside its prediction.
+    """A test sample beside its prediction."""
 
-    Attributes:
-        rank: `best`, `median` or `worst`.
-        number: Of the sample in the data.
-        error: Relative L2 error, the mean over the outputs.
-        inputs: By name, `[*grid]` or `[component, *grid]`.
-        parameters: By name.
-        truth: Outputs by name; those of trajectories on a line have the time as their first axis.
-        predicted: Outputs by name.
-    """
-
-    rank: str
-    number: int
-    error: float
-    inputs: dict[str, Field]
+    rank: str  # `best`, `median` or `worst`
+    number: int  # of the sample in the data
+    error: float  # relative L2 error, the mean over the outputs
+    inputs: dict[str, Field]  # by name, `[*grid]` or `[component, *grid]`
     parameters: dict[str, float]
-    truth: dict[str, Field]
-    predicted: dict[str, Field]
+    truth: dict[str, Field]  # outputs by name; those of trajectories on a line have the time as their first axis
+    predicted: dict[str, Field]  # outputs by name
 
     @property
     def label(self) -> str:

@@ -39,19 +39,9 @@ def report(
     *,
     patient: bool = True,
 ) -> dict[str, Any]:
-    """Measure an operator at every level of noise on every grid its data offers; see `cases`.
+    """Measure an operator and the classical solver: a card's `errors`, `classical` and `clock`; see `cases`.
 
-    Args:
-        operator: What is measured.
-        problem: The problem it was trained for.
-        data: What it was trained on.
-        path: The samples' file.
-        noise: Levels, in units of the training inputs' deviation at each point.
-        sides: Points per axis of the grids; by default `measured_grids`.
-        patient: Wait for classical solvers: for up to a hundred fields, and for solvers that take seconds per field.
-
-    Returns:
-        A card's `errors`, `classical` and `clock`.
+    `patient` waits for the solver on up to a hundred fields, and where it takes seconds for each.
     """
     wanted = cases(problem, data, path, noise, sides)
     most = min(data.test, PATIENT_FIELDS) if patient else IMPATIENT_FIELDS
@@ -86,10 +76,7 @@ def summary(case: Case, found: Fields) -> dict[str, Any]:
 
 
 def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
-    """Measure the classical solver against the stored truth on at most `most` fields, fewer where it is slow.
-
-    Returns:
-        A row of a card: errors, median milliseconds per field, and the method in words.
+    """Return a card's row of the classical solver on at most `most` fields, fewer where it is slow.
 
     Raises:
         MissingPartError: The problem has no classical solver.

@@ -23,12 +23,7 @@ BATCHES = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
 
 @torch.inference_mode()
 def milliseconds(operator: Operator, *inputs: Array) -> dict[str, float]:
-    """Measure the milliseconds per field of the network, not exported, alone and in a batch of eight.
-
-    Args:
-        operator: What is timed.
-        inputs: Inputs `[sample, *grid]` and parameters `[sample]`; fewer than eight are repeated.
-    """
+    """Measure the milliseconds per field of the network, not exported, alone and in a batch of eight."""
     each = {}
     for size, times in BATCHES.items():
         batch = [torch.from_numpy(np.resize(one, (size, *one.shape[1:]))) for one in inputs]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from training import evaluation
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, joined, with_errors
-from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read, strides
-from training.data.fields import Split, add_noise, draw, measured, mesh, only_pair
+from training.checkpoint import MOST_EXAMPLES, Tensors
+from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read
+from training.data.fields import Split, add_noise, draw, every, measured, mesh, only_pair
 from training.data.store import Array
 from training.evaluation.cases import at_defaults, has_defaults, ranges, strided, validity
 from training.evaluation.timing import processor
-from training.examples import MOST, Tensors
 from training.fit.task import Order, Rows
 from training.fit.workload import Scope, Workload
 from training.losses import LOSSES, Batch, relative_l2
@@ -36,13 +36,9 @@ MOST_VARIED = 200  # test samples with varied inputs, each of which is solved
 
 
 class FieldWorkload(Workload[Recipe]):
-    """A recipe of an operator between fields.
+    """A recipe of an operator between fields."""
 
-    Attributes:
-        pool: Where samples are computed.
-    """
-
-    pool: Pool = ALL_CORES
+    pool: Pool = ALL_CORES  # where samples are computed
 
     def check(self) -> None:
         """Refuse a recipe without validation samples, from which the watched error comes."""
@@ -140,20 +136,20 @@ class FieldWorkload(Workload[Recipe]):
 
     def calibration_samples(self, network: Operator, fresh: int = 0) -> CalibrationSamples:
         """Return training samples as fitted and the validation samples, or new ones, on every measured grid."""
-        data, problem = self.recipe.data, self.problem
-        if fresh:
-            path = prepare(calibration_request(self.recipe, fresh), self.data, progress=self.progress)
-            fitted, held = fresh // 2, fresh
-        else:
-            path, fitted, held = self.path, min(MOST_FITTED, data.train), data.validation
+        data, path = self.recipe.data, self.path
+        fitted, held, before = min(MOST_FITTED, data.train), data.validation, data.train
+        if fresh:  # a half of them to fit, then all of them to calibrate
+            fitted, held, before = fresh // 2, fresh, fresh // 2
+            wanted = Request(self.problem, data.mesh, fitted, 0, CALIBRATION_SEED, held)
+            path = prepare(wanted, self.data, progress=self.progress)
         test = prepare(replace(request(self.recipe), train=0, validation=0), self.data, progress=self.progress)
-        measured = CalibrationFields(
-            network, self.recipe, problem, problem.vary if fresh and network.optional else None
+        stored = partial(
+            CalibrationFields, network, self.recipe, self.problem.vary if fresh and network.optional else None
         )
         return CalibrationSamples(
-            fitted=measured.mixture(Part(path, "train", fitted)),
-            calibration=measured.mixture(Part(path, "validation", held, after=fitted if fresh else data.train)),
-            test=measured.kinds(Part(test, "test", data.test)),
+            fitted=stored(path, "train", fitted).mixture(),
+            calibration=stored(path, "validation", held, after=before).mixture(),
+            test=stored(test, "test", data.test).kinds(),
         )
 
     def examples(self) -> Tensors:
@@ -161,7 +157,7 @@ class FieldWorkload(Workload[Recipe]):
         description, data = self.problem.description, self.recipe.data
         possible = set(description.grid.declared).intersection(grids(description, data.mesh))
         points, pair = min(possible or data.grids), only_pair(description)
-        samples = read(self.path, "test", min(MOST, data.test), points, problem=self.problem)
+        samples = read(self.path, "test", min(MOST_EXAMPLES, data.test), points, problem=self.problem)
         numbers = {one.name: values for one, values in zip(description.parameters, samples.parameters, strict=True)}
         return {pair.input.name: samples.inputs, **numbers, pair.output.name: samples.targets}
 
@@ -191,107 +187,67 @@ def request(recipe: Recipe) -> Request:
     return Request(PROBLEMS[recipe.problem], data.mesh, data.train, data.test, seed, data.validation)
 
 
-def calibration_request(recipe: Recipe, count: int) -> Request:
-    """Return samples that serve calibration alone: half of `count` to fit, then `count` to calibrate."""
-    return Request(PROBLEMS[recipe.problem], recipe.data.mesh, count // 2, 0, CALIBRATION_SEED, count)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Stored samples.
-
-    Attributes:
-        path: Their file.
-        split: Their split.
-        count: How many.
-        after: How many training samples come before validation samples, else 0.
-    """
-
-    path: Path
-    split: Split
-    count: int
-    after: int = 0
-
-
-@dataclass(frozen=True)
-class Varied:
-    """Samples on the stored mesh whose optional inputs are not their defaults.
-
-    Attributes:
-        inputs: All inputs, `[sample, *grid]` each.
-        outputs: The solutions `[sample, *grid]`.
-    """
-
-    inputs: list[Array]
-    outputs: Array
-
-
 @dataclass(frozen=True)
 class CalibrationFields:
-    """A network and the samples on which it is measured for its calibration.
+    """Stored samples on which a network is measured for its calibration.
 
     Attributes:
-        network: The network.
-        recipe: Its recipe.
-        problem: Its problem.
         vary: Draws optional inputs from a generator and points per axis; without it samples do not hold them.
     """
 
     network: Operator
     recipe: Recipe
-    problem: Problem
-    vary: Callable[[np.random.Generator, int], Fields] | None = None
+    vary: Callable[[np.random.Generator, int], Fields] | None
+    path: Path  # the samples' file
+    split: Split
+    count: int
+    after: int = 0  # how many training samples come before validation samples, else 0
 
-    def mixture(self, part: Part) -> list[Measured]:
+    @property
+    def problem(self) -> Problem:
+        return PROBLEMS[self.recipe.problem]
+
+    @property
+    def whole(self) -> evaluation.Sides:
+        """Points per axis of the stored mesh."""
+        return (mesh(self.path, self.split),) * len(self.problem.description.axes)
+
+    def mixture(self) -> list[Measured]:
         """Return samples of all kinds in equal parts, per grid: all levels of noise, inputs varied or not."""
-        varied = part.count // 2 if self.vary else 0
-        others = self.varied(part, slice(part.count - varied, None))
-        plain = replace(part, count=part.count - varied)
+        varied = self.count // 2 if self.vary else 0
+        others, plain = self.varied(slice(self.count - varied, None)), replace(self, count=self.count - varied)
         return [
-            joined(self.noisy(samples), self.on_grid(others, sides)) if others else self.noisy(samples)
-            for sides, samples in self.read(plain)
+            joined(self.noisy(samples), self.strided(others, sides)) if others else self.noisy(samples)
+            for sides, samples in plain.on_grids()
         ]
 
-    def kinds(self, part: Part) -> list[Measured]:
+    def kinds(self) -> list[Measured]:
         """Return samples on every grid, of one kind each."""
-        others = self.varied(part, slice(MOST_VARIED))
-        default = self.defaults(part) if has_defaults(self.problem.description) else None
-        drawn = {"conditions": named} if (named := ranges(self.problem.description)) else {}
+        description, others = self.problem.description, self.varied(slice(MOST_VARIED))
+        default = at_defaults(self.read(self.whole)) if has_defaults(description) else None
+        drawn = {"conditions": named} if (named := ranges(description)) else {}
         found: list[Measured] = []
-        for sides, samples in self.read(part):
+        for sides, samples in self.on_grids():
             found += [self.noisy(strided(default, sides))] if default else []
             found += [self.noisy(samples, level, drawn) for level in self.recipe.fit.levels]
-            found += [self.on_grid(others, sides)] if others else []
+            found += [self.strided(others, sides)] if others else []
         return found
 
-    def read(self, part: Part) -> Iterator[tuple[evaluation.Sides, Samples]]:
+    def on_grids(self) -> Iterator[tuple[evaluation.Sides, Samples]]:
         """Read samples on every grid that they can be strided to; published splits may differ in their mesh."""
-        possible = set(grids(self.problem.description, mesh(part.path, part.split)))
+        possible = set(grids(self.problem.description, self.whole[0]))
         for sides in evaluation.measured_grids(self.problem.description, self.recipe.data):
             if possible.issuperset(sides):
-                yield sides, self.read_on(part, sides)
+                yield sides, self.read(sides)
 
-    def read_on(self, part: Part, sides: evaluation.Sides) -> Samples:
-        """Read samples on one grid."""
-        return read(part.path, part.split, part.count, sides, after=part.after, problem=self.problem)
-
-    def defaults(self, part: Part) -> Samples:
-        """Return a part on the stored mesh at the parameters' defaults."""
-        whole = (mesh(part.path, part.split),) * len(self.problem.description.axes)
-        return at_defaults(self.read_on(part, whole))
+    def read(self, sides: evaluation.Sides) -> Samples:
+        return read(self.path, self.split, self.count, sides, after=self.after, problem=self.problem)
 
     def noisy(
         self, samples: Samples, level: float | None = None, others: Mapping[str, float | str] | None = None
     ) -> Measured:
-        """Return samples with noise and the errors of the network.
-
-        Args:
-            samples: Samples without noise.
-            level: The level of the noise; by default each has one of the trained levels.
-            others: What tells the samples from others besides.
-        """
-        rng, levels = np.random.default_rng(self.recipe.seed), self.recipe.fit.noise
-        fields = samples.inputs
+        """Return samples with noise of a level, by default each of a trained one, and the errors of the network."""
+        rng, levels, fields = np.random.default_rng(self.recipe.seed), self.recipe.fit.noise, samples.inputs
         if level:
             normals = rng.standard_normal(fields.shape, dtype=np.float32)
             fields = add_noise(fields, np.full(len(fields), level, np.float32), samples.deviation, normals)
@@ -301,35 +257,27 @@ class CalibrationFields:
         kind: dict[str, float | str] = {"noise": level} if level else {}
         return self.errors([fields, *defaults, *samples.parameters], samples.targets, **kind, **(others or {}))
 
-    def varied(self, part: Part, rows: slice) -> Varied | None:
-        """Vary the optional inputs of some rows of a part, if they are varied, and solve on the stored mesh."""
+    def varied(self, rows: slice) -> list[Array] | None:
+        """Vary the optional inputs of some samples, if they are varied, and solve: inputs and outputs on the mesh."""
         if self.vary is None:
             return None
-        points = mesh(part.path, part.split)
-        fields = self.read_on(part, (points,) * len(self.problem.description.axes)).inputs[rows]
-        rng, pair = np.random.default_rng(self.recipe.seed), only_pair(self.problem.description)
-        inputs, outputs = [], []
+        points, pair, rng = self.whole[0], only_pair(self.problem.description), np.random.default_rng(self.recipe.seed)
+        fields, found = self.read(self.whole).inputs[rows], []
         for field in fields:
             others = self.vary(rng, points)
-            inputs.append(others)
-            given = {pair.input.name: field, **others}
-            outputs.append(self.problem.solve(given, Conditions(points))[pair.output.name].astype(np.float32))
-        stacked = [np.stack([each[one.name] for each in inputs]).astype(np.float32) for one in self.problem.optional]
-        return Varied([fields, *stacked], np.stack(outputs))
+            output = self.problem.solve({pair.input.name: field, **others}, Conditions(points))[pair.output.name]
+            found.append([*(others[one.name] for one in self.problem.optional), output])
+        return [fields, *(np.stack(each).astype(np.float32) for each in zip(*found, strict=True))]
 
-    def on_grid(self, varied: Varied, sides: evaluation.Sides) -> Measured:
+    def strided(self, varied: list[Array], sides: evaluation.Sides) -> Measured:
         """Return varied samples on a coarser grid, with the errors of the network."""
-        steps = strides(self.problem.description, varied.outputs.shape[1], sides)
-        every = (slice(None), *(slice(None, None, step) for step in steps))
-        inputs = [np.ascontiguousarray(tensor[every]) for tensor in varied.inputs]
-        return self.errors(inputs, varied.outputs[every], **{one.name: "varied" for one in self.problem.optional})
+        chosen = (slice(None), *every(self.problem.description, varied[-1].shape[1], sides))
+        *inputs, outputs = (np.ascontiguousarray(tensor[chosen]) for tensor in varied)
+        return self.errors(inputs, outputs, **{one.name: "varied" for one in self.problem.optional})
 
     def errors(self, inputs: list[Array], outputs: Array, **kind: float | str) -> Measured:
         """Return samples of a kind with the errors of the network."""
-        arguments, truth = (
-            [torch.from_numpy(tensor) for tensor in inputs],
-            torch.from_numpy(np.ascontiguousarray(outputs)),
-        )
+        arguments, truth = [torch.from_numpy(tensor) for tensor in inputs], torch.from_numpy(outputs)
 
         def of(rows: slice) -> torch.Tensor:
             return relative_l2(self.network(*(tensor[rows] for tensor in arguments)), truth[rows])

@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, with_errors
+from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import SampleFile, generate
 from training.evaluation.norms import LOST, distribution, rounded
 from training.evaluation.timing import processor
-from training.examples import MOST, Tensors
 from training.fit.rollouts import Measures
 from training.fit.task import Order, Rows
 from training.fit.workload import Metric, Scope, ScopeError, Workload
@@ -364,7 +364,7 @@ class OwnWorkload(Workload[OwnRecipe]):
         return Measured(self.as_batch(self.samples.windows(rows[drawn // starts], drawn % starts, self.history)).inputs)
 
     def examples(self) -> Tensors:
-        rows, frames = self.samples.split("test")[:MOST], None
+        rows, frames = self.samples.split("test")[:MOST_EXAMPLES], None
         if self.moving:
             fitting = EXAMPLE_BYTES * (self.samples.frames or 1) // (len(rows) * self.samples.sample_bytes)
             frames = min(self.longest, max(1, fitting))
@@ -373,13 +373,7 @@ class OwnWorkload(Workload[OwnRecipe]):
 
 
 class SplitBatches(Dataset[Batch]):
-    """The batches of a split, each read from the disk when it is needed.
-
-    Args:
-        work: Whose samples.
-        split: `train`, `validation` or `test`.
-        frames: Frames that follow the history of trajectories; the horizon by default.
-    """
+    """The batches of a split, each read from the disk when it is needed."""
 
     def __init__(self, work: OwnWorkload, split: str, frames: int | None = None) -> None:
         self.work, self.rows, self.frames = work, work.samples.split(split), frames

@@ -17,8 +17,7 @@ from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.problem_file import ProblemFile
-from training.problems.schema import Quantity
+from training.problems.schema import Parameter, Quantity
 from training.recipe import OwnFit, OwnRecipe, RecipeError
 from training.user_error import faults
 
@@ -43,31 +42,18 @@ OVERSAMPLING = 4
 
 @dataclass(frozen=True)
 class Preset:
-    """How large and how long.
+    """How large and how long."""
 
-    Attributes:
-        seconds: Of the training's processor time, which is what the clock shows on an idle machine.
-        least: Least steps, also where they take longer.
-        channels: Features of a token.
-        layers: Encoder layers.
-        detail: Channels on the working grid.
-        modes: Wave numbers per axis, by the number of axes.
-        spectral: Spectral layers, by the number of axes.
-        most: Most epochs, where the samples are so few or small that the time is not needed.
-        latent: Cells along the longest side of the latent grid of points, by the number of dimensions.
-        average: Decay per step of the weights' exponential mean; 0 for none.
-    """
-
-    seconds: float
-    least: int
-    channels: int
-    layers: int
-    detail: int
-    modes: dict[int, int]
-    spectral: dict[int, int]
-    most: int
-    latent: dict[int, int]
-    average: float = 0.99
+    seconds: float  # of the training's processor time, which is what the clock shows on an idle machine
+    least: int  # least steps, also where they take longer
+    channels: int  # features of a token
+    layers: int  # encoder layers
+    detail: int  # channels on the working grid
+    modes: dict[int, int]  # wave numbers per axis, by the number of axes
+    spectral: dict[int, int]  # spectral layers, by the number of axes
+    most: int  # most epochs, where the samples are so few or small that the time is not needed
+    latent: dict[int, int]  # cells along the longest side of the latent grid of points, by the number of dimensions
+    average: float = 0.99  # decay per step of the weights' exponential mean; 0 for none
 
 
 PRESETS = {
@@ -75,6 +61,17 @@ PRESETS = {
     "quick": Preset(300.0, 1000, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500, {2: 40, 3: 16}),
     "laptop": Preset(5400.0, 5000, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500, {2: 64, 3: 24}),
 }
+
+
+def preset_of(name: str) -> Preset:
+    """Return the preset of a name.
+
+    Raises:
+        RecipeError: There is none.
+    """
+    if name not in PRESETS:
+        raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {name!r}")
+    return PRESETS[name]
 
 
 def recipe(
@@ -95,9 +92,7 @@ def recipe(
     Raises:
         RecipeError: There is no such preset, or the operator does not fit the samples.
     """
-    if name not in PRESETS:
-        raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {name!r}")
-    problem, preset = samples.problem, PRESETS[name]
+    problem, preset = samples.problem, preset_of(name)
     config: BaseModel = network(samples, preset)
     if operator is not None and operator["kind"] != getattr(config, "kind", None):
         config = chosen_operator(samples, operator)
@@ -147,20 +142,18 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     problem = samples.problem
     if problem.points is not None:
         return on_points(samples, preset)
-    linear: Scale = "linear"
-    frames = problem.time.history if problem.time is not None else 1
-    steady = {name: one for name, one in problem.inputs.items() if name not in problem.states}
-    known = dict(zip(steady, scales(samples, steady), strict=True))
-    input_scales: tuple[Scale, ...] = tuple(known.get(name, linear) for name in problem.inputs)
-    moving = problem.time is not None
+    moving, frames = problem.time is not None, problem.time.history if problem.time is not None else 1
+    closed = all(axis.boundary == "periodic" for axis in problem.axes.values())
+    stacked = [
+        frames * max(1, count) if name in problem.states and frames > 1 else count
+        for name, count in zip(problem.inputs, components(problem.inputs), strict=True)
+    ]
     step = FieldConfig(
-        input_components=tuple(
-            stacked(one, frames if name in problem.states else 1) for name, one in problem.inputs.items()
-        ),
-        input_scales=input_scales,
+        input_components=tuple(stacked),
+        input_scales=scales(samples, problem.inputs),
         output_components=components(problem.outputs),
-        output_scales=(linear,) * len(problem.outputs) if moving else scales(samples, problem.outputs),
-        **(sizes(samples, preset) | (smooth(samples, preset) if moving and periodic(problem) else {})),
+        output_scales=("linear",) * len(problem.outputs) if moving else scales(samples, problem.outputs),
+        **(sizes(samples, preset) | (smooth(samples, preset) if moving and closed else {})),
     )
     if problem.time is None:
         return step
@@ -172,7 +165,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         components=components(problem.outputs),
         states=tuple(positions[inputs[name]] for name in problem.outputs),
         conserved=tuple(name in problem.time.conserved for name in problem.outputs),
-        bounded=periodic(problem),
+        bounded=closed,
     )
 
 
@@ -183,20 +176,12 @@ def on_points(samples: SampleFile, preset: Preset) -> PointsConfig:
     return PointsConfig(
         input_components=components(fields),
         input_scales=scales(samples, fields),
-        parameter_scales=parameter_scales(samples)[1:],  # the first one counts the points
+        parameter_scales=scales(samples, problem.parameters)[1:],  # the first one counts the points
         output_components=components(problem.outputs),
         output_scales=scales(samples, problem.outputs),
         box=box,
         latent=preset.latent[len(box)],
         channels=preset.detail // 2,  # of three levels, with twice as many on each coarser one
-    )
-
-
-def parameter_scales(samples: SampleFile) -> tuple[Scale, ...]:
-    """Return which parameters enter by their logarithm."""
-    return tuple(
-        "log" if (section.minimum or 0) > 0 and spread(samples, name) > DECADES else "linear"
-        for name, section in samples.problem.parameters.items()
     )
 
 
@@ -224,7 +209,7 @@ def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     resolved = [side // 2 + 1 if axis.boundary == "periodic" else side for side, axis in zip(sides, axes, strict=True)]
     patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
     return {
-        "parameter_scales": parameter_scales(samples),
+        "parameter_scales": scales(samples, problem.parameters),
         "periodic": tuple(axis.boundary == "periodic" for axis in axes),
         "points": tuple(axis.points for axis in axes),
         "working": sides,
@@ -252,32 +237,21 @@ def smooth(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     }
 
 
-def periodic(problem: ProblemFile) -> bool:
-    """Return whether all axes are periodic."""
-    return all(axis.boundary == "periodic" for axis in problem.axes.values())
-
-
 def components(sections: dict[str, Quantity]) -> tuple[int, ...]:
     """Return the number of components per field, 0 for a scalar."""
     return tuple(len(section.components) for section in sections.values())
 
 
-def stacked(section: Quantity, frames: int) -> int:
-    """Return the components with which some frames of a field enter a step, 0 for a scalar."""
-    return len(section.components) if frames == 1 else frames * max(1, len(section.components))
+def scales(samples: SampleFile, sections: Mapping[str, Quantity | Parameter]) -> tuple[Scale, ...]:
+    """Choose the logarithm for positive fields and parameters that span decades; states enter as they are."""
 
+    def spans_decades(name: str, one: Quantity | Parameter) -> bool:
+        positive = (one.minimum or 0) > 0 if isinstance(one, Parameter) else one.positive
+        if not positive or name in samples.problem.states:
+            return False
+        return samples.statistic(name, "maximum") / samples.statistic(name, "minimum") > DECADES
 
-def scales(samples: SampleFile, sections: dict[str, Quantity]) -> tuple[Scale, ...]:
-    """Choose the logarithm for positive fields that span decades."""
-    return tuple(
-        "log" if section.positive and spread(samples, name) > DECADES else "linear"
-        for name, section in sections.items()
-    )
-
-
-def spread(samples: SampleFile, name: str) -> float:
-    """Return the ratio of a positive tensor's largest value to its least."""
-    return samples.statistic(name, "maximum") / samples.statistic(name, "minimum")
+    return tuple("log" if spans_decades(name, one) else "linear" for name, one in sections.items())
 
 
 # The band of periodic trajectories

@@ -133,7 +133,6 @@ class StateIO(TorchCheckpointIO):
     """Replace a state in one step, once its bytes are on the disk."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Write a state; see the base class."""
         del storage_options
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -144,11 +143,7 @@ class StateIO(TorchCheckpointIO):
 
 
 def expect_room(folder: Path, needed: int) -> None:
-    """Make a folder, and check that it is writable and its disk has room.
-
-    Args:
-        folder: Where something is about to be written.
-        needed: Bytes.
+    """Make a folder, and check that it is writable and its disk has room for so many bytes.
 
     Raises:
         RunError: It is not writable, or has less room.
@@ -173,12 +168,7 @@ COMMON = ("epoch", "loss", "rate", "share", "seconds")
 
 
 class RunLog(pl.Callback):
-    """Append one row per epoch to `path`; rows of epochs that are about to be repeated are dropped first.
-
-    Args:
-        path: The file.
-        metric: What is measured after every epoch.
-    """
+    """Append one row per epoch to `path`; rows of epochs that are about to be repeated are dropped first."""
 
     def __init__(self, path: Path, metric: str) -> None:
         self.path, self.metric = path, metric
@@ -186,11 +176,9 @@ class RunLog(pl.Callback):
         self.started = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
-        """Keep the rows of the epochs that are done."""
         self.write([row for row in read_log(self.path) if int(row["epoch"]) < trainer.current_epoch])
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        """Start the epoch's clock."""
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
@@ -237,43 +225,30 @@ def training_seconds(path: Path) -> float:
     return sum(float(row["seconds"]) for row in read_log(path))
 
 
-REFRESH = 5  # steps
-
-
 class Bar(TQDMProgressBar):
-    """One bar for the training steps."""
-
-    def __init__(self) -> None:
-        super().__init__(refresh_rate=REFRESH)
+    """One bar for the training steps, with the share of the training that is done, loss and validation error."""
 
     def init_validation_tqdm(self) -> Tqdm:
-        """Return a bar that never shows, as validation takes a moment."""
-        return Tqdm(disable=True)
+        return Tqdm(disable=True)  # validation takes a moment
 
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        """Return what is shown beside the bar: the share of the training that is done, loss and validation error."""
         return {"done": f"{cast('Any', pl_module).budget.share:.0%}", **super().get_metrics(trainer, pl_module)}
 
 
 class Lines(pl.Callback):
-    """Write a line per epoch to standard error; the log that it reads has to be written before.
-
-    Args:
-        path: The log.
-    """
+    """Write a line per epoch to standard error, from the log at `path`, which has to be written before."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def on_train_epoch_end(self, *_: Any) -> None:
-        """Write the line of the epoch that ended."""
         sys.stderr.write(f"{line(read_log(self.path))}\n")
         sys.stderr.flush()
 
 
 def progress(path: Path) -> pl.Callback:
     """Return a bar where standard error is a terminal, lines where it is not."""
-    return Bar() if sys.stderr.isatty() else Lines(path)
+    return Bar(refresh_rate=5) if sys.stderr.isatty() else Lines(path)
 
 
 def line(rows: Sequence[Mapping[str, Any]]) -> str:

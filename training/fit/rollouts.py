@@ -21,29 +21,19 @@ class Measures(NamedTuple):
     """Measures of rollouts, the mean over the outputs: `[trajectory, frame]`, but for `energy`.
 
     Attributes:
-        errors: Relative L2 errors, at most 1000.
-        vrmse: Root mean square errors over the deviation in space, at most 1000.
-        correlation: Correlations in space with the truth; 0 where a prediction overflows.
-        persistence: Relative L2 errors of keeping the last given frame.
         energy: `[trajectory, 2, wave number]`: energy of the last frame of truth and prediction, of the first output.
     """
 
-    errors: NDArray[np.float64]
-    vrmse: NDArray[np.float64]
-    correlation: NDArray[np.float64]
-    persistence: NDArray[np.float64]
+    errors: NDArray[np.float64]  # relative L2 errors, at most 1000
+    vrmse: NDArray[np.float64]  # root mean square errors over the deviation in space, at most 1000
+    correlation: NDArray[np.float64]  # correlations in space with the truth; 0 where a prediction overflows
+    persistence: NDArray[np.float64]  # relative L2 errors of keeping the last given frame
     energy: NDArray[np.float64]
 
     @classmethod
     @torch.inference_mode()
     def of(cls, work: Any, network: Any, split: str) -> Measures:
-        """Measure the whole rollouts from the first frames of a split's trajectories.
-
-        Args:
-            work: The workload, an `OwnWorkload`.
-            network: The step operator.
-            split: `validation` or `test`.
-        """
+        """Measure the whole rollouts from the first frames of a split's trajectories."""
         found = [cls.of_batch(work, network, batch) for batch in work.batches(split, work.longest)]
         return cls._make(np.concatenate(each) for each in zip(*found, strict=True))
 
@@ -65,12 +55,7 @@ class Measures(NamedTuple):
         return cls(errors, vrmse, np.nan_to_num(correlation), persistence, np.nan_to_num(energy, posinf=0.0))
 
     def summary(self, step: float, held: NDArray[np.float64] | None = None) -> dict[str, Any]:
-        """Return the card's figures: a row per frame, the mean time of correlation, and spectra of the last frame.
-
-        Args:
-            step: Time between two frames.
-            held: Errors `[trajectory, frame]` of calibration trajectories, for the error estimates of the frames.
-        """
+        """Return the card's figures; errors `held` `[trajectory, frame]` give the error estimates of the frames."""
         truth, predicted = self.energy.mean(axis=0)
         rows = [*self.rows(step)]
         if held is not None and len(held) >= fewest():
@@ -87,11 +72,7 @@ class Measures(NamedTuple):
         }
 
     def rows(self, step: float) -> Iterator[dict[str, float]]:
-        """Return a row per frame: means over the trajectories, with the standard error of the relative error.
-
-        Args:
-            step: Time between two frames.
-        """
+        """Return a row per frame: means over the trajectories, with the standard error of the relative error."""
         count = len(self.errors)
         spread = (
             self.errors.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(self.errors.shape[1], np.nan)

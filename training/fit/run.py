@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from torch import nn
 
-from training import calibration, checkpoint, examples
+from training import calibration, checkpoint
 from training.files import write_json
 from training.fit import processes
 from training.fit.fields import FieldWorkload
@@ -46,12 +46,7 @@ MISSING = "missing"  # the card's key for figures that have not been measured
 
 
 def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Workload[Any]:
-    """Return the workload of a recipe.
-
-    Args:
-        recipe: What is trained, on what and how.
-        data: Folder of the samples.
-        progress: Show a bar while samples are made.
+    """Return the workload of a recipe; `data` is the folder of the samples.
 
     Raises:
         RecipeError: Nothing is trained by it, as by that of a closed form.
@@ -92,7 +87,9 @@ def train(
     keep_freed_memory()
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # without its tips and its hardware report
     work, run = workload(recipe, data), RunFolder(folder)
-    check(work, run)
+    work.check()  # what can be checked before samples are generated
+    expect_room(run.path, state_bytes(work.parameters))
+    expect_room(work.data, work.sample_bytes)
     state = processes.from_first(lambda: run.open(recipe, resume=resume))
     task = work.task(init, workers)
     check_shares(task.order.batch, recipe)
@@ -121,8 +118,18 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
     Raises:
         RunError: Measuring failed. The checkpoint stays, and its card says what is missing.
     """
-    card = describe(work, network, run) | {MISSING: list(work.figures)}
-    checkpoint.save(run.path, network, work.recipe, work.problem, card)
+    recipe, parameters = work.recipe, sum(parameter.numel() for parameter in network.parameters())
+    training = work.account() | {
+        "epochs": recipe.fit.epochs,
+        "kept": work.metric.best if recipe.fit.keep == "best" else "the last epoch",
+        "seconds": round(training_seconds(run.metrics), 1),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "threads": torch.get_num_threads(),
+        "preset": recipe.preset,
+        "seed": recipe.seed,
+    }
+    card = {"training": training, "checkpoint": {"parameters": parameters}, MISSING: list(work.figures)}
+    checkpoint.save(run.path, network, recipe, work.problem, card)
     try:
         figures = work.measure(network, work.problem, Scope()) | calibrate(work, network, run)
         complete(work, run, card, figures)
@@ -134,17 +141,7 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
 
 
 def calibrate(work: Workload[Any], network: nn.Module, run: RunFolder, fresh: int = 0) -> dict[str, Any]:
-    """Calibrate a trained network, and write the calibration into its folder.
-
-    Args:
-        work: The workload of the checkpoint's recipe.
-        network: The network in evaluation mode.
-        run: The checkpoint's folder.
-        fresh: How many new calibration samples are generated; by default the validation samples serve.
-
-    Returns:
-        The card's `calibration`; nothing where networks of this kind are not calibrated, or the samples are too few.
-    """
+    """Write the calibration of a trained network, by `fresh` new samples if any, and return what its card says."""
     samples = work.calibration_samples(network, fresh)
     if samples is None or not isinstance(network, Operator) or not isinstance(work.problem, Problem):
         return {}
@@ -154,13 +151,6 @@ def calibrate(work: Workload[Any], network: nn.Module, run: RunFolder, fresh: in
         return {}
     calibration.save(run.path, found)
     return {"calibration": calibration.account(found, network, samples)}
-
-
-def check(work: Workload[Any], run: RunFolder) -> None:
-    """Check all that can be checked before samples are generated; see `train` for the errors."""
-    work.check()
-    expect_room(run.path, state_bytes(work.parameters))
-    expect_room(work.data, work.sample_bytes)
 
 
 def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None) -> None:
@@ -175,7 +165,19 @@ def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None) -> 
 
 def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     """Return Lightning's trainer, with the log, the saved states and the display of progress."""
-    config = work.recipe.fit
+    config, average = work.recipe.fit, getattr(work.recipe.fit, "average", 0.0)
+    # Every epoch's state, of which the two newest stay; and the best epoch's weights where they are kept.
+    newest = ModelCheckpoint(
+        run.state, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
+    )
+    best = ModelCheckpoint(
+        run.state,
+        run.best.stem,
+        monitor=work.metric.name,
+        mode=work.metric.mode,
+        save_weights_only=True,
+        enable_version_counter=False,
+    )
     return pl.Trainer(
         max_epochs=config.epochs,
         gradient_clip_val=config.clip,
@@ -183,8 +185,9 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         num_sanity_val_steps=0,
         callbacks=[
             # The exponential mean of the weights is measured and saved instead of them: the noise of steps cancels.
-            *([EMAWeightAveraging(decay=average)] if (average := getattr(config, "average", 0.0)) else []),
-            *savers(work, run),
+            *([EMAWeightAveraging(decay=average)] if average else []),
+            # The best first: a state that is saved before it has chosen would forget its choice when it is resumed.
+            *([best, newest] if config.keep == "best" else [newest]),
             *([RunLog(run.metrics, work.metric.name), progress(run.metrics)] if processes.first() else []),
         ],
         plugins=[StateIO()],
@@ -199,49 +202,9 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     )
 
 
-def savers(work: Workload[Any], run: RunFolder) -> list[ModelCheckpoint]:
-    """Save the state at the end of every epoch and keep the newest two; and the best epoch's weights if required."""
-    newest = ModelCheckpoint(
-        run.state, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
-    )
-    best = ModelCheckpoint(
-        run.state,
-        run.best.stem,
-        monitor=work.metric.name,
-        mode=work.metric.mode,
-        save_weights_only=True,
-        enable_version_counter=False,
-    )
-    # The best first: a state that is saved before it has chosen would forget its choice when it is resumed.
-    return [best, newest] if work.recipe.fit.keep == "best" else [newest]
-
-
-def describe(work: Workload[Any], network: nn.Module, run: RunFolder) -> dict[str, Any]:
-    """Return the card's account of the training."""
-    recipe = work.recipe
-    training = {
-        "epochs": recipe.fit.epochs,
-        "kept": work.metric.best if recipe.fit.keep == "best" else "the last epoch",
-        "seconds": round(training_seconds(run.metrics), 1),
-        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "threads": torch.get_num_threads(),
-        "preset": recipe.preset,
-        "seed": recipe.seed,
-    }
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    return {"training": work.account() | training, "checkpoint": {"parameters": parameters}}
-
-
 def complete(work: Workload[Any], run: RunFolder, card: dict[str, Any], figures: dict[str, Any]) -> None:
-    """Write the figures and the examples of a saved checkpoint, and remove what a resumed run would need.
-
-    Args:
-        work: The workload of the checkpoint's recipe.
-        run: The checkpoint's folder.
-        card: The card so far.
-        figures: What was measured.
-    """
-    examples.write(run.path, work.examples())
+    """Write the figures and the examples of a saved checkpoint, and remove what a resumed run would need."""
+    checkpoint.write_examples(run.path, work.examples())
     missing = [key for key in card.get(MISSING, ()) if key not in figures]
     rest = {MISSING: missing} if missing else {}
     write_json(run.path / checkpoint.CARD, {key: card[key] for key in card if key != MISSING} | figures | rest)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from training import checkpoint
 from training.data.samples import SampleFile, generate, prepare
 from training.files import read_toml
-from training.fit.presets import PRESETS, recipe
+from training.fit.presets import preset_of, recipe
 from training.fit.record import RunFolder
 from training.problems.problem import Trajectories
 from training.problems.problem_file import ProblemFile, read_problem_file
@@ -42,13 +41,6 @@ def begin(
 def own_run(name: str, preset: str, overrides: Sequence[str], data: Path, operator: str | None = None) -> OwnRun | None:
     """Return the run that a name means: on a problem file's data, or on generated trajectories; else None.
 
-    Args:
-        name: A problem file, or MODEL-PRESET of generated trajectories.
-        preset: For a problem file.
-        overrides: Changes `a.b=c` of the recipe.
-        data: Folder of the samples.
-        operator: The kind of the network, where it is another than the general one.
-
     Raises:
         RecipeError: There is no such preset.
     """
@@ -64,29 +56,18 @@ def own_run(name: str, preset: str, overrides: Sequence[str], data: Path, operat
 
 @dataclass(frozen=True)
 class OwnRun:
-    """A run on the data of a problem file.
-
-    Attributes:
-        problem: The problem file.
-        preset: A name of `PRESETS`.
-        overrides: Changes `a.b=c` of the recipe.
-        data: Folder of the prepared samples.
-        operator: The kind of the network, where it is another than the general one.
-        folder: The folder of the problem file.
-        generated: The problem whose sampler makes the data, where they are no files.
-    """
+    """A run on the data of a problem file."""
 
     problem: ProblemFile
-    preset: str
-    overrides: Sequence[str]
-    data: Path
-    operator: str | None = None
-    folder: Path = Path()
-    generated: Trajectories | None = None
+    preset: str  # a name of `PRESETS`
+    overrides: Sequence[str]  # changes `a.b=c` of the recipe
+    data: Path  # folder of the prepared samples
+    operator: str | None = None  # the kind of the network, where it is another than the general one
+    folder: Path = Path()  # the folder of the problem file
+    generated: Trajectories | None = None  # the problem whose sampler makes the data, where they are no files
 
     def __post_init__(self) -> None:
-        if self.preset not in PRESETS:
-            raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {self.preset!r}")
+        preset_of(self.preset)  # an unknown name is an error before the data are read
 
     @property
     def name(self) -> str:
@@ -108,37 +89,26 @@ class OwnRun:
             DataError: The data do not fit the problem file.
             RecipeError: A change or the operator does not fit.
         """
-        adapt = None if self.generated is None else self.generated.adapt
-        made = recipe(self.samples(), self.preset, adapt, self.table)
-        return changed(made, self.overrides)
-
-    @property
-    def table(self) -> dict[str, Any] | None:
-        """The kind of another operator with the overrides of its own keys, of which some may have no default."""
-        if self.operator is None:
-            return None
-        pairs = dict(parse(each) for each in self.overrides)
-        own = {key.removeprefix("operator."): value for key, value in pairs.items() if key.startswith("operator.")}
-        return {"kind": self.operator, **{key: value for key, value in own.items() if "." not in key}}
+        adapt, operator = None if self.generated is None else self.generated.adapt, None
+        if self.operator is not None:  # with the overrides of its own keys, of which some may have no default
+            pairs = dict(parse(each) for each in self.overrides)
+            own = {key.removeprefix("operator."): value for key, value in pairs.items() if key.startswith("operator.")}
+            operator = {"kind": self.operator, **{key: value for key, value in own.items() if "." not in key}}
+        return changed(recipe(self.samples(), self.preset, adapt, operator), self.overrides)
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
         """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one.
 
         Errors are those of `recipe`.
         """
-        prepared, found = self.samples(), begun(run)
+        prepared, found = self.samples(), None
+        if run.recipe.is_file():
+            found = run.began()
+        elif (run.path / checkpoint.CONFIG).is_file():
+            found = checkpoint.read_config(run.path).recipe
         wanted = (prepared.problem, prepared.path.name, self.preset)
-        if found is None or (found.problem, found.samples, found.preset) != wanted:
+        if not isinstance(found, OwnRecipe) or (found.problem, found.samples, found.preset) != wanted:
             return self.recipe()
         if self.operator not in {None, found.operator.model_dump().get("kind")}:
             return self.recipe()
         return changed(found, self.overrides)
-
-
-def begun(run: RunFolder) -> OwnRecipe | None:
-    """Return the recipe of an interrupted or finished run; None where there is none, or one of another kind."""
-    if run.recipe.is_file():
-        found = run.began()
-    else:
-        found = checkpoint.read_config(run.path).recipe if (run.path / checkpoint.CONFIG).is_file() else None
-    return found if isinstance(found, OwnRecipe) else None

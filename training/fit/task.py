@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from training.fit import processes
-from training.fit.budget import Budget
 from training.losses import Batch
 from training.nn.attention import penalty
 
@@ -124,24 +123,54 @@ class Task(pl.LightningModule):
         scheduler.step()
 
 
+@dataclass
+class Budget:
+    """What a training may use: steps, or processor time and then steps at least and at most.
+
+    Processor time is that of the training thread, validation included. On an idle machine it passes as the clock does.
+    On a busy one it passes later, so that the result comes later and is the same.
+
+    Example:
+        >>> budget = Budget(steps=1000, seconds=60.0, least=10, clock=iter([5.0, 35.0, 125.0]).__next__)
+        >>> budget.start()
+        >>> budget.advance(100), budget.advance(200)
+        (0.5, 1.0)
+    """
+
+    steps: int  # most steps
+    seconds: float | None = None  # processor seconds; None for `steps` steps, however long they take
+    least: int = 1  # least steps, also where they take longer than the seconds
+    clock: Callable[[], float] = time.thread_time
+    used: float = 0.0  # seconds so far, also of an interrupted run that this one continues
+    share: float = 0.0  # the share that is done, from 0 to 1
+    began: float = 0.0
+
+    def start(self) -> None:
+        """Start the clock, after what has been used."""
+        self.began = self.clock() - self.used
+
+    def advance(self, step: int) -> float:
+        """Return the share after some steps."""
+        self.used = self.clock() - self.began
+        done = step / self.steps
+        if self.seconds is not None:
+            done = max(done, min(self.used / self.seconds, step / self.least))
+        self.share = min(1.0, done)
+        return self.share
+
+
 @dataclass(frozen=True)
 class Order:
     """Which samples each batch holds.
 
     Passes over the samples follow one another without a break, each in an order of its own. An epoch is a number of
     batches.
-
-    Attributes:
-        samples: Number of training samples.
-        batch: Samples of a batch.
-        steps: Batches of an epoch.
-        seed: Seed of all orders.
     """
 
-    samples: int
-    batch: int
-    steps: int
-    seed: int
+    samples: int  # number of training samples
+    batch: int  # samples of a batch
+    steps: int  # batches of an epoch
+    seed: int  # seed of all orders
 
     @classmethod
     def passes(cls, samples: int, batch: int, seed: int) -> Order:
@@ -164,13 +193,7 @@ def rows(samples: int, start: int, count: int, seed: int) -> Rows:
 
 
 class Epoch(Dataset[Item]):
-    """The batches of one epoch by their position in it, so that several processes can make them.
-
-    Args:
-        order: Which samples each batch holds.
-        number: Number of the epoch.
-        draw: Makes a batch of sample numbers and a random generator.
-    """
+    """The batches of one epoch by their position in it, so that several processes can make them with `draw`."""
 
     def __init__(self, order: Order, number: int, draw: Callable[[Rows, Generator], Item]) -> None:
         self.seed, self.batches, self.draw = order.seed, [*order.epoch(number)], draw

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from training import checkpoint
 from training.calibration import CalibrationSamples
-from training.examples import Tensors
+from training.checkpoint import Tensors
 from training.fit.task import Order, Rows, Task
 from training.losses import Batch
 from training.problems.problem import Problem
@@ -29,32 +29,20 @@ class ScopeError(UserError):
 
 @dataclass(frozen=True)
 class Scope:
-    """What is measured of a network.
+    """What is measured of a network."""
 
-    Attributes:
-        grid: Points per axis; every measurable grid by default.
-        noise: Level of noise on the input; the trained levels by default.
-        patient: Wait for classical solvers that take seconds per sample.
-    """
-
-    grid: int | None = None
-    noise: float | None = None
-    patient: bool = False
+    grid: int | None = None  # points per axis; every measurable grid by default
+    noise: float | None = None  # level of noise on the input; the trained levels by default
+    patient: bool = False  # wait for classical solvers that take seconds per sample
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured on validation samples after every epoch.
+    """What is measured on validation samples after every epoch."""
 
-    Attributes:
-        name: Its key in the log.
-        mode: Whether the best value is the least or the greatest.
-        best: What the best epoch is called in the card.
-    """
-
-    name: str
-    mode: Literal["min", "max"]
-    best: str
+    name: str  # its key in the log
+    mode: Literal["min", "max"]  # whether the best value is the least or the greatest
+    best: str  # what the best epoch is called in the card
 
 
 class Workload(ABC, Generic[R]):

@@ -169,28 +169,18 @@ Tokens = Float[Tensor, "batch token"]
 
 
 class BurgersFlowConfig(BaseModel):
-    """Sizes of the operator.
-
-    Attributes:
-        keys: Points of one period that the coarse closed form is summed over, K.
-        tokens: Points of the grid that the network works on, T, a multiple of the keys.
-        channels: Features of a point, C.
-        layers: Stencils and gated spectral layers, L.
-        modes: Wave numbers of a spectral layer.
-        local: Width of a stencil.
-        odd: In evaluation, average over the input and its mirror image.
-    """
+    """Sizes of the operator."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["burgers-flow"] = "burgers-flow"
-    keys: PositiveInt = 20
-    tokens: PositiveInt = 240
-    channels: PositiveInt = 48
-    layers: PositiveInt = 4
-    modes: PositiveInt = 32
-    local: PositiveInt = 7
-    odd: bool = True
+    keys: PositiveInt = 20  # points of one period that the coarse closed form is summed over, K
+    tokens: PositiveInt = 240  # points of the grid that the network works on, T, a multiple of the keys
+    channels: PositiveInt = 48  # features of a point, C
+    layers: PositiveInt = 4  # stencils and gated spectral layers, L
+    modes: PositiveInt = 32  # wave numbers of a spectral layer
+    local: PositiveInt = 7  # width of a stencil
+    odd: bool = True  # in evaluation, average over the input and its mirror image
 
     @model_validator(mode="after")
     def check_tokens(self) -> BurgersFlowConfig:

@@ -88,23 +88,14 @@ class EllipticConfig(BaseModel):
 
 @dataclass(frozen=True)
 class System:
-    """Discrete equations of a batch, in units in which coefficients are about 1 and sources at most 1.
-
-    Attributes:
-        volumes: The grid.
-        plain: The coefficient of each face without corrections.
-        corrected: The coefficient of each face.
-        load: The source times the areas of the volumes, `[batch, row, column]`.
-        bounds: Bounds on both coefficients.
-        unit: The unit of the solution, `[batch, 1, 1]`.
-    """
+    """Discrete equations of a batch, in units in which coefficients are about 1 and sources at most 1."""
 
     volumes: Volumes
-    plain: Faces
-    corrected: Faces
-    load: Plane
-    bounds: Range
-    unit: Float[Tensor, "batch 1 1"]
+    plain: Faces  # the coefficient of each face without corrections
+    corrected: Faces  # the coefficient of each face
+    load: Plane  # the source times the areas of the volumes, `[batch, row, column]`
+    bounds: Range  # bounds on both coefficients
+    unit: Float[Tensor, "batch 1 1"]  # the unit of the solution, `[batch, 1, 1]`
 
 
 class EllipticOperator(Operator):

@@ -42,44 +42,32 @@ class FieldConfig(EncoderConfig):
     """Sizes of a general operator.
 
     Attributes:
-        input_components: Per input field the number of components, 0 for a scalar field.
-        input_scales: Per input field whether it enters by its logarithm.
-        parameter_scales: Likewise per parameter.
-        output_components: Per output field the number of components, 0 for a scalar field.
-        output_scales: Per output field whether its logarithm is learned.
-        periodic: Per axis whether its ends meet.
-        points: Per axis where its points lie.
-        working: Points per axis of the working grid.
         translation: Per axis whether a shift along it moves every solution; the network then has no coordinate along
             it. Empty for none.
-        patch: Points of the working grid along one side of a token.
-        detail: Channels on the working grid.
         modes: Wave numbers of the spectral layers per axis; the period of an axis with ends is twice its length.
-        spectral: Number of spectral layers.
-        gated: Whether the spectral layers multiply pairs of channels; see `training.nn.GatedSpectralLayer`.
         band_limited: Whether fields are carried to and from the working grid by Fourier series. All axes are periodic.
     """
 
     kind: Literal["field"] = "field"
-    input_components: tuple[int, ...]
-    input_scales: tuple[Scale, ...]
-    parameter_scales: tuple[Scale, ...] = ()
-    output_components: tuple[int, ...]
-    output_scales: tuple[Scale, ...]
-    periodic: tuple[bool, ...]
-    points: tuple[Rule, ...]
-    working: tuple[PositiveInt, ...]
+    input_components: tuple[int, ...]  # per input field the number of components, 0 for a scalar field
+    input_scales: tuple[Scale, ...]  # per input field whether it enters by its logarithm
+    parameter_scales: tuple[Scale, ...] = ()  # likewise per parameter
+    output_components: tuple[int, ...]  # per output field the number of components, 0 for a scalar field
+    output_scales: tuple[Scale, ...]  # per output field whether its logarithm is learned
+    periodic: tuple[bool, ...]  # per axis whether its ends meet
+    points: tuple[Rule, ...]  # per axis where its points lie
+    working: tuple[PositiveInt, ...]  # points per axis of the working grid
     translation: tuple[bool, ...] = ()
-    patch: PositiveInt = 4
+    patch: PositiveInt = 4  # points of the working grid along one side of a token
     channels: int = 64
     heads: int = 4
     layers: int = 4
     feedforward: int = 128
     local: int = 3
-    detail: PositiveInt = 32
+    detail: PositiveInt = 32  # channels on the working grid
     modes: PositiveInt = 12
-    spectral: PositiveInt = 2
-    gated: bool = False
+    spectral: PositiveInt = 2  # number of spectral layers
+    gated: bool = False  # whether the spectral layers multiply pairs of channels; see `training.nn.GatedSpectralLayer`
     band_limited: bool = False
 
     @model_validator(mode="after")

@@ -40,12 +40,11 @@ class KuramotoSivashinskyConfig(TrajectoryConfig):
     Attributes:
         cut: The wave number q_0 where a wave is damped by a factor of e per frame. Waves beyond the working grid are
             dropped.
-        interval: The time of a frame.
     """
 
     kind: Literal["kuramoto-sivashinsky"] = "kuramoto-sivashinsky"  # type: ignore[assignment] # a kind of its own
     cut: PositiveFloat = 3.6
-    interval: PositiveFloat = 2.0
+    interval: PositiveFloat = 2.0  # the time of a frame
 
 
 class KuramotoSivashinskyOperator(TrajectoryOperator):

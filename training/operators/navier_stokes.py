@@ -35,19 +35,14 @@ class NavierStokesConfig(TrajectoryConfig):
 
     Attributes:
         step: The network R: its inputs are the solver's result, its increment and the unresolved part.
-        resolved: The largest wave number K of the solver.
-        substeps: Its steps between two frames.
-        interval: The time between two frames.
-        force: The amplitude of the force.
-        bound: Largest input and correction, in deviations of the training samples'.
     """
 
     kind: Literal["navier-stokes"] = "navier-stokes"  # type: ignore[assignment] # a kind of its own
-    resolved: PositiveInt = 12
-    substeps: PositiveInt = 12
-    interval: PositiveFloat = 1.0
-    force: PositiveFloat = 0.1
-    bound: PositiveFloat = 20.0
+    resolved: PositiveInt = 12  # the largest wave number K of the solver
+    substeps: PositiveInt = 12  # its steps between two frames
+    interval: PositiveFloat = 1.0  # the time between two frames
+    force: PositiveFloat = 0.1  # the amplitude of the force
+    bound: PositiveFloat = 20.0  # largest input and correction, in deviations of the training samples'
 
 
 class NavierStokesOperator(TrajectoryOperator):

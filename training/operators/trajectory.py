@@ -31,10 +31,6 @@ class TrajectoryConfig(BaseModel):
     Attributes:
         step: The network of one step. A state of several frames enters as a vector with a component per frame and
             component; the outputs are the increments.
-        history: Frames of every state that the step sees.
-        components: Components of every state, 0 for a scalar field.
-        states: Per output the index of the input that it starts from.
-        conserved: Per output whether its mean over the grid stays what it is.
         bounded: Whether the waves of the states are bounded by those of the training states. All axes are periodic.
     """
 
@@ -42,10 +38,10 @@ class TrajectoryConfig(BaseModel):
 
     kind: Literal["trajectory"] = "trajectory"
     step: FieldConfig
-    history: PositiveInt = 1
-    components: tuple[NonNegativeInt, ...]
-    states: tuple[NonNegativeInt, ...]
-    conserved: tuple[bool, ...]
+    history: PositiveInt = 1  # frames of every state that the step sees
+    components: tuple[NonNegativeInt, ...]  # components of every state, 0 for a scalar field
+    states: tuple[NonNegativeInt, ...]  # per output the index of the input that it starts from
+    conserved: tuple[bool, ...]  # per output whether its mean over the grid stays what it is
     bounded: bool = False
 
     @model_validator(mode="after")

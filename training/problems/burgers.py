@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from physics import burgers
-from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.problems.problem import Baseline, Conditions, Fields, Problem
 from training.problems.published import MatlabFiles
 from training.problems.schema import Axis, Description, GridLimits, Parameter, Quantity
 
@@ -53,16 +53,10 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
     return {"final": burgers.solve(inputs["initial"].astype(float))}
 
 
-def attributes(mesh: int) -> Attributes:
-    """Return the positions of the stored points, in words, and the viscosity."""
-    return {"viscosity": burgers.VISCOSITY, "points": f"x_i = i/{mesh}"}
-
-
 PROBLEM = Problem(
     description=DESCRIPTION,
     sampler=sample,
     baseline=Baseline("ETDRK4 spectral integration on the same grid", solve),
-    attributes=attributes,
     published=MatlabFiles(
         train="burgers_data_R10.mat",
         test="burgers_data_R10.mat",

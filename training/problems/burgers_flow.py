@@ -7,7 +7,7 @@ import numpy as np
 from physics import cole_hopf
 from physics.numerics import fields
 from training.problems import burgers
-from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.problems.problem import Baseline, Conditions, Fields, Problem
 
 DESCRIPTION = burgers.FLOW.model_copy(update={"name": "burgers_flow"})
 VISCOSITIES, TIMES = ((each.minimum or 0.0, each.maximum or 0.0) for each in burgers.PARAMETERS)
@@ -38,14 +38,8 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
     }
 
 
-def attributes(mesh: int) -> Attributes:
-    """Return the positions of the stored points, in words."""
-    return {"points": f"x_i = i/{mesh}"}
-
-
 PROBLEM = Problem(
     description=DESCRIPTION,
     sampler=sample,
     baseline=Baseline(f"closed form (Cole, Hopf) summed over {SOLVED} points", solve),
-    attributes=attributes,
 )

@@ -33,19 +33,12 @@ class DataError(UserError):
 
 @dataclass(frozen=True)
 class Part:
-    """The samples of one tensor in one file.
-
-    Attributes:
-        path: The file.
-        array: As stored.
-        tensor: What the problem file says of it.
-        shape: Of one sample: `[(time), (component), *grid]`, on points `[point, (component)]`.
-    """
+    """The samples of one tensor in one file."""
 
     path: Path
-    array: LazyArray
-    tensor: Quantity | Parameter
-    shape: tuple[int, ...]
+    array: LazyArray  # as stored
+    tensor: Quantity | Parameter  # what the problem file says of it
+    shape: tuple[int, ...]  # of one sample: `[(time), (component), *grid]`, on points `[point, (component)]`
 
     @property
     def label(self) -> str:

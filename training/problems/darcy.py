@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from physics import darcy
-from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.problems.problem import Baseline, Conditions, Fields, Problem
 from training.problems.published import MatlabFiles
 from training.problems.schema import Axis, Description, GridLimits, Quantity
 
@@ -54,25 +51,12 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
     return {"solution": darcy.solve(inputs["coefficient"].astype(float), source, wall=conditions.wall)}
 
 
-def residual(fields: Fields, conditions: Conditions) -> NDArray[Any]:
-    """Compute f + div(a grad u) at every point."""
-    source = fields.get("source", 1.0)
-    return darcy.residual(fields["coefficient"], fields["solution"], source, wall=conditions.wall)
-
-
-def attributes(mesh: int) -> Attributes:
-    """Return the positions of the stored points, in words."""
-    return {"points": f"x_i = (i + 1/2)/{mesh} on each axis: cell centres"}
-
-
 PROBLEM = Problem(
     description=DESCRIPTION,
     sampler=sample,
     baseline=Baseline(
         "five-point finite volumes on the same grid, conjugate gradients preconditioned by fast diagonalisation", solve
     ),
-    defect=residual,
-    attributes=attributes,
     published=MatlabFiles(
         train="piececonst_r421_N1024_smooth1.mat",
         test="piececonst_r421_N1024_smooth2.mat",

@@ -65,29 +65,17 @@ class Tensor:
 
 @dataclass
 class Draft:
-    """A problem file in the making, with what was guessed.
+    """A problem file in the making, with what was guessed."""
 
-    Attributes:
-        name: Of the model.
-        files: The data files.
-        format: Their layout.
-        tensors: In the order of the data files.
-        axes: Entries by name.
-        dimensions: Of the points of mesh files; None where there is a grid.
-        moving: Whether a field has frames.
-        step: Time between two frames.
-        remarks: What was decided and guessed.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    format: str
-    tensors: list[Tensor] = field(default_factory=list)
-    axes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    dimensions: int | None = None
-    moving: bool = False
-    step: float = 1.0
-    remarks: list[str] = field(default_factory=list)
+    name: str  # of the model
+    files: tuple[str, ...]  # the data files
+    format: str  # their layout
+    tensors: list[Tensor] = field(default_factory=list)  # in the order of the data files
+    axes: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by name
+    dimensions: int | None = None  # of the points of mesh files; None where there is a grid
+    moving: bool = False  # whether a field has frames
+    step: float = 1.0  # time between two frames
+    remarks: list[str] = field(default_factory=list)  # what was decided and guessed
 
     def of(self, role: str) -> list[Tensor]:
         """List the tensors of a role."""
@@ -116,12 +104,7 @@ def quoted(text: str) -> str:
 
 
 def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None) -> Draft:
-    """Draft a problem file from the contents of one of its data files.
-
-    Args:
-        file: The first data file, open.
-        files: All data files.
-        folder: Where they lie, if the data are all files of their kind in it.
+    """Draft a problem file from the first of some data files, or of all meshes of a folder.
 
     Raises:
         DraftError: There are no two fields with a common sample axis and grid.

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from physics import poisson
 from training.nn.elliptic.poisson_distance import poisson_bound
-from training.problems.problem import Attributes, Baseline, Conditions, Fields, Problem
+from training.problems.problem import Baseline, Conditions, Fields, Problem
 from training.problems.schema import Axis, Description, GridLimits, Quantity
 
 DESCRIPTION = Description(
@@ -43,22 +40,9 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
     return {"potential": poisson.solve(inputs["source"])}
 
 
-def residual(fields: Fields, conditions: Conditions) -> NDArray[Any]:
-    """Compute f + Laplace u inside the walls."""
-    del conditions
-    return poisson.residual(fields["source"], fields["potential"])
-
-
-def attributes(mesh: int) -> Attributes:
-    """Return the positions of the stored points, in words."""
-    return {"points": f"x_i = i/{mesh - 1} on each axis, walls included"}
-
-
 PROBLEM = Problem(
     description=DESCRIPTION,
     sampler=sample,
     baseline=Baseline("seven-point differences on the same grid, fast diagonalisation by sine transforms", solve),
-    defect=residual,
-    attributes=attributes,
     certificate=poisson_bound,
 )

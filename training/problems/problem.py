@@ -23,8 +23,6 @@ Fields = Mapping[str, NDArray[Any]]
 
 Sampler = Callable[[np.random.SeedSequence, int], Fields]
 
-Attributes = Mapping[str, str | int | float]
-
 
 class MissingPartError(NotImplementedError):
     """A problem lacks the requested part, such as a sampler; the message names both."""
@@ -65,12 +63,6 @@ class Baseline:
     noise: bool = False
 
 
-def no_attributes(mesh: int) -> Attributes:
-    """Return no attributes."""
-    del mesh
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """A problem with its code. A problem that is read from a user's file has a description and no code.
@@ -81,8 +73,6 @@ class Problem:
         description: The data part.
         sampler: Draws one sample from a seed and points per axis of the stored mesh: inputs, parameters and outputs.
         baseline: The classical method.
-        defect: What a proposed solution leaves of the equation, from inputs and outputs together.
-        attributes: What the stored samples of a mesh say besides: where their points lie, and constants.
         published: Samples that others computed; they are used where they are available.
         samples_of: The problem whose samples this one uses, with names in other roles; by default its own.
         optional: Inputs and parameters with a default that samples do not hold; models take them where their operators
@@ -97,8 +87,6 @@ class Problem:
     description: Description
     sampler: Sampler | None = None
     baseline: Baseline | None = None
-    defect: Callable[[Fields, Conditions], NDArray[Any]] | None = None
-    attributes: Callable[[int], Attributes] = no_attributes
     published: Published | None = field(default=None)
     samples_of: Problem | None = None
     optional: tuple[Quantity | Parameter, ...] = ()
@@ -166,16 +154,6 @@ class Problem:
         if self.baseline is None:
             raise MissingPartError(f"the problem {self.name!r} has no classical solver")
         return self.baseline
-
-    def residual(self, fields: Fields, conditions: Conditions) -> NDArray[Any]:
-        """Compute what proposed outputs leave of the equation at the grid's points, from all fields by name.
-
-        Raises:
-            MissingPartError: The problem has no equation that can be evaluated.
-        """
-        if self.defect is None:
-            raise MissingPartError(f"the problem {self.name!r} has no residual")
-        return self.defect(fields, conditions)
 
     def move(self, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
         """Move every sample of a batch by an exact symmetry of its own; see `symmetries.transform`."""

@@ -13,7 +13,6 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
-    field_validator,
     model_validator,
 )
 from pydantic_core import to_json
@@ -21,7 +20,18 @@ from pydantic_core import to_json
 from physics import registry as classical
 from training.files import read_toml
 from training.problems.registry import PROBLEMS, TRAJECTORIES
-from training.problems.schema import Axis, Description, Frames, Frozen, GridLimits, Name, Parameter, Quantity, Tensor
+from training.problems.schema import (
+    Axis,
+    Description,
+    Frames,
+    Frozen,
+    GridLimits,
+    Name,
+    Parameter,
+    Quantity,
+    Tensor,
+    locations,
+)
 from training.problems.symmetries import change_signs
 from training.user_error import UserError, faults
 
@@ -46,11 +56,6 @@ FINEST = {1: 8192, 2: 1024, 3: 128}
 LONGEST = 1000
 """The most frames of one rollout, or ten times those of a training trajectory where that is more."""
 ENDS = {"wall": "walls", "periodic": "periodic", "open": "open ends"}
-LOCATIONS = {
-    "cells": "x_i = (i + 1/2) {length:g}/n",
-    "nodes": "x_i = i {length:g}/(n - 1)",
-    "left": "x_i = i {length:g}/n",
-}
 FIELD = ("key", "units", "meaning", "positive", "components", "component_axis", "frame", "default")
 IDENTITY = {
     "inputs": FIELD,
@@ -227,14 +232,6 @@ class ProblemFile(Frozen):
             }
         return found
 
-    @field_validator("symmetries")
-    @classmethod
-    def keep_once(cls, section: SymmetrySection) -> SymmetrySection:
-        """Refuse a symmetry that is named twice."""
-        if len({*section.exact}) < len(section.exact):
-            raise ValueError(f"expected every symmetry once but got {', '.join(section.exact)}")
-        return section
-
     @model_validator(mode="after")
     def check_axes(self) -> ProblemFile:
         """Refuse points that the boundary rules out."""
@@ -261,8 +258,10 @@ class ProblemFile(Frozen):
 
     @model_validator(mode="after")
     def check_symmetries(self) -> ProblemFile:
-        """Refuse symmetries that the axes or the fields do not have."""
+        """Refuse symmetries that the axes or the fields do not have, and one that is named twice."""
         exact, fields = self.symmetries.exact, (self.inputs | self.outputs).values()
+        if len({*exact}) < len(exact):
+            raise ValueError(f"symmetries.exact: expected every symmetry once but got {', '.join(exact)}")
         if self.points is not None and exact:
             raise ValueError(f"symmetries.exact: expected none on points but got {', '.join(exact)}")
         known = possible_symmetries(self.axes)
@@ -377,11 +376,7 @@ class ProblemFile(Frozen):
             ),
             outputs=tuple(self.without_data(one) for one in self.outputs.values()),
             axes=tuple(self.axes.values()),
-            points="; ".join(
-                f"{name}: {LOCATIONS[axis.points].format(length=axis.length)}" for name, axis in self.axes.items()
-            )
-            if self.points is None
-            else within(box),
+            points=locations(self.axes.values()) if self.points is None else within(box),
             grid=GridLimits(minimum=FEWEST_POINTS, maximum=max(MOST_POINTS, 4 * sides[0]), declared=sides)
             if self.points is not None
             else GridLimits(

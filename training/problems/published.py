@@ -8,17 +8,14 @@ them, they are the first samples of the test file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
-from scipy.io import loadmat, whosmat
-
-from training.user_error import UserError
 
 VARIABLE = "DATA_PATH"
 """The environment variable that names the folder with published files."""
@@ -67,19 +64,12 @@ def data_folder() -> Path | None:
 
 @dataclass(frozen=True)
 class MatlabFiles:
-    """The files of one benchmark.
+    """The files of one benchmark."""
 
-    Attributes:
-        train: Name of the file with training samples.
-        test: Name of the file with test samples.
-        arrays: The name in the files of each quantity, by its name on the wire.
-        points: Where the grid points lie, in words.
-    """
-
-    train: str
-    test: str
-    arrays: Mapping[str, str]
-    points: str
+    train: str  # name of the file with training samples
+    test: str  # name of the file with test samples
+    arrays: Mapping[str, str]  # the name in the files of each quantity, by its name on the wire
+    points: str  # where the grid points lie, in words
 
     @property
     def files(self) -> str:
@@ -95,53 +85,38 @@ class MatlabFiles:
         folder = data_folder()
         if folder is None or not all((folder / name).is_file() for name in (self.train, self.test)):
             return False
-        return mesh in shape(folder / self.train, next(iter(self.arrays.values())))[-1:]
+        with array(folder / self.train, next(iter(self.arrays.values()))) as found:
+            return mesh in found.shape[-1:]
 
     def read(self, stream: Stream, name: str, counts: Mapping[str, int]) -> Array:
         """Read one quantity `[sample, *grid]`; see `Published.read`."""
+        folder, key, test = data_folder() or Path(), self.arrays[name], counts["test"]
         if stream == "test":
-            return self._last(name, counts["test"])
-        train = self._load(self.train, name)
+            fields = load(folder / self.test, key)
+            return fields[max(len(fields) - test, 0) :]
+        train = load(folder / self.train, key)
         if self.train == self.test:
-            return train[: max(len(train) - counts["test"], 0)][: counts["train"]]
+            return train[: max(len(train) - test, 0)][: counts["train"]]
         if len(train) >= counts["train"]:
             return train[: counts["train"]]
-        other = self._load(self.test, name)
-        return np.concatenate([train, other[: max(len(other) - counts["test"], 0)][: counts["train"] - len(train)]])
-
-    def _last(self, name: str, count: int) -> Array:
-        fields = self._load(self.test, name)
-        return fields[max(len(fields) - count, 0) :]
-
-    def _load(self, file: str, name: str) -> Array:
-        return load((data_folder() or Path()) / file, self.arrays[name])
+        other = load(folder / self.test, key)
+        return np.concatenate([train, other[: max(len(other) - test, 0)][: counts["train"] - len(train)]])
 
 
 def load(path: Path, name: str) -> Array:
-    """Read one array `[sample, *grid]` of a MATLAB file, of version 5 or (HDF5) 7.3, as float32.
+    """Read one array `[sample, *grid]` of a MATLAB file as float32; errors are those of `array`."""
+    with array(path, name) as found:
+        return np.asarray(found.read(), dtype=np.float32)
+
+
+@contextmanager
+def array(path: Path, name: str) -> Iterator[Any]:
+    """Open one array `[sample, *grid]`, a `LazyArray`, of a MATLAB file of any version from 5 on.
 
     Raises:
-        ValueError: The file does not hold it.
+        ReadError: The file does not hold it.
     """
-    shape(path, name)
-    if h5py.is_hdf5(path):
-        with h5py.File(path, "r") as file:
-            # MATLAB stores columns first, so HDF5 shows the axes in reverse.
-            return np.asarray(file[name], dtype=np.float32).T
-    return np.asarray(loadmat(path, variable_names=[name])[name], dtype=np.float32)
+    from training.data.readers import open_file  # noqa: PLC0415 -- the samples' package imports the problems
 
-
-def shape(path: Path, name: str) -> tuple[int, ...]:
-    """Return the shape `[sample, *grid]` of an array of a MATLAB file without reading the array.
-
-    Raises:
-        ValueError: The file does not hold it.
-    """
-    if h5py.is_hdf5(path):
-        with h5py.File(path, "r") as file:
-            shapes = {key: item.shape[::-1] for key, item in file.items() if isinstance(item, h5py.Dataset)}
-    else:
-        shapes = {key: tuple(size) for key, size, _ in whosmat(path)}
-    if name not in shapes:
-        raise UserError(f"expected an array {name!r} in {path.name} but found {', '.join(sorted(shapes))}")
-    return shapes[name]
+    with open_file(path, "mat") as file:
+        yield file.array(name)

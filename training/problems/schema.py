@@ -6,6 +6,7 @@ Checkpoints and cards carry a `Description`, so a model needs no file.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
@@ -106,6 +107,20 @@ class Axis(Frozen):
         return 0 if self.points == "left" else 1
 
 
+CENTRES = "x_i = (i + 1/2) {length:g}/n"
+LOCATIONS = {
+    "cells": CENTRES,
+    "strided": CENTRES,  # on the mesh itself
+    "nodes": "x_i = i {length:g}/(n - 1)",
+    "left": "x_i = i {length:g}/n",
+}
+
+
+def locations(axes: Iterable[Axis]) -> str:
+    """Say where the n points of every axis of a stored grid lie."""
+    return "; ".join(f"{axis.name}: {LOCATIONS[axis.points].format(length=axis.length)}" for axis in axes)
+
+
 class GridLimits(Frozen):
     """Points per axis: the accepted range, and the sizes that are measured, warmed up and labelled in metrics.
 
@@ -127,59 +142,38 @@ class GridLimits(Frozen):
 
 
 class Frames(Frozen):
-    """The time axis of a problem of trajectories.
+    """The time axis of a problem of trajectories."""
 
-    Attributes:
-        step: Time between two frames.
-        history: Frames of every state that a prediction starts from.
-        states: The inputs that are states, in the order of the outputs that go on from them.
-        trained: Frames of a training trajectory that follow its history.
-        maximum: The most frames that one request may ask for.
-    """
-
-    step: PositiveFloat
-    history: PositiveInt = 1
-    states: tuple[Name, ...]
-    trained: PositiveInt
-    maximum: PositiveInt
+    step: PositiveFloat  # time between two frames
+    history: PositiveInt = 1  # frames of every state that a prediction starts from
+    states: tuple[Name, ...]  # the inputs that are states, in the order of the outputs that go on from them
+    trained: PositiveInt  # frames of a training trajectory that follow its history
+    maximum: PositiveInt  # the most frames that one request may ask for
 
 
 class Description(Frozen):
     """A map from fields and parameters to fields on a grid.
 
     Attributes:
-        name: Name in recipes, checkpoints and cards.
-        title: One line for lists.
-        equation: What is solved, in words.
-        boundary: The boundary condition, in words.
         inputs: The input fields, in the order of the operator's arguments.
-        parameters: Numbers per sample.
-        outputs: The output fields.
-        axes: The axes of every field, in the order of the arrays' axes.
-        points: Where the grid points lie, in words.
-        grid: Limits of the grid.
-        distribution: The distribution of the inputs.
         output_grid: Points per axis of the outputs where they do not lie on the inputs' grid.
-        symmetries: Names of the exact symmetries; see `training.problems.symmetries`.
-        untested: Inputs for which the problem's models have not been measured.
-        frames: The time axis, where the outputs are trajectories.
     """
 
-    name: Name
-    title: str
-    equation: str
-    boundary: str
+    name: Name  # name in recipes, checkpoints and cards
+    title: str  # one line for lists
+    equation: str  # what is solved, in words
+    boundary: str  # the boundary condition, in words
     inputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]
-    parameters: tuple[Parameter, ...] = ()
-    outputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]
-    axes: Annotated[tuple[Axis, ...], Field(min_length=1)]
-    points: str
-    grid: GridLimits
-    distribution: str
+    parameters: tuple[Parameter, ...] = ()  # numbers per sample
+    outputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]  # the output fields
+    axes: Annotated[tuple[Axis, ...], Field(min_length=1)]  # the axes of every field, in the order of the arrays' axes
+    points: str  # where the grid points lie, in words
+    grid: GridLimits  # limits of the grid
+    distribution: str  # the distribution of the inputs
     output_grid: tuple[PositiveInt, ...] | None = None
-    symmetries: tuple[str, ...] = ()
-    untested: str = ""
-    frames: Frames | None = None
+    symmetries: tuple[str, ...] = ()  # names of the exact symmetries; see `training.problems.symmetries`
+    untested: str = ""  # inputs for which the problem's models have not been measured
+    frames: Frames | None = None  # the time axis, where the outputs are trajectories
 
     @property
     def scattered(self) -> bool:

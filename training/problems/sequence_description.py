@@ -40,33 +40,25 @@ class SequenceDescription(BaseModel):
     r"""A map from sequences of tokens to a label each, or to one for every token.
 
     Attributes:
-        name: Name in recipes and checkpoints.
-        title: One line for lists.
-        task: What the network does, in words.
         inputs: Names of the input tensors: `("tokens",)`, or `("first", "second")` for a pair.
-        output: Name of the output tensor.
-        vocabulary: Text of each token; token 0 is padding.
         pattern: Regular expression whose matches are the tokens of a text, with white space between them; None where
             the tokens are the text's bytes in UTF-8 and the vocabulary is `BYTES`.
-        labels: Name of each class.
         answer: `sequence` for logits `[batch, label]`, `token` for logits `[batch, length, label]`.
-        length: Limits of a sequence, of each of a pair.
-        distribution: What the network was trained on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
-    title: str
-    task: str
+    name: str  # name in recipes and checkpoints
+    title: str  # one line for lists
+    task: str  # what the network does, in words
     inputs: tuple[str, ...] = ("tokens",)
-    output: str = "logits"
-    vocabulary: tuple[str, ...]
+    output: str = "logits"  # name of the output tensor
+    vocabulary: tuple[str, ...]  # text of each token; token 0 is padding
     pattern: str | None
-    labels: tuple[str, ...]
+    labels: tuple[str, ...]  # name of each class
     answer: Literal["sequence", "token"] = "sequence"
-    length: LengthLimits
-    distribution: str
+    length: LengthLimits  # limits of a sequence, of each of a pair
+    distribution: str  # what the network was trained on
 
     @model_validator(mode="after")
     def expect_distinct_names(self) -> SequenceDescription:
@@ -101,12 +93,7 @@ class SequenceDescription(BaseModel):
         return tokens
 
     def expect_space(self, text: str, start: int, end: int) -> None:
-        """Require white space alone between two tokens.
-
-        Args:
-            text: The whole text.
-            start: Where the first token ends.
-            end: Where the next begins.
+        """Require white space alone between two tokens, from the end of one to the start of the other.
 
         Raises:
             ValueError: There is something else.

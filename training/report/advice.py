@@ -27,15 +27,12 @@ class Evidence:
     """What the decision is made from; test samples take no part in it.
 
     Attributes:
-        training: Mean error of the trained network on training samples.
-        validation: Its mean error on validation samples.
-        curve: Mean error on validation samples after every epoch.
         half: Mean error on validation samples after a training on half of the data; None where there was none.
     """
 
-    training: float
-    validation: float
-    curve: Sequence[float]
+    training: float  # mean error of the trained network on training samples
+    validation: float  # its mean error on validation samples
+    curve: Sequence[float]  # mean error on validation samples after every epoch
     half: float | None = None
 
     @property

@@ -43,17 +43,11 @@ class ReportError(UserError):
 
 @dataclass(frozen=True)
 class Amount:
-    """The result of a training on part of the data.
+    """The result of a training on part of the data."""
 
-    Attributes:
-        share: Of the run's training samples.
-        samples: Training samples.
-        errors: Relative L2 error of each validation sample.
-    """
-
-    share: float
+    share: float  # of the run's training samples
     samples: int
-    errors: NDArray[np.float64]
+    errors: NDArray[np.float64]  # relative L2 error of each validation sample
 
 
 @dataclass(frozen=True)
@@ -72,17 +66,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Times:
-    """What the model costs.
+    """What the model costs."""
 
-    Attributes:
-        network: Seconds per sample of the network before its export, on one thread.
-        training: Seconds of the training.
-        solver: Seconds per sample of the user's solver, where the problem file says it.
-    """
-
-    network: float
-    training: float
-    solver: float | None
+    network: float  # seconds per sample of the network before its export, on one thread
+    training: float  # seconds of the training
+    solver: float | None  # seconds per sample of the user's solver, where the problem file says it
 
     @property
     def speedup(self) -> float | None:
@@ -102,43 +90,28 @@ class Report:
     """Everything that the report says.
 
     Attributes:
-        run: Name of the run.
-        problem: The problem file.
-        description: What the checkpoint says of it.
-        sides: Points per axis.
-        counts: Training, validation and test samples.
-        parameters: Number of the network's parameters.
-        tensors: The summary of the data.
-        remarks: What is odd about the data.
-        epochs: Rows of the log.
         errors: Relative L2 error of each sample, by `training` (as many as in validation), `validation` and `test`.
-        baseline: The mean error on test samples of predicting the mean training output, or the last given frame.
-        drawn: The best, the median and the worst test sample.
-        amounts: Trainings on parts of the data.
-        times: What the model costs.
-        processor: Where the times were measured.
         calibration: The card's figures of the error estimates of test samples; None where there are none.
-        frames: Frames of the measured rollouts; None where the samples are no trajectories.
         rollout: Measures of every frame of the test trajectories; empty where the samples are no trajectories.
     """
 
-    run: str
+    run: str  # name of the run
     problem: ProblemFile
-    description: Description
-    sides: tuple[int, ...]
-    counts: tuple[int, int, int]
-    parameters: int
-    tensors: tuple[Tensor, ...]
-    remarks: tuple[str, ...]
-    epochs: tuple[dict[str, float], ...]
+    description: Description  # what the checkpoint says of it
+    sides: tuple[int, ...]  # points per axis
+    counts: tuple[int, int, int]  # training, validation and test samples
+    parameters: int  # number of the network's parameters
+    tensors: tuple[Tensor, ...]  # the summary of the data
+    remarks: tuple[str, ...]  # what is odd about the data
+    epochs: tuple[dict[str, float], ...]  # rows of the log
     errors: dict[str, Errors]
-    baseline: float
-    drawn: tuple[Drawn, ...]
-    amounts: tuple[Amount, ...]
-    times: Times
-    processor: str
+    baseline: float  # the mean error on test samples of predicting the mean training output, or the last given frame
+    drawn: tuple[Drawn, ...]  # the best, the median and the worst test sample
+    amounts: tuple[Amount, ...]  # trainings on parts of the data
+    times: Times  # what the model costs
+    processor: str  # where the times were measured
     calibration: Mapping[str, Any] | None
-    frames: int | None = None
+    frames: int | None = None  # frames of the measured rollouts; None where the samples are no trajectories
     rollout: tuple[Mapping[str, float], ...] = ()
 
     @property
@@ -176,11 +149,6 @@ def load(run: Path) -> Checkpoint:
 
 def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
     """Measure a run for its report.
-
-    Args:
-        run: The run's folder.
-        data: Folder of the prepared samples.
-        amounts: Trainings on parts of the data.
 
     Raises:
         CheckpointError: The folder is no checkpoint.

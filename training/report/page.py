@@ -34,11 +34,7 @@ DATA = ("array", "role", "shape", "units", "least", "greatest", "mean", "deviati
 
 
 def write(report: Report, folder: Path) -> Path:
-    """Write the page and its numbers into a run's folder.
-
-    Returns:
-        The page.
-    """
+    """Write the page and its numbers into a run's folder, and return the page."""
     write_text(folder / PAGE, render(report))
     write_json(folder / NUMBERS, numbers(report))
     return folder / PAGE

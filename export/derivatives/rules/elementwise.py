@@ -24,19 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """A node of a graph whose results have gradients.
-
-    Attributes:
-        tape: The graph.
-        node: The node.
-        gradients: The gradient of each result, None where there is none.
-        wanted: Per input whether its gradient is needed.
-    """
+    """A node of a graph whose results have gradients."""
 
     tape: Tape
     node: NodeProto
-    gradients: tuple[str | None, ...]
-    wanted: tuple[bool, ...]
+    gradients: tuple[str | None, ...]  # the gradient of each result, None where there is none
+    wanted: tuple[bool, ...]  # per input whether its gradient is needed
 
     @property
     def g(self) -> str:
@@ -52,11 +45,9 @@ class Step:
         return self.node.output[0]
 
     def x(self, index: int = 0) -> str:
-        """Return an input."""
         return self.node.input[index]
 
     def shape(self, index: int = 0) -> Shape:
-        """Return the shape of an input."""
         return self.tape.shapes[self.x(index)]
 
     @property
@@ -69,7 +60,6 @@ class Step:
         return tuple(Operand(self.tape, name) for name in names)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute of the node."""
         for attribute in self.node.attribute:
             if attribute.name == name:
                 return helper.get_attribute_value(attribute)

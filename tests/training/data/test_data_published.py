@@ -89,7 +89,7 @@ def test_files_of_another_mesh_are_passed_over() -> None:
 
 def test_a_missing_array_is_named(matlab: Path, tmp_path: Path) -> None:
     savemat(matlab / "burgers_data_R10.mat", {"a": fields(8, 16, seed=20)})
-    with pytest.raises(ValueError, match=r"expected an array 'u' in burgers_data_R10\.mat but found a"):
+    with pytest.raises(ValueError, match=r"burgers_data_R10\.mat: expected an array 'u' but found a"):
         prepare(Request(PROBLEMS["burgers"], 16, 1, 1, seed=1), tmp_path, progress=False)
 
 

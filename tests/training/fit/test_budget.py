@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from training.data.samples import prepare
-from training.fit.budget import Budget
 from training.fit.own import OwnWorkload
 from training.fit.record import RunFolder, read_log
 from training.fit.run import fit
-from training.fit.task import Task
+from training.fit.task import Budget, Task
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
 from training.recipe import OwnFit, OwnRecipe, changed

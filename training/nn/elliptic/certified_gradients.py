@@ -46,30 +46,19 @@ PerSample = Float[Tensor, "batch 1 1"]
 
 @dataclass(frozen=True)
 class Faces:
-    """A number per face between the volumes of a grid, walls included.
+    """A number per face between the volumes of a grid, walls included."""
 
-    Attributes:
-        down: Between neighbours of a column, `[batch, row + 1, column]`.
-        across: Between neighbours of a row, `[batch, row, column + 1]`.
-    """
-
-    down: Float[Tensor, "batch _ column"]
-    across: Float[Tensor, "batch row _"]
+    down: Float[Tensor, "batch _ column"]  # between neighbours of a column, `[batch, row + 1, column]`
+    across: Float[Tensor, "batch row _"]  # between neighbours of a row, `[batch, row, column + 1]`
 
 
 @dataclass(frozen=True)
 class Volumes:
-    """The finite volumes of a rectangle.
+    """The finite volumes of a rectangle."""
 
-    Attributes:
-        rows: The axis of the rows.
-        columns: The axis of the columns.
-        inverse: The inverse eigenvalues of the equation with a = 1.
-    """
-
-    rows: Axis
-    columns: Axis
-    inverse: Float[Tensor, "row column"]
+    rows: Axis  # the axis of the rows
+    columns: Axis  # the axis of the columns
+    inverse: Float[Tensor, "row column"]  # the inverse eigenvalues of the equation with a = 1
 
     @classmethod
     def of(cls, rows: Axis, columns: Axis) -> Volumes:
@@ -100,15 +89,10 @@ class Volumes:
 
 @dataclass(frozen=True)
 class Iterate:
-    """The result of conjugate gradients.
+    """The result of conjugate gradients."""
 
-    Attributes:
-        solution: The last iterate `[batch, row, column]`.
-        error: A bound on its relative distance to the solution in the energy norm `[batch, 1, 1]`.
-    """
-
-    solution: Plane
-    error: PerSample
+    solution: Plane  # the last iterate `[batch, row, column]`
+    error: PerSample  # a bound on its relative distance to the solution in the energy norm `[batch, 1, 1]`
 
 
 def means(coefficient: Plane) -> Faces:
@@ -143,15 +127,10 @@ def outflow(conductances: Faces, u: Plane) -> Plane:
 
 @dataclass(frozen=True)
 class Range:
-    """Bounds on the coefficients of each sample.
+    """Bounds on the coefficients of each sample."""
 
-    Attributes:
-        low: A positive lower bound `[batch, 1, 1]`.
-        high: An upper bound `[batch, 1, 1]`.
-    """
-
-    low: PerSample
-    high: PerSample
+    low: PerSample  # a positive lower bound `[batch, 1, 1]`
+    high: PerSample  # an upper bound `[batch, 1, 1]`
 
 
 def solve(volumes: Volumes, coefficient: Faces, load: Plane, bounds: Range, steps: int) -> Iterate:

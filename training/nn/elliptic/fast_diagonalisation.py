@@ -41,19 +41,12 @@ TOUCHING = 1e-9
 
 @dataclass(frozen=True)
 class Axis:
-    r"""The finite volumes of one axis.
+    r"""The finite volumes of one axis."""
 
-    Attributes:
-        widths: The width of each point's volume `[point]`; they add up to 1.
-        distances: The distance across each face `[face]`, from wall to wall; they add up to 1.
-        eigenvalues: Of :math:`K v = \lambda W v`.
-        vectors: The eigenvectors as columns, with :math:`V^T W V = 1`.
-    """
-
-    widths: Float[Tensor, " point"]
-    distances: Float[Tensor, " face"]
-    eigenvalues: Float[Tensor, " point"]
-    vectors: Float[Tensor, "point point"]
+    widths: Float[Tensor, " point"]  # the width of each point's volume `[point]`; they add up to 1
+    distances: Float[Tensor, " face"]  # the distance across each face `[face]`, from wall to wall; they add up to 1
+    eigenvalues: Float[Tensor, " point"]  # of :math:`K v = \lambda W v`
+    vectors: Float[Tensor, "point point"]  # the eigenvectors as columns, with :math:`V^T W V = 1`
 
 
 def axis(index: Tensor, wall: Tensor | float, dtype: torch.dtype) -> Axis:
