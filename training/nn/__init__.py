@@ -41,7 +41,7 @@ from training.nn.decoders import (
     SpectralDecoderConfig,
     build_decoder,
 )
-from training.nn.elliptic.conjugate_gradients import ConjugateGradients
+from training.nn.elliptic.certified_gradients import ConjugateGradients
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
 from training.nn.graphs import (
     GraphAttentionConfig,

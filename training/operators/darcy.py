@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from physics.numerics.grid import WALL
-from training.nn.elliptic.conjugate_gradients import ConjugateGradients
+from training.nn.elliptic.certified_gradients import ConjugateGradients
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.grids import grid_coordinates, indices, resample, sample, square_positions, unit_axis
 from training.nn.pointwise import Normaliser

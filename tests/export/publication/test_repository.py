@@ -24,7 +24,7 @@ from export import triton_config
 from export.graphs import to_onnx
 from export.repository import RepositoryError, publish
 from export.signature import Signature
-from training import calibration, checkpoint, examples
+from training import calibration, checkpoint
 from training.problems.registry import PROBLEMS
 
 if TYPE_CHECKING:
@@ -248,9 +248,9 @@ def test_a_version_carries_the_checkpoint_s_examples_and_others_make_another(
     folder, repository = tmp_path / "burgers", copied(published, tmp_path)
     shutil.copytree(checkpoints["burgers"], folder)
     field = np.ones((9, 64), np.float32)
-    examples.write(folder, {"initial": field, "final": 2 * field})
+    checkpoint.write_examples(folder, {"initial": field, "final": 2 * field})
     for name in ("burgers", "burgers_torchscript"):
-        examples.write(repository / name / "1", {"initial": field, "final": 3 * field})
+        checkpoint.write_examples(repository / name / "1", {"initial": field, "final": 3 * field})
     assert {one.version for one in publish(folder, repository)} == {2}
-    stored = load_file(repository / "burgers" / "2" / examples.FILE)
+    stored = load_file(repository / "burgers" / "2" / checkpoint.EXAMPLES)
     assert {name: array.shape for name, array in stored.items()} == {"initial": (8, 64), "final": (8, 64)}

@@ -11,7 +11,7 @@ import torch
 import physics.darcy
 from physics.numerics.fields import neumann_field
 from physics.numerics.grid import WALL
-from training.nn.elliptic.conjugate_gradients import ConjugateGradients
+from training.nn.elliptic.certified_gradients import ConjugateGradients
 from training.operators.darcy import DarcyConfig, DarcyOperator, Iterate, wall_factor
 
 POINTS = 29

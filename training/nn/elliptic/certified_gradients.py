@@ -17,6 +17,8 @@ Let all conductances belong to coefficients of at least :math:`\mu`, so that :ma
 
 The bound on an iterate becomes tighter by the next step, which reduces the error by the known amount
 :math:`g_k z_k^T r_k`: :math:`\|u_h - u_k\|_A^2 \le g_k z_k^T r_k + \gamma_{k+1} z_{k+1}^T r_{k+1}`.
+
+`ConjugateGradients` is a layer of a few of these iterations on a fixed grid, without the bound.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from physics.numerics import grid, volumes
 from training.nn.elliptic.fast_diagonalisation import Axis
 from training.nn.shapes import Plane
 
@@ -209,3 +212,59 @@ def total(weights: Faces, drop: Faces) -> PerSample:
 def inner(x: Plane, y: Plane) -> PerSample:
     """Return the inner product of each sample."""
     return (x * y).sum(dim=(1, 2), keepdim=True)
+
+
+class ConjugateGradients(nn.Module):
+    r"""Approximate the solution of :math:`-\nabla\cdot(a\nabla u) = 1` on a fixed grid, with u = 0 on the walls.
+
+    One iteration costs less than one convolution of a network, and reduces the error by about
+    :math:`(\sqrt\kappa - 1)/(\sqrt\kappa + 1)` with :math:`\kappa = \max a/\min a`: one third for a permeability of 3
+    and 12, on every grid. The layer has no parameters and is differentiable in the permeability. The buffers hold the
+    geometry. They follow from the arguments and are not saved.
+
+    Args:
+        points: The number of grid points per axis.
+        steps: The number of iterations, from zero.
+        wall: The distance of the outermost points from the wall, in units of the square's side.
+
+    Example:
+        >>> solution, residual = ConjugateGradients(29, steps=5, wall=0.5 / 29)(torch.ones(2, 29, 29))
+        >>> bool(residual.abs().max() < 1e-6 * solution.abs().max())
+        True
+    """
+
+    widths: Tensor
+    distances: Tensor
+    eigenvalues: Tensor
+    vectors: Tensor
+    inverse: Tensor
+
+    def __init__(self, points: int, steps: int, wall: float) -> None:
+        super().__init__()
+        self.steps = steps
+        eigenvalues, vectors = (torch.as_tensor(part) for part in volumes.modes(points, wall))
+        for name, tensor in {
+            "widths": torch.as_tensor(grid.widths(points, wall)),
+            "distances": torch.as_tensor(volumes.distances(points, wall)),
+            "eigenvalues": eigenvalues,
+            "vectors": vectors,
+            "inverse": 1 / (eigenvalues[:, None] + eigenvalues),
+        }.items():
+            self.register_buffer(name, tensor.to(torch.get_default_dtype()), persistent=False)
+
+    def forward(self, coefficient: Plane) -> tuple[Plane, Plane]:
+        """Return the last iterate and its preconditioned residual, both of shape `[batch, row, column]`."""
+        axis = Axis(self.widths, self.distances, self.eigenvalues, self.vectors)
+        square = Volumes(axis, axis, self.inverse)
+        conductances = square.conductances(means(coefficient))
+        u, r = torch.zeros_like(coefficient), square.areas.expand(coefficient.shape)
+        p = z = square.invert(r)
+        rz = inner(r, z)
+        for _ in range(self.steps):
+            q = outflow(conductances, p)
+            length = rz / inner(p, q).clamp(min=TINY)
+            u, r = u + length * p, r - length * q
+            z, before = square.invert(r), rz
+            rz = inner(r, z)
+            p = z + rz / before.clamp(min=TINY) * p
+        return u, z
