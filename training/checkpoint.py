@@ -116,7 +116,6 @@ class Checkpoint:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The formats that the network is exported in."""
         formats: tuple[str, ...] = self.recipe.formats
         return formats
 
@@ -138,7 +137,6 @@ class Checkpoint:
 
     @property
     def description(self) -> Description | SequenceDescription:
-        """The data part of the problem."""
         return describe(self.problem)
 
 
@@ -151,9 +149,10 @@ def save(
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in operator.state_dict().items()}
     with replacing(folder / WEIGHTS) as aside:
         save_file(state, aside)
-    config = Config.model_validate(
-        {"recipe": recipe, "problem": describe_for(operator, problem), "software": current()}
-    )
+    described = describe(problem)
+    if isinstance(problem, Problem) and isinstance(operator, Operator):  # with the optional inputs that it takes
+        described = problem.description_for(operator.optional)
+    config = Config.model_validate({"recipe": recipe, "problem": described, "software": current()})
     write_json(folder / CONFIG, config.model_dump(mode="json"))
     write_json(folder / CARD, card)
 
@@ -171,13 +170,6 @@ def write_recipe(folder: Path, recipe: BaseRecipe) -> None:
 def describe(problem: Problem | SequenceDescription) -> Description | SequenceDescription:
     """Return the data part of a problem."""
     return problem.description if isinstance(problem, Problem) else problem
-
-
-def describe_for(operator: nn.Module, problem: Problem | SequenceDescription) -> Description | SequenceDescription:
-    """Return the data part of a problem, with the optional inputs that the operator takes."""
-    if isinstance(problem, Problem) and isinstance(operator, Operator):
-        return problem.description_for(operator.optional)
-    return describe(problem)
 
 
 def load(folder: Path, *, calibrated: bool = True) -> Checkpoint:
@@ -198,13 +190,16 @@ def load(folder: Path, *, calibrated: bool = True) -> Checkpoint:
     else:
         network, found = build(recipe.operator), calibration.load(folder) if calibrated else None
     restore(network, folder / WEIGHTS)
+    examples = folder / EXAMPLES if (folder / EXAMPLES).is_file() else None
+    if examples is not None:
+        read_weights(examples)  # which says whether the file is damaged
     return Checkpoint(
         operator=network.eval(),
         recipe=recipe,
         problem=with_code(problem) if isinstance(problem, Description) else problem,
         card=read_json(folder / CARD),
         digest=digest(folder),
-        examples=stored_examples(folder),
+        examples=examples,
         calibration=found,
     )
 
@@ -257,19 +252,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: expected a safetensors file but it is damaged or cut off: {error}") from error
-
-
-def stored_examples(folder: Path) -> Path | None:
-    """Return the file of test samples, None where there is none.
-
-    Raises:
-        CheckpointError: It is damaged or cut off.
-    """
-    path = folder / EXAMPLES
-    if not path.is_file():
-        return None
-    read_weights(path)
-    return path
 
 
 def write_examples(folder: Path, tensors: Tensors) -> None:

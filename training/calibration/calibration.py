@@ -81,7 +81,6 @@ class Calibration(nn.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the outputs."""
         return (ERROR_ESTIMATE, NOVELTY) if self.estimate is not None else (NOVELTY,)
 
     def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
@@ -163,7 +162,6 @@ class Measured:
         return len(self.inputs[0])
 
     def points(self, axes: int) -> int:
-        """Return the number of points of the grid."""
         return self.inputs[0].shape[-axes:].numel()
 
     def select(self, mask: Tensor) -> Measured:
@@ -218,18 +216,17 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
 
 def _apart(measured: Sequence[Measured], axes: int) -> tuple[int, ...]:
     """Return the positions of fields that tell two groups of samples apart, with enough of both on every grid."""
+
+    def both(positions: tuple[int, ...]) -> bool:  # enough of both groups for a quantile each
+        masks = ((len(one), varies(one.inputs, positions)) for one in measured)
+        varied = ((count, 0 if mask is None else int(mask.sum())) for count, mask in masks)
+        return all(min(some, count - some) >= fewest() for count, some in varied)
+
     if not measured:
         return ()
     fields = [index for index, tensor in enumerate(measured[0].inputs) if tensor.ndim > axes]
-    found = tuple(index for index in fields if all(_both(one, (index,)) for one in measured))
-    return found if all(_both(one, found) for one in measured) else ()
-
-
-def _both(samples: Measured, positions: tuple[int, ...]) -> bool:
-    """Return whether there are enough samples of both groups for a quantile each."""
-    mask = varies(samples.inputs, positions)
-    varied = 0 if mask is None else int(mask.sum())
-    return min(varied, len(samples) - varied) >= fewest()
+    found = tuple(index for index in fields if both((index,)))
+    return found if both(found) else ()
 
 
 def _groups(calibration: Sequence[Measured], apart: tuple[int, ...]) -> list[list[Measured]]:

@@ -73,7 +73,6 @@ class Novelty(nn.Module):
         return (self.scores(statistics) @ self.whitening).square().sum(-1)
 
     def forward(self, statistics: Statistics, group: Bool[Tensor, "batch 1"] | None = None) -> Float[Tensor, "batch 1"]:
-        """Return the p-values."""
         distance = self.distance(statistics)[:, None]
         first = share(self.distances, distance)
         return first if group is None else torch.where(group, share(self.others, distance), first)

@@ -39,7 +39,10 @@ def affordable(count: int, sample_bytes: int) -> int:
 @torch.inference_mode()
 def calibrated(problem: Description, operator: Operator, samples: CalibrationSamples) -> Calibration | None:
     """Calibrate an operator; None where there are too few samples."""
-    fitted, calibration = ([canonical(operator, one) for one in each] for each in (samples.fitted, samples.calibration))
+    fitted, calibration = (
+        [Measured(operator.canonical(*one.inputs), one.errors, one.kind) for one in each]
+        for each in (samples.fitted, samples.calibration)
+    )
     return calibrate(on_grid(problem) if operator.scattered else problem, fitted, calibration)
 
 
@@ -55,11 +58,6 @@ def on_grid(problem: Description) -> Description:
             "axes": tuple(Axis(name=axis) for axis in coordinates.components),
         }
     )
-
-
-def canonical(operator: Operator, samples: Measured) -> Measured:
-    """Return samples with the operator's canonical arguments."""
-    return Measured(operator.canonical(*samples.inputs), samples.errors, samples.kind)
 
 
 @torch.inference_mode()
@@ -84,7 +82,7 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
 
 def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, Any]:
     """Return the figures of test samples of one kind on one grid."""
-    quality = dict(zip(calibration.names, calibration(*canonical(operator, samples).inputs), strict=True))
+    quality = dict(zip(calibration.names, calibration(*operator.canonical(*samples.inputs)), strict=True))
     figures: dict[str, Any] = {
         "grid": list(samples.inputs[0].shape[-len(calibration.layout.periodic) :]),
         **samples.kind,

@@ -99,7 +99,6 @@ class InputStatistics(nn.Module):
         return list(tensor.unbind(1)) if tensor.ndim == self.axes + 2 else [tensor]
 
     def of_channel(self, z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
-        """Return the statistics of one standardised channel."""
         if z.ndim == 1:
             return [z]
         grid = tuple(range(1, z.ndim))
@@ -181,7 +180,6 @@ class NormalScores(nn.Module):
 
     @torch.no_grad()
     def fit(self, fitted: Statistics) -> None:
-        """Set the quantiles."""
         values = fitted.double()
         levels = torch.linspace(0.5 / len(values), 1 - 0.5 / len(values), KNOTS, dtype=values.dtype)
         scores = math.sqrt(2) * torch.erfinv(2 * levels - 1)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray, open_file
 from training.files import replacing, write_json
-from training.problems.checks import Column, check, columns_of, remarks
+from training.problems.checks import check, columns_of, remarks
 from training.problems.problem import Trajectories
 from training.problems.problem_file import ProblemFile, data_files
 from training.problems.schema import Description
@@ -84,7 +84,10 @@ def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
     with h5py.File(path, "w", locking=False) as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
-            file.create_dataset(name, shape, np.float32, chunks=chunk(problem, column))
+            # A chunk is what is read at once: a field, or a frame of a trajectory; numbers are not divided.
+            moving = problem.time is not None and name in problem.outputs
+            chunk = (1, 1, *column.shape[1:]) if moving else (1, *column.shape)
+            file.create_dataset(name, shape, np.float32, chunks=chunk if column.shape else None)
 
         box: list[Array] = []
 
@@ -100,14 +103,6 @@ def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
         if box:
             file["coordinates"].attrs["box"] = np.stack([np.min(box, axis=0), np.max(box, axis=0)], axis=1)
         file.attrs["remarks"] = "\n".join(remarks(columns, found))
-
-
-def chunk(problem: ProblemFile, column: Column) -> tuple[int, ...] | None:
-    """Return what is read at once: a field, or a frame of a trajectory; numbers are not divided."""
-    if not column.shape:
-        return None
-    moving = problem.time is not None and column.name in problem.outputs
-    return (1, 1, *column.shape[1:]) if moving else (1, *column.shape)
 
 
 @dataclass(frozen=True)
@@ -157,7 +152,6 @@ class SampleFile:
 
     @property
     def described(self) -> Description:
-        """The problem, as checkpoint and card have it."""
         return self.problem.describe(self.sides, self.counts[0], self.frames, self.box)
 
     @property

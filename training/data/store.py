@@ -196,19 +196,6 @@ class Layout:
     counts: Mapping[str, int]
     attributes: Mapping[str, str | int | float]
 
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Points along each axis of a stored field."""
-        return (self.mesh,) * len(self.description.axes)
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of one sample of every tensor, by name."""
-        described = self.description
-        fields = (*described.inputs, *described.outputs)
-        shapes = {one.name: (*([len(one.components)] if one.components else []), *self.grid) for one in fields}
-        return shapes | {one.name: () for one in described.parameters}
-
 
 def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
     """Make a file with room for the layout's samples, and take over those of a smaller file of the same samples."""
@@ -228,17 +215,20 @@ def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
 
 def allocate(group: h5py.Group, layout: Layout, count: int) -> None:
     """Make a stream's datasets for `count` samples of the layout's grid, with their space on the disk."""
-    kinds = {"done": ((), h5py.h5t.NATIVE_UINT8)}
-    for name, (shape, kind) in (
-        kinds | {name: (each, h5py.h5t.IEEE_F32LE) for name, each in layout.shapes.items()}
-    ).items():
+    described, shapes = layout.description, {"done": ()}
+    for one in described.tensors:
+        components = getattr(one, "components", ())
+        grid = () if one in described.parameters else (layout.mesh,) * len(described.axes)
+        shapes[one.name] = (*((len(components),) if components else ()), *grid)
+    for name, shape in shapes.items():
+        kind = h5py.h5t.NATIVE_UINT8 if name == "done" else h5py.h5t.IEEE_F32LE
         early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         early.set_obj_track_times(False)
         if count > 0 and shape:
             early.set_chunk((1, *shape))
         h5py.h5d.create(group.id, name.encode(), kind, h5py.h5s.create_simple((count, *shape)), early)
-    for tensor in layout.description.tensors:
+    for tensor in described.tensors:
         group[tensor.name].attrs.update(units=tensor.units, meaning=tensor.meaning)
 
 

@@ -38,7 +38,6 @@ class Case:
 
     @property
     def problem(self) -> Problem:
-        """The problem of the samples."""
         return self.samples.problem
 
     @property

@@ -120,6 +120,7 @@ def key(row: Mapping[str, Any]) -> tuple[tuple[int, ...], float, str]:
     return tuple(row["grid"]), row.get("noise", 0.0), row.get("conditions", "")
 
 
+ERRORS = ("relative_l2", "standard_error", "median", "percentile_95", "worst", "relative_h1", "relative_energy")
 HEADER = ("grid", "solver", "fields", "L2", "+-", "median", "95 %", "worst", "gradient", "energy", "ms", "of 8")
 DETAILS = frozenset({"+-", "median", "gradient", "of 8"})  # are left out where the terminal is narrow
 WIDTH = 100  # of all columns
@@ -133,17 +134,13 @@ def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table
     for name in shown:
         table.add_column(name, no_wrap=True, justify="left" if name in HEADER[:2] else "right")
     for network, baseline in beside(card):
-        for case, *rest in cells(network, baseline):
-            texts = dict(zip(HEADER, (case.replace(", ", "\n"), *rest), strict=True))
+        cells = [(case_name(network).replace(", ", "\n"), network.get("solver", NETWORK), *figures(network))]
+        cells += [] if baseline is None else [("", CLASSICAL, *figures(baseline))]
+        for row in cells:
+            texts = dict(zip(HEADER, row, strict=True))
             table.add_row(*(texts[name] for name in shown))
         table.add_section()
     return table
-
-
-def cells(network: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
-    """Return the rows of one case."""
-    rows = [(case_name(network), network.get("solver", NETWORK), *figures(network))]
-    return rows if baseline is None else [*rows, ("", CLASSICAL, *figures(baseline))]
 
 
 def case_name(row: Mapping[str, Any]) -> str:
@@ -156,16 +153,7 @@ def case_name(row: Mapping[str, Any]) -> str:
 
 def figures(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a row's figures; a card of an earlier release, or another problem, may lack some."""
-    names = (
-        "relative_l2",
-        "standard_error",
-        "median",
-        "percentile_95",
-        "worst",
-        "relative_h1",
-        "relative_energy",
-    )
-    errors = tuple(scientific(row.get(name)) for name in names)
+    errors = tuple(scientific(row.get(name)) for name in ERRORS)
     times = (row.get(name) for name in ("milliseconds", "milliseconds_of_8"))
     digits = ("" if ms is None else f"{ms:.{0 if ms >= 10 else 1}f}" for ms in times)  # as many as mean something
     return (str(row["fields"]), *errors, *digits)

@@ -51,7 +51,6 @@ class OwnWorkload(Workload[OwnRecipe]):
             self.figures = (*type(self).figures, *ROLLOUTS)
 
     def check(self) -> None:
-        """Require the prepared samples."""
         self.prepare()
 
     @property
@@ -69,7 +68,6 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     @cached_property
     def samples(self) -> SampleFile:
-        """The prepared samples."""
         return SampleFile(self.prepare(), self.file)
 
     @cached_property

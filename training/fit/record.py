@@ -53,7 +53,6 @@ class RunFolder:
 
     @property
     def state(self) -> Path:
-        """The folder of the trainer's states."""
         return self.path / "state"
 
     @property
@@ -63,7 +62,6 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """The log."""
         return self.path / "metrics.csv"
 
     @property

@@ -75,7 +75,6 @@ class Task(pl.LightningModule):
         self.trainer.should_stop = self.budget.share >= 1
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save what has been used."""
         checkpoint["budget"] = {"used": self.budget.used, "share": self.budget.share}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -94,13 +93,11 @@ class Task(pl.LightningModule):
         return loss if found is None else loss + weight * found
 
     def training_step(self, batch: Batch) -> Tensor:
-        """Return the objective of a batch and log it."""
         loss = self.objective(batch)
         self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, sync_dist=True, batch_size=self.order.batch)
         return loss
 
     def validation_step(self, batch: Batch) -> None:
-        """Log the metric of a validation batch."""
         score, count = self.work.score(self.network, batch)
         self.log(self.work.metric.name, score, prog_bar=True, sync_dist=True, batch_size=count)
 
@@ -150,7 +147,6 @@ class Budget:
         self.began = self.clock() - self.used
 
     def advance(self, step: int) -> float:
-        """Return the share after some steps."""
         self.used = self.clock() - self.began
         done = step / self.steps
         if self.seconds is not None:

@@ -1,7 +1,9 @@
 r"""Decoders: from features on the fine grid to the values of the solution, or from tokens to a list of numbers.
 
 Both decoders of fields first join the coordinates :math:`r` of the grid to the features, :math:`x \leftarrow
-A[x, r] + b`, unless the config leaves the coordinates out. Linear maps at a point are convolutions of width one.
+A[x, r] + b`, unless the config leaves the coordinates out. Linear maps at a point are convolutions of width one. They
+are those of a paper (Cao, NeurIPS 2021, https://arxiv.org/abs/2105.14995, section 4 and appendix C); the frequency head
+is the `BulkRegressor` of its code.
 """
 
 from __future__ import annotations
@@ -65,10 +67,6 @@ class SpectralDecoder(nn.Module):
         inputs: The number of channels in.
         dimensions: The number of axes, 1 to 3.
 
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 4 and appendix C
-        | https://arxiv.org/abs/2105.14995
-
     Example:
         >>> decoder = SpectralDecoder(SpectralDecoderConfig(coordinates=False, modes=5), 48, dimensions=1)
         >>> decoder(torch.randn(2, 48, 64), torch.linspace(0, 1, 64)[None]).shape
@@ -117,10 +115,6 @@ class PointwiseDecoder(nn.Module):
         config: The sizes.
         inputs: The number of channels in.
         dimensions: The number of axes, 1 to 3.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 4 and appendix C
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> decoder = PointwiseDecoder(PointwiseDecoderConfig(layers=2), 48, dimensions=1)
@@ -209,10 +203,6 @@ class FrequencyHead(nn.Module):
     Args:
         config: The sizes.
         inputs: The number of features per token.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), `BulkRegressor` of its code
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> FrequencyHead(FrequencyHeadConfig(targets=2, length=3), 48)(torch.randn(5, 100, 48)).shape

@@ -87,10 +87,6 @@ class EncoderLayer(nn.Module):
     Raises:
         UnknownNameError: There is no such norm, activation or residual; the message lists the known names.
 
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021)
-        | https://arxiv.org/abs/2105.14995
-
     Example:
         Six layers on 8192 points of a line, for a batch of 8:
 

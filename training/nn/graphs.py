@@ -9,7 +9,8 @@ Nodes are the points of a grid; an edge carries features, such as the entries of
     \text{attention:}\quad y_i = \mathrm{elu}\Bigl(\sum_j \sigma_j\bigl(\mathrm{leaky}(a_1 \cdot h_i +
     a_2 \cdot h_j)\bigr) h_j\Bigr), \quad h = xW, \quad j \text{ a neighbour of } i
 
-Both hold a number per pair of nodes, so time and memory grow with the square of their number.
+Both hold a number per pair of nodes, so time and memory grow with the square of their number. They are the `GCN` and
+the `GAT` of a paper's code (Cao, NeurIPS 2021, https://arxiv.org/abs/2105.14995).
 """
 
 from __future__ import annotations
@@ -164,8 +165,6 @@ class GraphConvolutions(nn.Module):
     References:
         | Semi-Supervised Classification with Graph Convolutional Networks (Kipf & Welling, ICLR 2017)
         | https://arxiv.org/abs/1609.02907
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), `GCN` of its code
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> layers = GraphConvolutions(GraphConvolutionConfig(powers=3), 2, 9)
@@ -229,8 +228,6 @@ class GraphAttentions(nn.Module):
     References:
         | Graph Attention Networks (Veličković et al., ICLR 2018)
         | https://arxiv.org/abs/1710.10903
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), `GAT` of its code
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> layers = GraphAttentions(GraphAttentionConfig(), 2, 5)

@@ -1,8 +1,9 @@
-"""The CNNs of the paper and its code: token features of a field on a fine grid, and back.
+"""The CNNs of a paper and its code (Cao, NeurIPS 2021, https://arxiv.org/abs/2105.14995): a field to tokens, and back.
 
-`Downscaler` and `Upscaler` interpolate, which reaches any size. The older scalers of the code average 2 x 2 points and
-deconvolve. Their strides fix the ratio of the grids, about 16 downwards and 11 upwards, so a native grid decides the
-token grid: `pooled` and `deconvolved` return it.
+`Downscaler` and `Upscaler` interpolate, which reaches any size (appendix C.2). The older scalers of the code
+(`DownScaler`, mode `conv`, and `UpScaler`, mode `deconv`) average 2 x 2 points and deconvolve. Their strides fix the
+ratio of the grids, about 16 downwards and 11 upwards, so a native grid decides the token grid: `pooled` and
+`deconvolved` return it. `ResidualBlock` is the code's `Conv2dResBlock`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,6 @@ class Downscaler(nn.Module):
         activation: The activation after every convolution.
         reactivate: Apply the activation again after each interpolation, as the reference project does.
         dropout: The dropout rate after every convolution. It is 0 in evaluation.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), appendix C.2
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> downscaler = Downscaler(1, 48, stem=16, middle=49, side=29)
@@ -112,10 +109,6 @@ class Upscaler(nn.Module):
         activation: The activation after the convolution.
         reactivate: Apply dropout and the activation once more after the convolution, as the reference project does.
         dropout: The dropout rate after the convolution. It is 0 in evaluation.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), appendix C.2
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> upscaler = Upscaler(48, 16, middle=49, side=85)
@@ -191,10 +184,6 @@ class ResidualBlock(nn.Module):
 
     Raises:
         ValueError: A residual is requested of a block that changes the grid.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), `Conv2dResBlock` of its code
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> ResidualBlock(3, 5, residual=True, double=True)(torch.randn(2, 3, 20, 30)).shape
@@ -294,10 +283,6 @@ class PoolingDownscaler(nn.Sequential):
         activation: The activation after each average. The convolutions have SiLU, as in the reference project.
         dropout: The dropout rate after every convolution, 0.1 in the reference project. It is 0 in evaluation.
 
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), `DownScaler` of its code, mode `conv`
-        | https://arxiv.org/abs/2105.14995
-
     Example:
         >>> PoolingDownscaler(1, 48)(torch.randn(2, 1, 85, 141)).shape
         torch.Size([2, 48, 8, 11])
@@ -321,10 +306,6 @@ class DeconvolutionUpscaler(nn.Module):
         channels: The number of features, which stays.
         activation: The activation after every deconvolution.
         dropout: The dropout rate after the first and the third deconvolution. It is 0 in evaluation.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), `UpScaler` of its code, mode `deconv`
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> DeconvolutionUpscaler(6)(torch.randn(2, 6, 9, 10)).shape

@@ -98,12 +98,10 @@ class FieldConfig(EncoderConfig):
 
     @property
     def rules(self) -> list[AxisRule]:
-        """Where the points of each axis lie."""
         return [AxisRule(rule, closed) for rule, closed in zip(self.points, self.periodic, strict=True)]
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Tokens per axis."""
         return tuple(-(-side // self.patch) for side in self.working)
 
 

@@ -78,7 +78,6 @@ class Draft:
     remarks: list[str] = field(default_factory=list)  # what was decided and guessed
 
     def of(self, role: str) -> list[Tensor]:
-        """List the tensors of a role."""
         return [tensor for tensor in self.tensors if tensor.role == role]
 
     def toml(self) -> str:
@@ -109,19 +108,13 @@ def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None) -> 
     Raises:
         DraftError: There are no two fields with a common sample axis and grid.
     """
-    made = begun(file, files, folder)
-    return mesh(made, file) if COORDINATES in file.arrays else on_grid(made, file)
-
-
-def begun(file: DataFile, files: Sequence[Path], folder: Path | None) -> Draft:
-    """Return the draft with the names of the model and of its data files."""
     name = wire_name(file.path.stem)
     names = tuple(path.name for path in files)
     if folder is not None:
         name, names = wire_name(folder.resolve().name), (f"{folder.resolve().name}/*{files[0].suffix}",)
     made = Draft(f"own_{name}" if is_taken(name) else name, names, file.format)
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
-    return made
+    return mesh(made, file) if COORDINATES in file.arrays else on_grid(made, file)
 
 
 def on_grid(made: Draft, file: DataFile) -> Draft:

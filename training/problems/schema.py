@@ -182,7 +182,6 @@ class Description(Frozen):
 
     @property
     def axis_names(self) -> tuple[str, ...]:
-        """The names of the axes."""
         return tuple(axis.name for axis in self.axes)
 
     @property

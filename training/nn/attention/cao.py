@@ -1,4 +1,6 @@
-r"""The four types of attention that Cao compares (NeurIPS 2021, arXiv 2105.14995, section 3).
+r"""The four types of attention that Cao compares (NeurIPS 2021, https://arxiv.org/abs/2105.14995, section 3).
+
+Their arguments are those of `HeadAttention`.
 
 .. math::
     \text{Galerkin:}\quad z = \tilde Q\,(\tilde K^T \tilde V)/n, \qquad
@@ -35,16 +37,6 @@ class GalerkinAttention(HeadAttention):
 
     :math:`n` is the number of sources, so the sum is a mean. Self-attention is computed by `fold`, which reads
     and writes the tokens fewer times.
-
-    Args:
-        channels: The number of features per token, a multiple of `heads`.
-        heads: The number of heads.
-        coordinates: The number of coordinates of a position; 0 for tokens without positions.
-        options: The keywords of `HeadAttention`.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021)
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> attention = GalerkinAttention(64, heads=4, coordinates=1)
@@ -157,16 +149,6 @@ class FourierAttention(HeadAttention):
     The product is computed as :math:`\tilde Q(\tilde K^T V)`, in linear time. With a mask or with dropout, which act on
     the :math:`n \times n` scores, it is computed in the order of the formula. The score of a masked pair is 0.
 
-    Args:
-        channels: The number of features per token, a multiple of `heads`.
-        heads: The number of heads.
-        coordinates: The number of coordinates of a position; 0 for tokens without positions.
-        options: The keywords of `HeadAttention`.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021)
-        | https://arxiv.org/abs/2105.14995
-
     Example:
         >>> attention = FourierAttention(64, heads=4, coordinates=1)
         >>> attention(torch.randn(2, 100, 64), positions=torch.linspace(0, 1, 100)[:, None]).shape
@@ -193,17 +175,9 @@ class LinearAttention(HeadAttention):
 
     It takes :math:`O(n w^2)` time and :math:`O(nw)` memory.
 
-    Args:
-        channels: The number of features per token, a multiple of `heads`.
-        heads: The number of heads.
-        coordinates: The number of coordinates of a position; 0 for tokens without positions.
-        options: The keywords of `HeadAttention`.
-
     References:
         | Efficient Attention: Attention with Linear Complexities (Shen et al., WACV 2021)
-        | https://arxiv.org/abs/1812.01243
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), for the factor 1/n
-        | https://arxiv.org/abs/2105.14995
+        | https://arxiv.org/abs/1812.01243; the factor 1/n is Cao's
 
     Example:
         >>> attention = LinearAttention(64, heads=4, coordinates=1)
@@ -228,12 +202,6 @@ class SoftmaxAttention(HeadAttention):
     It takes :math:`O(n^2 w)` time. A mask `[batch, 1, key]`, which hides padding, keeps the fused kernel. A mask that
     differs between queries forms the :math:`n \times n` matrix. A query that attends to no key gets the mean of all
     values, as if its scores were one large negative number.
-
-    Args:
-        channels: The number of features per token, a multiple of `heads`.
-        heads: The number of heads.
-        coordinates: The number of coordinates of a position; 0 for tokens without positions.
-        options: The keywords of `HeadAttention`.
 
     References:
         | Attention Is All You Need (Vaswani et al., NeurIPS 2017)

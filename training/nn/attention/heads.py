@@ -185,7 +185,6 @@ class HeadAttention(nn.Module):
 
     @property
     def rate(self) -> float:
-        """The dropout rate in the current mode."""
         return self.dropout if self.training else 0.0
 
     def drop(self, matrix: Matrices) -> Matrices:

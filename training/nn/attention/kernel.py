@@ -106,15 +106,13 @@ class KernelAttention(HeadAttention):
     differs between queries, and dropout of causal attention, form the n x n matrix of weights. A query that attends to
     no key gets 0.
 
+    The sizes and the options are those of `HeadAttention`.
+
     Args:
-        channels: The number of features per token, a multiple of `heads`.
-        heads: The number of heads.
-        coordinates: The number of coordinates of a position; 0 for tokens without positions.
         features: Makes the feature map from the width of a head, including the coordinates, and the number of heads.
         shared: Use one trained map for all heads. By default each head has its own.
         causal: Let every token attend to itself and to its predecessors only. Keys are then in the order of the queries
             and of the same number; otherwise `forward` raises a ValueError.
-        options: The keywords of `HeadAttention`.
 
     References:
         | Linear Self-Attention Approximation via Trainable Feedforward Kernel (Yorsh & Kovalenko, 2022)
@@ -173,17 +171,11 @@ class KernelAttention(HeadAttention):
 
 
 class CausalAttention(KernelAttention):
-    r"""Mix every token with itself and its predecessors by the fixed features elu + 1.
+    r"""Mix every token with itself and its predecessors by the fixed features elu + 1; arguments as of `HeadAttention`.
 
     .. math::
         z_t = \frac{\phi(\tilde Q_t)^T \sum_{u\le t}\phi(\tilde K_u)V_u^T}
         {\phi(\tilde Q_t)^T\sum_{u\le t}\phi(\tilde K_u)}, \qquad \phi(x) = \mathrm{elu}(x) + 1
-
-    Args:
-        channels: The number of features per token, a multiple of `heads`.
-        heads: The number of heads.
-        coordinates: The number of coordinates of a position; 0 for tokens without positions.
-        options: The keywords of `HeadAttention`.
 
     References:
         | Transformers are RNNs: Fast Autoregressive Transformers with Linear Attention (Katharopoulos et al., ICML
