@@ -75,11 +75,7 @@ class ParityError(ValueError):
 
 
 def evidence(run: Graph, network: nn.Module, signature: Signature, like: Statistics) -> dict[str, Any]:
-    """Compare a graph with its network, and return what the certificate says of it.
-
-    Raises:
-        ParityError: It differs by more than the tolerance, or padding changes its outputs.
-    """
+    """Compare a graph with its network, and return what the certificate says of it."""
     comparisons = compare(run, network, signature, like)
     gate(comparisons)
     found = {
@@ -105,11 +101,7 @@ def evidence(run: Graph, network: nn.Module, signature: Signature, like: Statist
 
 
 def compare(run: Graph, operator: nn.Module, signature: Signature, like: Statistics | None = None) -> list[Comparison]:
-    """Compare a graph with its operator over `shapes(signature)`, on inputs of the size of the data's.
-
-    Raises:
-        ParityError: An output has another shape.
-    """
+    """Compare a graph with its operator over `shapes(signature)`, on inputs of the size of the data's."""
     single = Deployable(operator, signature.argument_names)
     double = Deployable(operator, signature.argument_names, torch.float64)
     count, found = len(signature.outputs), []
@@ -144,11 +136,7 @@ def worst(outputs: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[Any
 
 
 def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> None:
-    """Accept only graphs within `tolerance` of float32 eager, and quality outputs within `QUALITY_TOLERANCE`.
-
-    Raises:
-        ParityError: One is farther away, or its output is not finite.
-    """
+    """Accept only graphs within `tolerance` of float32 eager, and quality outputs within `QUALITY_TOLERANCE`."""
     farthest = max(comparisons, key=lambda one: np.nan_to_num(one.float32.relative_l2, nan=np.inf))
     if not farthest.float32.relative_l2 <= tolerance:
         raise ParityError(

@@ -87,11 +87,7 @@ def verify_all(
 
 
 def install(folder: Path, repository: Path) -> list[Path]:
-    """Publish the released version of a checkpoint, with the graphs beside it, and return the new version folders.
-
-    Raises:
-        ReleaseError: There is no released version of this checkpoint, or the repository has no config of the model.
-    """
+    """Publish the released version of a checkpoint, with the graphs beside it, and return the new version folders."""
     name, sources = folder.resolve().name, released(folder)
     with staging(repository, name) as aside:
         present = newest(repository / name)
@@ -112,11 +108,7 @@ def install(folder: Path, repository: Path) -> list[Path]:
 
 
 def released(folder: Path) -> list[Path]:
-    """Return the folders of a checkpoint's released version: the graphs beside it, then the model.
-
-    Raises:
-        ReleaseError: There is none, or it is damaged, or it was exported from another checkpoint.
-    """
+    """Return the folders of a checkpoint's released version: the graphs beside it, then the model."""
     name = folder.resolve().name
     models = [path.parent for path in (folder / FOLDER).glob(f"*/{CARD}")]
     found = sorted(models, key=lambda path: (path.name == name, path.name))
@@ -151,12 +143,7 @@ def move(staged: Path, model: Path, aside: Path) -> Path:
 
 
 def renew(folder: Path) -> None:
-    """Export a checkpoint into an empty repository, and replace its released version.
-
-    Raises:
-        CheckpointError: The folder is no complete checkpoint.
-        ParityError: A graph differs from its network.
-    """
+    """Export a checkpoint into an empty repository, and replace its released version."""
     from export.repository import publish  # noqa: PLC0415 - needs torch, which a machine that only serves does not have
 
     with TemporaryDirectory() as aside:

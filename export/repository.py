@@ -87,12 +87,7 @@ def publish(folder: Path, repository: Path, name: str | None = None) -> list[Pub
 
 
 def is_current(folder: Path, repository: Path, name: str | None = None) -> bool:
-    """Return whether `publish` would leave this checkpoint alone.
-
-    Raises:
-        CheckpointError: The folder is no complete checkpoint.
-        RepositoryError: The name is no model name.
-    """
+    """Return whether `publish` would leave this checkpoint alone."""
     checkpoint, name = checkpoints.load(folder), model_name(name or folder.resolve().name)
     signature, (paths, dropped) = Signature.of_checkpoint(checkpoint), paths_of(name, repository, checkpoint.formats)
     current = all(is_published(path, checkpoint, signature) for path in paths.values())
@@ -172,11 +167,7 @@ def build_companions(
 
 
 def model_name(folder: str) -> str:
-    """Turn a folder's name into a model's: `darcy-quick` -> `darcy_quick`.
-
-    Raises:
-        RepositoryError: It has characters that a model name must not have.
-    """
+    """Turn a folder's name into a model's: `darcy-quick` -> `darcy_quick`."""
     name = folder.lower().replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.endswith(SUFFIXES):
         raise RepositoryError(
@@ -202,9 +193,6 @@ def check_names(folder: Path, signature: Signature) -> None:
     """Require that a model's versions have the same inputs and outputs; inputs with a default may be added.
 
     Quality outputs may come and go.
-
-    Raises:
-        RepositoryError: The published model has other tensors or words, or its config cannot be read.
     """
     path = folder / CONFIG
     if not path.is_file():

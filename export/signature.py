@@ -59,22 +59,18 @@ class Spec(BaseModel):
 
 
 class TensorSpec(Spec):
-    """One tensor on the wire.
-
-    Attributes:
-        axes: The batch, the components of a vector field (`component`), and the grid's axes; on points the components
-            are last.
-        default: The value everywhere of an input that a request leaves out; None where it must be sent.
-    """
+    """One tensor on the wire."""
 
     name: str
     dtype: str = "FP32"  # Triton's name of its type
+    # The batch, the components of a vector field (`component`), and the grid's axes; on points the components are last.
     axes: tuple[str, ...]
     shape: tuple[int | None, ...]  # points per axis, None where any number is accepted
     components: tuple[str, ...] = ()  # names of the components of a vector field
     meaning: str  # the quantity in words
     units: str = "1"  # its units
     positive: bool = False  # whether every value is above zero
+    # The value everywhere of an input that a request leaves out; None where it must be sent.
     default: float | None = None
 
     @classmethod
@@ -150,16 +146,13 @@ class VocabularySpec(Spec):
 
 
 class Signature(Spec):
-    """Inputs, parameters, outputs and limits of a model.
-
-    Attributes:
-        parameters: Numbers per sample, which follow the inputs among the graph's arguments.
-        quality: Quality outputs, `[batch, 1]` each, which follow the outputs among the graph's results.
-    """
+    """Inputs, parameters, outputs and limits of a model."""
 
     inputs: tuple[TensorSpec, ...]  # fields, or the tokens of a sequence
+    # Numbers per sample, which follow the inputs among the graph's arguments.
     parameters: tuple[ParameterSpec, ...] = ()
     outputs: tuple[TensorSpec, ...]  # fields, or the scores of labels
+    # Quality outputs, `[batch, 1]` each, which follow the outputs among the graph's results.
     quality: tuple[Quality, ...] = ()
     solve_bound: float | None = None  # the largest number of that name of an output that is sent as it is
     novelty: float | None = None  # the least number of that name of an input whose output is sent as it is

@@ -125,11 +125,7 @@ def text(name: str, signature: Signature, format_: str) -> str:
 
 
 def parse(document: str) -> Any:
-    """Read a config back.
-
-    Raises:
-        ValueError: It is no config; the message names line and column.
-    """
+    """Read a config back."""
     try:
         return text_format.Parse(document, pb.ModelConfig())
     except text_format.ParseError as error:

@@ -84,11 +84,6 @@ def build(
     """Write a version into a new folder `<name>/<number>`, and compare it with its network.
 
     A companion is made of the graph in the version folder `model` of its model.
-
-    Raises:
-        CardError: The checkpoint's card lacks what was measured.
-        GraphError: The graph cannot be made, or does not run anywhere.
-        ParityError: It differs from the network by more than the tolerance, or padding changes its outputs.
     """
     name, number, writer = folder.parent.name, int(folder.name), FORMATS[format_][1]
     artefact, base = folder / writer.FILE, None if model is None else model / to_onnx.FILE
@@ -140,11 +135,7 @@ def belongs(folder: Path, model: Path) -> bool:
 def companion_graph(
     checkpoint: Checkpoint, signature: Signature, companion: Companion, model: onnx.ModelProto
 ) -> bytes:
-    """Return the bytes of a companion's graph; `model` is the model's own.
-
-    Raises:
-        GraphError: An operator of the graph has no known derivative.
-    """
+    """Return the bytes of a companion's graph; `model` is the model's own."""
     if companion == REFINED:
         own = signature_of(companion, signature, checkpoint)
         return to_onnx.graph_of(Deployable(refined(checkpoint), own.argument_names), own)
@@ -170,11 +161,7 @@ def companion_card(card: dict[str, Any], companion: Companion, signature: Signat
 
 
 def refined(checkpoint: Checkpoint) -> nn.Module:
-    """Return the method without the network, with more iterations.
-
-    Raises:
-        ValueError: The operator offers none.
-    """
+    """Return the method without the network, with more iterations."""
     network = checkpoint.refined
     if network is None:
         raise ValueError(f"expected an operator with more iterations but {checkpoint.problem.name!r} has none")

@@ -99,13 +99,10 @@ class Config(BaseModel):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A trained network in evaluation mode, and all that is known about it.
+    """A trained network in evaluation mode, and all that is known about it."""
 
-    Attributes:
-        operator: Maps float32 fields `[batch, *grid]` in physical units to others, or tokens `[batch, length]` to
-            logits where `problem` is one of sequences.
-    """
-
+    # Maps float32 fields `[batch, *grid]` in physical units to others, or tokens `[batch, length]` to logits where
+    # `problem` is one of sequences.
     operator: Any
     recipe: Any  # how it was trained; of the class of its `kind`
     problem: Any  # what it was trained for: a `Problem`, or a `SequenceDescription`
@@ -158,11 +155,7 @@ def save(
 
 
 def write_recipe(folder: Path, recipe: BaseRecipe) -> None:
-    """Replace the recipe in a checkpoint's config, as when its card is measured on another number of test fields.
-
-    Raises:
-        CheckpointError: As `load`.
-    """
+    """Replace the recipe in a checkpoint's config, as when its card is measured on another number of test fields."""
     config = read_config(folder).model_copy(update={"recipe": recipe})
     write_json(folder / CONFIG, config.model_dump(mode="json"))
 
@@ -241,11 +234,7 @@ def restore(operator: nn.Module, path: Path, *, partly: bool = False) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file.
-
-    Raises:
-        CheckpointError: It is missing, damaged or cut off.
-    """
+    """Read the tensors of a file."""
     if not path.is_file():
         raise CheckpointError(f"expected a file {path} but there is none")
     try:
@@ -277,11 +266,7 @@ def read_config(folder: Path) -> Config:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        CheckpointError: There is no such file, or it holds something else.
-    """
+    """Read a JSON object."""
     if not path.is_file():
         raise CheckpointError(f"expected a file {path} but there is none")
     try:

@@ -267,15 +267,12 @@ class AddedRecipe(BaseRecipe):
 
 @dataclass(frozen=True)
 class Kind:
-    """Models that label sequences in a way of their own, as an entry point of the group `petrov.kinds` adds them.
-
-    Attributes:
-        build: Return the network of a recipe's `operator` for a problem, with fresh weights.
-        workload: Return the `training.fit.workload.Workload` of a recipe, a folder of samples and `progress`.
-    """
+    """Models that label sequences in a way of their own, as an entry point of the group `petrov.kinds` adds them."""
 
     recipe: type[AddedRecipe]  # the class of their recipes
+    # Return the network of a recipe's `operator` for a problem, with fresh weights.
     build: Callable[[Any, SequenceDescription], nn.Module]
+    # Return the `training.fit.workload.Workload` of a recipe, a folder of samples and `progress`.
     workload: Callable[..., Any]
 
 
@@ -403,11 +400,7 @@ def changed(recipe: R, overrides: Iterable[str]) -> R:
 
 
 def parse(override: str) -> tuple[str, Any]:
-    """Split `a.b=c`. A value that is no TOML is taken as text, so names need no quotes.
-
-    Raises:
-        RecipeError: There is no `=`.
-    """
+    """Split `a.b=c`. A value that is no TOML is taken as text, so names need no quotes."""
     key, found, value = override.partition("=")
     if not found:
         raise RecipeError(f"expected an override a.b=c but got {override!r}")
@@ -418,11 +411,7 @@ def parse(override: str) -> tuple[str, Any]:
 
 
 def put(document: dict[str, Any], key: str, value: Any) -> None:
-    """Set a nested key `section.name` of a document. The recipe's schema checks the name.
-
-    Raises:
-        RecipeError: A section does not exist.
-    """
+    """Set a nested key `section.name` of a document. The recipe's schema checks the name."""
     *sections, name = key.split(".")
     for section in sections:
         if not isinstance(document.get(section), dict):

@@ -33,19 +33,16 @@ def lookup(table: Mapping[str, Item], name: str, noun: str) -> Item:
 
 @dataclass(frozen=True)
 class Registry(Generic[Item]):
-    """Find objects by name; all modules and entry points are loaded when an object is not in a module of its name.
-
-    Attributes:
-        attribute: The module variable that holds the object, or a tuple of several. The attribute `name` of an object
-            is the name it is found by.
-        others: Classes of further objects in the same modules and group, which another registry finds.
-    """
+    """Find objects by name; all modules and entry points are loaded when an object is not in a module of its name."""
 
     noun: str  # what one object is called in error messages, such as "problem"
     kind: type[Item]  # the class of the objects
     package: str  # its modules are searched; those without `attribute` are skipped
+    # The module variable that holds the object, or a tuple of several. The attribute `name` of an object is the name it
+    # is found by.
     attribute: str
     group: str  # the entry point group that other packages use
+    # Classes of further objects in the same modules and group, which another registry finds.
     others: tuple[type, ...] = ()
 
     def __getitem__(self, name: str) -> Item:

@@ -106,11 +106,7 @@ class Derivative:
 
 
 def evidence(run: Graph, kind: Kind, network: nn.Module, signature: Signature, like: Statistics) -> dict[str, Any]:
-    """Compare a derivative's graph with automatic differentiation, and return what the certificate says of it.
-
-    Raises:
-        ParityError: It differs by more than the tolerance.
-    """
+    """Compare a derivative's graph with automatic differentiation, and return what the certificate says of it."""
     single, double = (
         Derivative(kind, signature, without_quality(network, signature, dtype), dtype)
         for dtype in (torch.float32, torch.float64)
@@ -136,11 +132,7 @@ def without_quality(network: nn.Module, signature: Signature, dtype: torch.dtype
 
 
 def compare(run: Graph, single: Derivative, double: Derivative, like: Statistics | None = None) -> list[Agreement]:
-    """Compare the graph of a derivative with automatic differentiation in float32 and float64.
-
-    Raises:
-        ParityError: A tensor has another shape.
-    """
+    """Compare the graph of a derivative with automatic differentiation in float32 and float64."""
     signature = single.signature
     compared = [shape for shape in shapes(signature) if math.prod(shape[1:]) <= LARGEST]
     found = [compare_at(shape, run, single, double, like) for shape in compared]
@@ -181,9 +173,6 @@ def gate(agreements: Sequence[Agreement], difference: float) -> None:
 
     Where float32 eager itself is farther than that from float64, twice its own rounding is accepted, up to `ROUNDING`.
     The tolerance of a trajectory grows with its frames: a chaotic one amplifies rounding from frame to frame.
-
-    Raises:
-        ParityError: One is farther away, or not finite.
     """
     for one in agreements:
         allowed = max(TOLERANCE * (one.frames or 1), min(2 * one.rounding, ROUNDING))

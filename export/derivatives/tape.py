@@ -100,11 +100,7 @@ class Tape:
         return self.constant(value, helper.tensor_dtype_to_np_dtype(self.types[like]).str)
 
     def value(self, name: str) -> NDArray[Any]:
-        """Return the value of a constant tensor.
-
-        Raises:
-            GraphError: It is computed.
-        """
+        """Return the value of a constant tensor."""
         if name not in self.constants:
             raise GraphError(f"expected {name!r} to be a constant, for a derivative, but the graph computes it")
         return self.constants[name]
@@ -192,19 +188,11 @@ class Tape:
         return found
 
     def vector(self, name: str) -> Shape:
-        """Return the entries of a vector of sizes.
-
-        Raises:
-            GraphError: They are made otherwise than of the inputs' sizes.
-        """
+        """Return the entries of a vector of sizes."""
         return self._vectors[name] if name in self._vectors else sizes([int(each) for each in self.value(name)])
 
     def size(self, expression: Size) -> str:
-        """Return a vector of one size.
-
-        Raises:
-            GraphError: The size is no sum, product or quotient of sizes of the inputs.
-        """
+        """Return a vector of one size."""
         if expression.is_Integer:
             return self.constant([int(expression)])
         if expression.is_Symbol:

@@ -49,11 +49,7 @@ class GraphError(ValueError):
 
 
 def write(module: Deployable, signature: Signature, path: Path) -> None:
-    """Export by the dynamo exporter, check and write; the same module gives the same bytes.
-
-    Raises:
-        GraphError: The graph needs a forbidden operator, or an axis that should be free is fixed or vice versa.
-    """
+    """Export by the dynamo exporter, check and write; the same module gives the same bytes."""
     path.write_bytes(graph_of(module, signature))
 
 
@@ -65,11 +61,7 @@ def graph_of(module: Deployable, signature: Signature) -> bytes:
 
 
 def checked(model: onnx.ModelProto, signature: Signature) -> bytes:
-    """Return the bytes of a graph, the same ones every time, if it runs everywhere and for every shape.
-
-    Raises:
-        GraphError: see `write`.
-    """
+    """Return the bytes of a graph, the same ones every time, if it runs everywhere and for every shape."""
     onnx.checker.check_model(model, full_check=True)
     check(model, signature)
     return model.SerializeToString(deterministic=True)
@@ -138,11 +130,7 @@ def strip(model: onnx.ModelProto) -> None:
 
 
 def check(model: onnx.ModelProto, signature: Signature) -> None:
-    """Refuse graphs that do not run everywhere or run for one shape only.
-
-    Raises:
-        GraphError: see `write`.
-    """
+    """Refuse graphs that do not run everywhere or run for one shape only."""
     if domains := {node.domain for node in nodes(model.graph)} - {"", "ai.onnx"}:
         raise GraphError(f"expected standard operators but found the domains {sorted(domains)}")
     if banned := FORBIDDEN & operators(model).keys():

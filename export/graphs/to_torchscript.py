@@ -32,11 +32,7 @@ FILE = "model.pt"
 
 
 def write(module: Deployable, signature: Signature, path: Path) -> None:
-    """Trace, freeze and write.
-
-    Raises:
-        GraphError: The graph would run a Fourier transform, or its arguments do not have the names on the wire.
-    """
+    """Trace, freeze and write."""
     with shape_checks_off(), quiet():
         # Shapes not traced are compared afterwards (`export.parity`): more than torch's own check of this one says.
         whole = module if signature.frames is None else ScriptedRollout(module, signature)
@@ -57,11 +53,7 @@ def follow_input_device(graph: Any) -> None:
 
 
 def check(traced: Any, signature: Signature) -> None:
-    """Refuse a graph that Triton's backend would feed wrongly or that rests on an FFT.
-
-    Raises:
-        GraphError: see `write`.
-    """
+    """Refuse a graph that Triton's backend would feed wrongly or that rests on an FFT."""
     arguments = [argument.name for argument in traced.forward.schema.arguments][1:]
     if arguments != list(signature.argument_names):
         raise GraphError(

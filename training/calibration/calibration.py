@@ -42,12 +42,7 @@ class Channel(BaseModel):
 
 
 class Layout(BaseModel):
-    """The sizes of a calibration, from which its module is built before its numbers are read.
-
-    Attributes:
-        apart: Positions of the fields among the arguments that are constant in a first group of calibration samples,
-            as where a request leaves them out, while one of them varies in the second; none where there is one group.
-    """
+    """The sizes of a calibration, from which its module is built before its numbers are read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -60,6 +55,8 @@ class Layout(BaseModel):
     inputs: int  # calibration inputs, behind the novelty
     errors: int  # calibration samples per grid, behind the error estimate; 0 where they were too few for one
     grids: tuple[int, ...]  # calibrated grids, by their numbers of points
+    # Positions of the fields among the arguments that are constant in a first group of calibration samples, as where a
+    # request leaves them out, while one of them varies in the second; none where there is one group.
     apart: tuple[int, ...] = ()
     second: int = 0  # calibration inputs of the second group, which are not among `inputs`
 
@@ -148,14 +145,11 @@ class CalibratedOperator(Operator):
 
 @dataclass(frozen=True)
 class Measured:
-    """Samples on one grid, with the errors of the network's predictions.
-
-    Attributes:
-        kind: What tells the samples from others on the same grid, such as their noise, for the card.
-    """
+    """Samples on one grid, with the errors of the network's predictions."""
 
     inputs: Sequence[Tensor]  # the operator's arguments, `[sample, (component,) *grid]` or `[sample]` each
     errors: Tensor | None = None  # relative L2 errors `[sample]`; none where only the inputs are known
+    # What tells the samples from others on the same grid, such as their noise, for the card.
     kind: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -258,11 +252,7 @@ def save(folder: Path, calibration: Calibration) -> None:
 
 
 def load(folder: Path) -> Calibration | None:
-    """Read the calibration of a checkpoint's folder; None where there is none.
-
-    Raises:
-        CalibrationError: The file is damaged.
-    """
+    """Read the calibration of a checkpoint's folder; None where there is none."""
     path = folder / FILE
     if not path.is_file():
         return None

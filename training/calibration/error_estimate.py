@@ -80,11 +80,7 @@ class ErrorEstimate(nn.Module):
 
     @torch.no_grad()
     def calibrate(self, samples: Mapping[int, Sized], group: int = 0) -> None:
-        """Set the quantiles of a group from samples that serve nothing else, by the number of points of their grid.
-
-        Raises:
-            ValueError: There are too few samples.
-        """
+        """Set the quantiles of a group from samples that serve nothing else, by the number of points of their grid."""
         for index, (_, (statistics, errors)) in enumerate(sorted(samples.items())):
             scores = errors.double() / self.sigma(statistics)[:, index].double()
             self.quantiles.view(-1, len(self.points))[group, index] = quantile(np.asarray(scores))

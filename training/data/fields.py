@@ -75,14 +75,11 @@ def only_pair(description: Description) -> Pair:
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and outputs of a problem.
-
-    Attributes:
-        outputs: `[sample, *grid]` in physical units. Where the problem fixes its output grid they lie on the common
-            grid of `physics.numerics.grid`, on which symmetries are exact.
-    """
+    """Inputs and outputs of a problem."""
 
     inputs: Array  # `[sample, *grid]` in physical units
+    # `[sample, *grid]` in physical units. Where the problem fixes its output grid they lie on the common grid of
+    # `physics.numerics.grid`, on which symmetries are exact.
     outputs: Array
     problem: Problem
     provenance: str  # where the samples come from
@@ -221,11 +218,7 @@ def targets(description: Description, outputs: Array) -> Array:
 
 
 def strides(description: Description, mesh: int, points: Points) -> tuple[int, ...]:
-    """Return the step along each axis from `mesh` points per axis to `points`, one number for all axes or one per axis.
-
-    Raises:
-        ValueError: There is none, or `points` has another number of axes.
-    """
+    """Return the step along each axis from `mesh` points per axis to `points`, one number for all or one per axis."""
     sides = points if isinstance(points, tuple) else (points,) * len(description.axes)
     if len(sides) != len(description.axes):
         raise UserError(f"expected points for the axes {description.axis_names} of {description.name} but got {points}")

@@ -87,11 +87,7 @@ def _call(work: Callable[[Job], Result], job: Job) -> Result:
 
 
 def _started_ray() -> Any:
-    """Return Ray, connected to its cluster.
-
-    Raises:
-        UserError: It is not installed.
-    """
+    """Return Ray, connected to its cluster."""
     try:
         import ray  # noqa: PLC0415 -- it is optional
     except ModuleNotFoundError as error:

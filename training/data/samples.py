@@ -107,16 +107,13 @@ def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
 
 @dataclass(frozen=True)
 class SampleFile:
-    """The samples of a prepared file.
-
-    Attributes:
-        handles: The open file of each process, by its number: a forked process must not use its parent's.
-        held: Outputs of trajectories in memory, because every batch reads a few frames from many places.
-    """
+    """The samples of a prepared file."""
 
     path: Path
     problem: ProblemFile
+    # The open file of each process, by its number: a forked process must not use its parent's.
     handles: dict[int, h5py.File] = field(default_factory=dict, repr=False, compare=False)
+    # Outputs of trajectories in memory, because every batch reads a few frames from many places.
     held: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
 
     @property

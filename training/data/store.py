@@ -50,18 +50,15 @@ STREAMS: tuple[Stream, ...] = ("test", "train")
 
 @dataclass(frozen=True)
 class Request:
-    """Which samples are requested.
-
-    Attributes:
-        validation: Validation samples. They follow the training samples in the same stream, so a stored file serves
-            every way of dividing its stream.
-    """
+    """Which samples are requested."""
 
     problem: Problem  # where it uses the samples of another one, that one's file is made
     mesh: int  # points per axis of the stored fields; the benchmarks have 421 and 8192
     train: int
     test: int  # test samples, drawn from other random streams
     seed: int  # seed of all random streams
+    # Validation samples. They follow the training samples in the same stream, so a stored file serves every way of
+    # dividing its stream.
     validation: int = 0
 
     @property
@@ -154,11 +151,7 @@ def draw(request: Request, job: tuple[str, int]) -> dict[str, Array]:
 
 
 def convert(published: Published, request: Request, path: Path) -> None:
-    """Write published samples, unless the file holds these already.
-
-    Raises:
-        ValueError: The published files hold too few samples or fields of another shape, or an array is missing.
-    """
+    """Write published samples, unless the file holds these already."""
     description, counts = request.problem.description, request.stored
     if path.exists():
         with opened(path) as file:

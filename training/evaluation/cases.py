@@ -24,15 +24,12 @@ Sides = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """Test samples on one grid.
-
-    Attributes:
-        unit: deviation of the training inputs at each point, which noise is relative to; by default the samples' own.
-    """
+    """Test samples on one grid."""
 
     samples: Samples  # inputs and true outputs
     mesh: int  # points per axis that the truth was computed on
     noise: float = 0.0  # level of the noise on the inputs
+    # Deviation of the training inputs at each point, which noise is relative to; by default the samples' own.
     unit: Array | None = None
     conditions: str = ""  # the ranges of the parameters in words, where they are not their defaults
 

@@ -189,14 +189,11 @@ def request(recipe: Recipe) -> Request:
 
 @dataclass(frozen=True)
 class CalibrationFields:
-    """Stored samples on which a network is measured for its calibration.
-
-    Attributes:
-        vary: Draws optional inputs from a generator and points per axis; without it samples do not hold them.
-    """
+    """Stored samples on which a network is measured for its calibration."""
 
     network: Operator
     recipe: Recipe
+    # Draws optional inputs from a generator and points per axis; without it samples do not hold them.
     vary: Callable[[np.random.Generator, int], Fields] | None
     path: Path  # the samples' file
     split: Split

@@ -58,11 +58,7 @@ class OwnWorkload(Workload[OwnRecipe]):
         return 0
 
     def prepare(self) -> Path:
-        """Return the prepared samples, those of a generated problem made again where they are missing.
-
-        Raises:
-            RecipeError: They are missing and cannot be made from what the recipe says.
-        """
+        """Return the prepared samples, those of a generated problem made again where they are missing."""
         path = self.data / self.recipe.samples
         return path if path.is_file() else made_again(self.recipe, self.data)
 
@@ -277,11 +273,7 @@ class OwnWorkload(Workload[OwnRecipe]):
     # The card
 
     def compare(self, problem: Problem) -> None:
-        """Compare the samples with those that a checkpoint was trained on, of which the last ones are for the test.
-
-        Raises:
-            RecipeError: Their number is another.
-        """
+        """Compare the samples with those that a checkpoint was trained on, of which the last ones are for the test."""
         expected, found = (each.description.distribution for each in (problem, self.problem))
         if expected != found:
             raise RecipeError(f"{self.recipe.name}: expected {expected} but found {found} in {self.prepare()}")
@@ -395,11 +387,7 @@ def valid(field: Tensor, counts: Tensor) -> Tensor:
 
 
 def made_again(recipe: OwnRecipe, data: Path) -> Path:
-    """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's.
-
-    Raises:
-        RecipeError: They are a user's, or the problem has been changed since the recipe was written.
-    """
+    """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's."""
     problem, missing = recipe.problem, f"{recipe.name}: expected the samples {data / recipe.samples}"
     if problem.name not in TRAJECTORIES:
         found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"

@@ -64,11 +64,7 @@ PRESETS = {
 
 
 def preset_of(name: str) -> Preset:
-    """Return the preset of a name.
-
-    Raises:
-        RecipeError: There is none.
-    """
+    """Return the preset of a name."""
     if name not in PRESETS:
         raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {name!r}")
     return PRESETS[name]
@@ -88,9 +84,6 @@ def recipe(
         adapt: Makes a problem's own operator of the general one that is chosen for trajectories.
         operator: The `kind` of another operator than the general one, with the keys of its config that have to differ
             from their defaults.
-
-    Raises:
-        RecipeError: There is no such preset, or the operator does not fit the samples.
     """
     problem, preset = samples.problem, preset_of(name)
     config: BaseModel = network(samples, preset)
@@ -186,11 +179,7 @@ def on_points(samples: SampleFile, preset: Preset) -> PointsConfig:
 
 
 def chosen_operator(samples: SampleFile, table: Mapping[str, Any]) -> BaseModel:
-    """Return the config of an operator of another kind for samples: its own sizes, or its defaults.
-
-    Raises:
-        RecipeError: There is no such kind, it needs more keys, or it is none for trajectories.
-    """
+    """Return the config of an operator of another kind for samples: its own sizes, or its defaults."""
     problem, kind = samples.problem, OPERATORS[str(table["kind"])]
     known = kind.sized(samples.described, samples.sides) if kind.sized else {}
     try:

@@ -67,11 +67,7 @@ def from_first(make: Callable[[], T]) -> T:
 
 
 def launch(devices: int) -> None:
-    """Run this program's command once more in several processes, and wait for them.
-
-    Raises:
-        SystemExit: They failed.
-    """
+    """Run this program's command once more in several processes, and wait for them."""
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}")
     threads = str(max(1, (os.cpu_count() or 1) // devices))
     environment = {"OMP_NUM_THREADS": threads} | os.environ

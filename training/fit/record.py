@@ -70,11 +70,7 @@ class RunFolder:
         return self.path / "recipe.json"
 
     def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
-        """Return the newest whole state to resume from, or remove old states and return None.
-
-        Raises:
-            RecipeError: The interrupted run was started with another recipe.
-        """
+        """Return the newest whole state to resume from, or remove old states and return None."""
         if resume and self.recipe.exists():
             if self.began() != recipe:
                 raise RecipeError(
@@ -95,11 +91,7 @@ class RunFolder:
             return None
 
     def finished(self, recipe: BaseRecipe) -> bool:
-        """Return whether the folder holds the finished run of a recipe.
-
-        Raises:
-            RecipeError: It holds that of another recipe, which must not be lost by mistake.
-        """
+        """Return whether the folder holds the finished run of a recipe."""
         if self.recipe.exists() or not all(
             (self.path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)
         ):
@@ -141,11 +133,7 @@ class StateIO(TorchCheckpointIO):
 
 
 def expect_room(folder: Path, needed: int) -> None:
-    """Make a folder, and check that it is writable and its disk has room for so many bytes.
-
-    Raises:
-        RunError: It is not writable, or has less room.
-    """
+    """Make a folder, and check that it is writable and its disk has room for so many bytes."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -180,11 +168,7 @@ class RunLog(pl.Callback):
         self.started = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        """Append the epoch's row.
-
-        Raises:
-            RunError: The loss or the metric is no finite number: later epochs would be none, either.
-        """
+        """Append the epoch's row."""
         metrics = trainer.callback_metrics
         row = {
             "epoch": trainer.current_epoch,

@@ -18,16 +18,13 @@ MEASURES = (norms.frames_l2, norms.vrmse, norms.correlation)
 
 
 class Measures(NamedTuple):
-    """Measures of rollouts, the mean over the outputs: `[trajectory, frame]`, but for `energy`.
-
-    Attributes:
-        energy: `[trajectory, 2, wave number]`: energy of the last frame of truth and prediction, of the first output.
-    """
+    """Measures of rollouts, the mean over the outputs: `[trajectory, frame]`, but for `energy`."""
 
     errors: NDArray[np.float64]  # relative L2 errors, at most 1000
     vrmse: NDArray[np.float64]  # root mean square errors over the deviation in space, at most 1000
     correlation: NDArray[np.float64]  # correlations in space with the truth; 0 where a prediction overflows
     persistence: NDArray[np.float64]  # relative L2 errors of keeping the last given frame
+    # `[trajectory, 2, wave number]`: energy of the last frame of truth and prediction, of the first output.
     energy: NDArray[np.float64]
 
     @classmethod

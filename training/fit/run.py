@@ -100,11 +100,7 @@ def train(
 
 
 def check_shares(batch: int, recipe: BaseRecipe) -> None:
-    """Check that the processes of the run share every batch equally.
-
-    Raises:
-        RecipeError: They do not.
-    """
+    """Check that the processes of the run share every batch equally."""
     if batch % processes.count():
         raise RecipeError(
             f"{recipe.name}: expected a batch that {processes.count()} processes share equally but found {batch}: "
@@ -113,11 +109,7 @@ def check_shares(batch: int, recipe: BaseRecipe) -> None:
 
 
 def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
-    """Write the checkpoint of a trained network, then measure it and complete its card.
-
-    Raises:
-        RunError: Measuring failed. The checkpoint stays, and its card says what is missing.
-    """
+    """Write the checkpoint of a trained network, then measure it and complete its card."""
     recipe, parameters = work.recipe, sum(parameter.numel() for parameter in network.parameters())
     training = work.account() | {
         "epochs": recipe.fit.epochs,

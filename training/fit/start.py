@@ -39,11 +39,7 @@ def begin(
 
 
 def own_run(name: str, preset: str, overrides: Sequence[str], data: Path, operator: str | None = None) -> OwnRun | None:
-    """Return the run that a name means: on a problem file's data, or on generated trajectories; else None.
-
-    Raises:
-        RecipeError: There is no such preset.
-    """
+    """Return the run that a name means: on a problem file's data, or on generated trajectories; else None."""
     path = Path(name)
     if path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path):  # and so no recipe
         return OwnRun(read_problem_file(path), preset, overrides, data, operator, folder=path.parent)

@@ -48,18 +48,15 @@ class Metric:
 class Workload(ABC, Generic[R]):
     """What differs between trainings: on generated fields, on a user's samples, on sequences.
 
-    Attributes:
-        metric: What is measured on validation samples after every epoch.
-        figures: Keys of the card that `measure` returns.
-
     Args:
         recipe: What is trained, on what and how.
         data: Folder of the samples; what is missing is generated or fetched.
         progress: Show a bar while samples are made.
     """
 
+    # What is measured on validation samples after every epoch.
     metric: Metric = Metric("relative_l2", "min", "the epoch of the least error on the validation set")
-    figures: tuple[str, ...] = ("errors", "classical", "clock")
+    figures: tuple[str, ...] = ("errors", "classical", "clock")  # keys of the card that `measure` returns
 
     def __init__(self, recipe: R, data: Path, *, progress: bool = True) -> None:
         self.recipe, self.data, self.progress = recipe, data, progress
@@ -102,9 +99,6 @@ class Workload(ABC, Generic[R]):
         Args:
             init: A checkpoint folder to take the initial weights from, as far as it has them.
             workers: Processes that read batches.
-
-        Raises:
-            CheckpointError: `init` does not fit the recipe.
         """
         network = self.network()
         self.fit_normalisers(network)
@@ -142,11 +136,7 @@ class Workload(ABC, Generic[R]):
 
     @abstractmethod
     def measure(self, network: Any, problem: Any, scope: Scope) -> dict[str, Any]:
-        """Measure a trained network on the test set: the card's `figures`.
-
-        Raises:
-            ScopeError: Networks of this kind cannot be measured so.
-        """
+        """Measure a trained network on the test set: the card's `figures`."""
 
     def draw_pictures(self, network: Any, problem: Any, scope: Scope, folder: Path) -> None:
         """Draw predictions beside the truth into a folder; arguments and errors are those of `measure`."""
@@ -159,9 +149,6 @@ class Workload(ABC, Generic[R]):
         Args:
             network: The network.
             fresh: How many new calibration samples are generated, which serve nothing else; 0: those of the run.
-
-        Raises:
-            ScopeError: New samples cannot be generated.
         """
         del network, fresh
         return None

@@ -13,25 +13,20 @@ from torch import Tensor
 
 
 class Batch(NamedTuple):
-    """Some samples in physical units, as a training step and a loss see them.
+    """Some samples in physical units, as a training step and a loss see them."""
 
-    Attributes:
-        inputs: The arguments of the network in their order: fields `[batch, (component), *grid]`, parameters `[batch]`,
-            states of trajectories with an axis of their history where that is more than one frame; tokens.
-        outputs: What is to be predicted: fields `[batch, (component), *grid]` on the problem's output grid, of
-            trajectories `[batch, frame, (component), *grid]`; labels.
-        gradients: The outputs' gradients if the loss needs them.
-        stored: The outputs as they were read, before their means over blocks, for losses of operators.
-        noise: The inputs' noise where they have any: the root mean square over the points of its deviation, `[batch]`.
-        weight: The weight of the gradient in the energy norm, where the problem has one.
-    """
-
+    # The arguments of the network in their order: fields `[batch, (component), *grid]`, parameters `[batch]`, states of
+    # trajectories with an axis of their history where that is more than one frame; tokens.
     inputs: Sequence[Tensor]
+    # What is to be predicted: fields `[batch, (component), *grid]` on the problem's output grid, of trajectories
+    # `[batch, frame, (component), *grid]`; labels.
     outputs: Sequence[Tensor]
-    gradients: Tensor | None = None
+    gradients: Tensor | None = None  # the outputs' gradients if the loss needs them
+    # The outputs as they were read, before their means over blocks, for losses of operators.
     stored: Tensor | None = None
+    # The inputs' noise where they have any: the root mean square over the points of its deviation, `[batch]`.
     noise: Tensor | None = None
-    weight: Tensor | None = None
+    weight: Tensor | None = None  # the weight of the gradient in the energy norm, where the problem has one
 
 
 @dataclass(frozen=True)
@@ -39,14 +34,12 @@ class Loss:
     """A loss.
 
     Attributes:
-        name: Its name in recipes, as in `loss = "relative"`.
-        compute: Returns the loss, a number, of predictions in the form of `batch.outputs`, of the batch, and of the
-            recipe's section `fit`, whose keys are the settings of the loss.
-        axes: The most axes of a grid that it is defined for.
         gradients: Returns whether it compares with stored gradients under the settings of `fit`.
     """
 
-    name: str
+    name: str  # its name in recipes, as in `loss = "relative"`
+    # Returns the loss, a number, of predictions in the form of `batch.outputs`, of the batch, and of the recipe's
+    # section `fit`, whose keys are the settings of the loss.
     compute: Callable[[Sequence[Tensor], Batch, Any], Tensor]
-    axes: int = 3
+    axes: int = 3  # the most axes of a grid that it is defined for
     gradients: Callable[[Any], bool] = lambda fit: False  # noqa: ARG005 -- the settings do not matter

@@ -39,14 +39,7 @@ Scale = Literal["linear", "log"]
 
 
 class FieldConfig(EncoderConfig):
-    """Sizes of a general operator.
-
-    Attributes:
-        translation: Per axis whether a shift along it moves every solution; the network then has no coordinate along
-            it. Empty for none.
-        modes: Wave numbers of the spectral layers per axis; the period of an axis with ends is twice its length.
-        band_limited: Whether fields are carried to and from the working grid by Fourier series. All axes are periodic.
-    """
+    """Sizes of a general operator."""
 
     kind: Literal["field"] = "field"
     input_components: tuple[int, ...]  # per input field the number of components, 0 for a scalar field
@@ -57,6 +50,8 @@ class FieldConfig(EncoderConfig):
     periodic: tuple[bool, ...]  # per axis whether its ends meet
     points: tuple[Rule, ...]  # per axis where its points lie
     working: tuple[PositiveInt, ...]  # points per axis of the working grid
+    # Per axis whether a shift along it moves every solution; the network then has no coordinate along it. Empty for
+    # none.
     translation: tuple[bool, ...] = ()
     patch: PositiveInt = 4  # points of the working grid along one side of a token
     channels: int = 64
@@ -65,9 +60,11 @@ class FieldConfig(EncoderConfig):
     feedforward: int = 128
     local: int = 3
     detail: PositiveInt = 32  # channels on the working grid
+    # Wave numbers of the spectral layers per axis; the period of an axis with ends is twice its length.
     modes: PositiveInt = 12
     spectral: PositiveInt = 2  # number of spectral layers
     gated: bool = False  # whether the spectral layers multiply pairs of channels; see `training.nn.GatedSpectralLayer`
+    # Whether fields are carried to and from the working grid by Fourier series. All axes are periodic.
     band_limited: bool = False
 
     @model_validator(mode="after")

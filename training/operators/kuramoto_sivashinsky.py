@@ -35,14 +35,10 @@ STILL = 1e-5
 
 
 class KuramotoSivashinskyConfig(TrajectoryConfig):
-    """Sizes of the operator.
-
-    Attributes:
-        cut: The wave number q_0 where a wave is damped by a factor of e per frame. Waves beyond the working grid are
-            dropped.
-    """
+    """Sizes of the operator."""
 
     kind: Literal["kuramoto-sivashinsky"] = "kuramoto-sivashinsky"  # type: ignore[assignment] # a kind of its own
+    # The wave number q_0 where a wave is damped by a factor of e per frame. Waves beyond the working grid are dropped.
     cut: PositiveFloat = 3.6
     interval: PositiveFloat = 2.0  # the time of a frame
 

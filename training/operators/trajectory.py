@@ -26,22 +26,19 @@ from training.operators.operator import Operator, OperatorKind
 
 
 class TrajectoryConfig(BaseModel):
-    """Sizes of a step operator.
-
-    Attributes:
-        step: The network of one step. A state of several frames enters as a vector with a component per frame and
-            component; the outputs are the increments.
-        bounded: Whether the waves of the states are bounded by those of the training states. All axes are periodic.
-    """
+    """Sizes of a step operator."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["trajectory"] = "trajectory"
+    # The network of one step. A state of several frames enters as a vector with a component per frame and component;
+    # the outputs are the increments.
     step: FieldConfig
     history: PositiveInt = 1  # frames of every state that the step sees
     components: tuple[NonNegativeInt, ...]  # components of every state, 0 for a scalar field
     states: tuple[NonNegativeInt, ...]  # per output the index of the input that it starts from
     conserved: tuple[bool, ...]  # per output whether its mean over the grid stays what it is
+    # Whether the waves of the states are bounded by those of the training states. All axes are periodic.
     bounded: bool = False
 
     @model_validator(mode="after")

@@ -145,9 +145,6 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
     """Return the shape of a tensor's sample, `[]` of a parameter and `[(time), (component), *grid]` of a field.
 
     A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
-
-    Raises:
-        DataError: The array's shape is another than the problem file says.
     """
     one, sides = problem.stored[name], found.shape[1:]
 

@@ -30,14 +30,10 @@ class MissingPartError(NotImplementedError):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a classical solver knows besides the inputs.
+    """What a classical solver knows besides the inputs."""
 
-    Attributes:
-        mesh: Points per axis that the truth was computed on.
-        noise: Standard deviation of the noise on the input `[*grid]`, in the input's units; 0 where there is none.
-    """
-
-    mesh: int
+    mesh: int  # points per axis that the truth was computed on
+    # Standard deviation of the noise on the input `[*grid]`, in the input's units; 0 where there is none.
     noise: float | NDArray[np.floating[Any]] = 0.0
 
     @property
@@ -48,19 +44,14 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Baseline:
-    """The best classical method that sees what the network sees.
+    """The best classical method that sees what the network sees."""
 
-    Attributes:
-        method: The method, in words.
-        solve: Maps the inputs of one sample to its outputs on the inputs' own grid.
-        slow: A solve takes seconds or minutes: it is measured on a few samples, on trained grids, if requested.
-        noise: The method is made for noisy inputs; others are measured without noise only.
-    """
-
-    method: str
+    method: str  # in words
+    # Maps the inputs of one sample to its outputs on the inputs' own grid.
     solve: Callable[[Fields, Conditions], Fields]
+    # A solve takes seconds or minutes: it is measured on a few samples, on trained grids, if requested.
     slow: bool = False
-    noise: bool = False
+    noise: bool = False  # the method is made for noisy inputs; others are measured without noise only
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,30 +59,25 @@ class Problem:
     """A problem with its code. A problem that is read from a user's file has a description and no code.
 
     Functions have to be importable by name, because worker processes receive the object.
-
-    Attributes:
-        description: The data part.
-        sampler: Draws one sample from a seed and points per axis of the stored mesh: inputs, parameters and outputs.
-        baseline: The classical method.
-        published: Samples that others computed; they are used where they are available.
-        samples_of: The problem whose samples this one uses, with names in other roles; by default its own.
-        optional: Inputs and parameters with a default that samples do not hold; models take them where their operators
-            do.
-        vary: Draws the optional inputs of a sample from a generator and points per axis of the mesh. Calibrations vary
-            them in a half of their new samples.
-        certificate: Bounds the relative energy-norm distance `[batch, 1]` to the discrete solution, from tensors
-            `[batch, *grid]`: the inputs, then the output. Every model of the problem reports it.
-        energy_weight: The input a of the energy norm (int a |grad u|^2)^(1/2) on a plane; None where there is none.
     """
 
     description: Description
+    # Draws one sample from a seed and points per axis of the stored mesh: inputs, parameters and outputs.
     sampler: Sampler | None = None
     baseline: Baseline | None = None
+    # Samples that others computed; they are used where they are available.
     published: Published | None = field(default=None)
+    # The problem whose samples this one uses, with names in other roles; by default its own.
     samples_of: Problem | None = None
+    # Inputs and parameters with a default that samples do not hold; models take them where their operators do.
     optional: tuple[Quantity | Parameter, ...] = ()
+    # Draws the optional inputs of a sample from a generator and points per axis of the mesh. Calibrations vary them in
+    # a half of their new samples.
     vary: Callable[[np.random.Generator, int], Fields] | None = None
+    # Bounds the relative energy-norm distance `[batch, 1]` to the discrete solution, from tensors `[batch, *grid]`: the
+    # inputs, then the output. Every model of the problem reports it.
     certificate: Callable[..., Tensor] | None = None
+    # The input a of the energy norm (int a |grad u|^2)^(1/2) on a plane; None where there is none.
     energy_weight: str | None = None
 
     def __post_init__(self) -> None:
@@ -162,16 +148,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """A problem of trajectories that our solvers make: what a problem file says, and the sampler of its data.
+    """A problem of trajectories that our solvers make: what a problem file says, and the sampler of its data."""
 
-    Attributes:
-        file: The problem file. Its data file is not made: the arrays of `sample` take its place.
-        sample: Makes all arrays from a seed, by their keys in the problem file.
-        adapt: Makes the problem's own operator of the general one that a preset chooses; None where that is used.
-    """
-
-    file: ProblemFile
+    file: ProblemFile  # the problem file. Its data file is not made: the arrays of `sample` take its place.
+    # Makes all arrays from a seed, by their keys in the problem file.
     sample: Callable[[int], Mapping[str, NDArray[np.floating]]]
+    # Makes the problem's own operator of the general one that a preset chooses; None where that is used.
     adapt: Callable[[TrajectoryConfig], TrajectoryConfig] | None = None
 
     @property

@@ -101,19 +101,14 @@ Tables = BeforeValidator(named)
 
 
 class DataSection(Frozen):
-    """Where the simulations are, and which of them are kept apart.
+    """Where the simulations are, and which of them are kept apart."""
 
-    Attributes:
-        files: Relative to the problem file; patterns such as `run-*.h5` are allowed; several files are concatenated.
-        format: The files' layout; `auto` decides by suffix and contents.
-        validation: Share or number of samples for every decision, taken from the end, before the test samples.
-        test: Share or number of samples that are used once, for the card, taken from the end.
-    """
-
+    # Relative to the problem file; patterns such as `run-*.h5` are allowed; several files are concatenated.
     files: tuple[str, ...] = Field(min_length=1)
-    format: str = "auto"
+    format: str = "auto"  # the files' layout; `auto` decides by suffix and contents
+    # Share or number of samples for every decision, taken from the end, before the test samples.
     validation: Share = 0.1
-    test: Share = 0.1
+    test: Share = 0.1  # share or number of samples that are used once, for the card, taken from the end
 
     def counts(self, samples: int) -> tuple[int, int, int]:
         """Return the numbers of training, validation and test samples.
@@ -141,49 +136,33 @@ class SymmetrySection(Frozen):
 
 
 class TimeSection(Frozen):
-    """The time axis of trajectories `[sample, time, *grid]`.
+    """The time axis of trajectories `[sample, time, *grid]`."""
 
-    Attributes:
-        step: Time between two frames.
-        history: Frames that the network sees.
-        horizon: Frames of the rollouts that are compared on validation samples; by default a quarter of a trajectory.
-        conserved: Outputs whose mean over a periodic grid stays exactly what it is.
-    """
-
-    step: PositiveFloat
-    history: PositiveInt = 1
+    step: PositiveFloat  # time between two frames
+    history: PositiveInt = 1  # frames that the network sees
+    # Frames of the rollouts that are compared on validation samples; by default a quarter of a trajectory.
     horizon: PositiveInt | None = None
-    conserved: tuple[Name, ...] = ()
+    conserved: tuple[Name, ...] = ()  # outputs whose mean over a periodic grid stays exactly what it is
 
 
 class PointsSection(Frozen):
-    """The points of samples that have their own, of a mesh or a cloud, instead of a grid's axes.
+    """The points of samples that have their own, of a mesh or a cloud, instead of a grid's axes."""
 
-    Attributes:
-        coordinates: The array `[sample, point, dimension]`, or `[point, dimension]` of one fixed mesh; in mesh files
-            the nodes, and the key is left out.
-        counts: The array `[sample]` of how many points of each sample are valid, where the arrays are padded.
-        dimensions: Of space.
-    """
-
+    # The array `[sample, point, dimension]`, or `[point, dimension]` of one fixed mesh; in mesh files the nodes, and
+    # the key is left out.
     coordinates: str = "coordinates"
+    # The array `[sample]` of how many points of each sample are valid, where the arrays are padded.
     counts: str | None = None
     dimensions: Literal[2, 3] = 2
 
 
 class ProblemFile(Frozen):
-    """A whole problem file. With `points` its one axis, first input and first parameter follow from that section.
+    """A whole problem file. With `points` its one axis, first input and first parameter follow from that section."""
 
-    Attributes:
-        name: Of the model, on the wire.
-        title: One line for lists.
-        equation: In words or symbols, for the card.
-        solver_seconds: What one sample costs with the solver that made the data; for the report.
-    """
-
-    name: Name
-    title: str = ""
-    equation: str = ""
+    name: Name  # of the model, on the wire
+    title: str = ""  # one line for lists
+    equation: str = ""  # in words or symbols, for the card
+    # What one sample costs with the solver that made the data; for the report.
     solver_seconds: PositiveFloat | None = None
     data: DataSection
     inputs: Annotated[dict[Name, Quantity], Tables, Field(min_length=1)]

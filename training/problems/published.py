@@ -37,11 +37,7 @@ class Published(Protocol):
         """The names of the files."""
 
     def available(self, mesh: int) -> bool:
-        """Return whether the samples are used for requests with `mesh` points per axis.
-
-        Raises:
-            ValueError: A file lacks an array.
-        """
+        """Return whether the samples are used for requests with `mesh` points per axis."""
 
     def read(self, stream: Stream, name: str, counts: Mapping[str, int]) -> Array:
         """Read the requested samples of one quantity, of training and validation or of the test.
@@ -77,11 +73,7 @@ class MatlabFiles:
         return f"{self.train} {self.test}"
 
     def available(self, mesh: int) -> bool:
-        """Return whether DATA_PATH holds the files and their fields have `mesh` points per axis.
-
-        Raises:
-            ValueError: An array is missing.
-        """
+        """Return whether DATA_PATH holds the files and their fields have `mesh` points per axis."""
         folder = data_folder()
         if folder is None or not all((folder / name).is_file() for name in (self.train, self.test)):
             return False
@@ -111,11 +103,7 @@ def load(path: Path, name: str) -> Array:
 
 @contextmanager
 def array(path: Path, name: str) -> Iterator[Any]:
-    """Open one array `[sample, *grid]`, a `LazyArray`, of a MATLAB file of any version from 5 on.
-
-    Raises:
-        ReadError: The file does not hold it.
-    """
+    """Open one array `[sample, *grid]`, a `LazyArray`, of a MATLAB file of any version from 5 on."""
     from training.data.readers import open_file  # noqa: PLC0415 -- the samples' package imports the problems
 
     with open_file(path, "mat") as file:

@@ -27,37 +27,24 @@ class Frozen(BaseModel):
 
 
 class Tensor(Frozen):
-    """What all tensors have.
+    """What all tensors have."""
 
-    Attributes:
-        name: On the wire.
-        meaning: In words, for the card and for error messages.
-        units: As people write them.
-        key: The name in the data files, where it is another.
-    """
-
-    name: Name
-    meaning: str = ""
-    units: str = "1"
-    key: str | None = in_files(None)
+    name: Name  # on the wire
+    meaning: str = ""  # in words, for the card and for error messages
+    units: str = "1"  # as people write them
+    key: str | None = in_files(None)  # the name in the data files, where it is another
 
 
 class Quantity(Tensor):
-    """A field `[*grid]`, or `[component, *grid]` where `components` names them; on points `[point, component]`.
+    """A field `[*grid]`, or `[component, *grid]` where `components` names them; on points `[point, component]`."""
 
-    Attributes:
-        positive: Whether every value is above zero, as of a conductivity.
-        components: Names of a vector's components.
-        default: The value everywhere of an input that a request leaves out; none makes it required.
-        component_axis: Whether the components' axis of the data is the first after the samples' or the last, which it
-            stays on points alone.
-        frame: Which frame of the data `[sample, time, *grid]` this is, negative numbers counting from the end.
-    """
-
-    positive: bool = False
-    components: tuple[Name, ...] = ()
-    default: float | None = None
+    positive: bool = False  # whether every value is above zero, as of a conductivity
+    components: tuple[Name, ...] = ()  # names of a vector's components
+    default: float | None = None  # the value everywhere of an input that a request leaves out; none makes it required
+    # Whether the components' axis of the data is the first after the samples' or the last, which it stays on points
+    # alone.
     component_axis: Literal["first", "last"] = in_files("first")
+    # Which frame of the data `[sample, time, *grid]` this is, negative numbers counting from the end.
     frame: int | None = in_files(None)
 
     @model_validator(mode="after")
@@ -85,20 +72,14 @@ class Parameter(Tensor):
 
 
 class Axis(Frozen):
-    """An axis of the grid.
-
-    Attributes:
-        name: Its name.
-        length: From wall to wall, or one period, in the problem's units.
-        boundary: What lies at its ends; `open` assumes nothing.
-        points: Where its points lie: `cells` at the centres of equal cells, `nodes` with both ends, `left` with the
-            first end and not the last, `strided` at every k-th cell centre of a finer mesh, the outermost two included;
-            `scattered` where every sample has its own points, with coordinates: the one axis of meshes and clouds.
-    """
+    """An axis of the grid."""
 
     name: Name
-    length: PositiveFloat = 1.0
-    boundary: Literal["wall", "periodic", "open"] = "open"
+    length: PositiveFloat = 1.0  # from wall to wall, or one period, in the problem's units
+    boundary: Literal["wall", "periodic", "open"] = "open"  # what lies at its ends; `open` assumes nothing
+    # Where its points lie: `cells` at the centres of equal cells, `nodes` with both ends, `left` with the first end and
+    # not the last, `strided` at every k-th cell centre of a finer mesh, the outermost two included; `scattered` where
+    # every sample has its own points, with coordinates: the one axis of meshes and clouds.
     points: Literal["cells", "nodes", "left", "strided", "scattered"] = "cells"
 
     @property
@@ -152,17 +133,13 @@ class Frames(Frozen):
 
 
 class Description(Frozen):
-    """A map from fields and parameters to fields on a grid.
-
-    Attributes:
-        inputs: The input fields, in the order of the operator's arguments.
-        output_grid: Points per axis of the outputs where they do not lie on the inputs' grid.
-    """
+    """A map from fields and parameters to fields on a grid."""
 
     name: Name  # name in recipes, checkpoints and cards
     title: str  # one line for lists
     equation: str  # what is solved, in words
     boundary: str  # the boundary condition, in words
+    # The input fields, in the order of the operator's arguments.
     inputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]
     parameters: tuple[Parameter, ...] = ()  # numbers per sample
     outputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]  # the output fields
@@ -170,6 +147,7 @@ class Description(Frozen):
     points: str  # where the grid points lie, in words
     grid: GridLimits  # limits of the grid
     distribution: str  # the distribution of the inputs
+    # Points per axis of the outputs where they do not lie on the inputs' grid.
     output_grid: tuple[PositiveInt, ...] | None = None
     symmetries: tuple[str, ...] = ()  # names of the exact symmetries; see `training.problems.symmetries`
     untested: str = ""  # inputs for which the problem's models have not been measured

@@ -37,25 +37,22 @@ class LengthLimits(BaseModel):
 
 
 class SequenceDescription(BaseModel):
-    r"""A map from sequences of tokens to a label each, or to one for every token.
-
-    Attributes:
-        inputs: Names of the input tensors: `("tokens",)`, or `("first", "second")` for a pair.
-        pattern: Regular expression whose matches are the tokens of a text, with white space between them; None where
-            the tokens are the text's bytes in UTF-8 and the vocabulary is `BYTES`.
-        answer: `sequence` for logits `[batch, label]`, `token` for logits `[batch, length, label]`.
-    """
+    r"""A map from sequences of tokens to a label each, or to one for every token."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str  # name in recipes and checkpoints
     title: str  # one line for lists
     task: str  # what the network does, in words
+    # Names of the input tensors: `("tokens",)`, or `("first", "second")` for a pair.
     inputs: tuple[str, ...] = ("tokens",)
     output: str = "logits"  # name of the output tensor
     vocabulary: tuple[str, ...]  # text of each token; token 0 is padding
+    # Regular expression whose matches are the tokens of a text, with white space between them; None where the tokens
+    # are the text's bytes in UTF-8 and the vocabulary is `BYTES`.
     pattern: str | None
     labels: tuple[str, ...]  # name of each class
+    # `sequence` for logits `[batch, label]`, `token` for logits `[batch, length, label]`.
     answer: Literal["sequence", "token"] = "sequence"
     length: LengthLimits  # limits of a sequence, of each of a pair
     distribution: str  # what the network was trained on
@@ -93,11 +90,7 @@ class SequenceDescription(BaseModel):
         return tokens
 
     def expect_space(self, text: str, start: int, end: int) -> None:
-        """Require white space alone between two tokens, from the end of one to the start of the other.
-
-        Raises:
-            ValueError: There is something else.
-        """
+        """Require white space alone between two tokens, from the end of one to the start of the other."""
         if rest := text[start:end].strip():
             position = text.index(rest, start)
             raise ValueError(

@@ -78,11 +78,7 @@ def change_signs(symmetries: Iterable[str], fields: Iterable[Quantity]) -> str:
 
 
 def draw(name: str, description: Description) -> Draw:
-    """Return what draws the symmetry of a name; a function of the grid's sides and a random generator.
-
-    Raises:
-        ValueError: There is no such symmetry.
-    """
+    """Return what draws the symmetry of a name; a function of the grid's sides and a random generator."""
     kind, _, along = name.partition("_")
     if name == "transpose":
         return transpose

@@ -24,15 +24,12 @@ class Next(StrEnum):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the decision is made from; test samples take no part in it.
-
-    Attributes:
-        half: Mean error on validation samples after a training on half of the data; None where there was none.
-    """
+    """What the decision is made from; test samples take no part in it."""
 
     training: float  # mean error of the trained network on training samples
     validation: float  # its mean error on validation samples
     curve: Sequence[float]  # mean error on validation samples after every epoch
+    # Mean error on validation samples after a training on half of the data; None where there was none.
     half: float | None = None
 
     @property

@@ -87,13 +87,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the report says.
-
-    Attributes:
-        errors: Relative L2 error of each sample, by `training` (as many as in validation), `validation` and `test`.
-        calibration: The card's figures of the error estimates of test samples; None where there are none.
-        rollout: Measures of every frame of the test trajectories; empty where the samples are no trajectories.
-    """
+    """Everything that the report says."""
 
     run: str  # name of the run
     problem: ProblemFile
@@ -104,14 +98,17 @@ class Report:
     tensors: tuple[Tensor, ...]  # the summary of the data
     remarks: tuple[str, ...]  # what is odd about the data
     epochs: tuple[dict[str, float], ...]  # rows of the log
+    # Relative L2 error of each sample, by `training` (as many as in validation), `validation` and `test`.
     errors: dict[str, Errors]
     baseline: float  # the mean error on test samples of predicting the mean training output, or the last given frame
     drawn: tuple[Drawn, ...]  # the best, the median and the worst test sample
     amounts: tuple[Amount, ...]  # trainings on parts of the data
     times: Times  # what the model costs
     processor: str  # where the times were measured
+    # The card's figures of the error estimates of test samples; None where there are none.
     calibration: Mapping[str, Any] | None
     frames: int | None = None  # frames of the measured rollouts; None where the samples are no trajectories
+    # Measures of every frame of the test trajectories; empty where the samples are no trajectories.
     rollout: tuple[Mapping[str, float], ...] = ()
 
     @property
@@ -132,12 +129,7 @@ class Report:
 
 
 def load(run: Path) -> Checkpoint:
-    """Load the checkpoint of a run.
-
-    Raises:
-        CheckpointError: The folder is no checkpoint.
-        ReportError: It was not trained on a user's data.
-    """
+    """Load the checkpoint of a run."""
     found = checkpoint.load(run)
     if not isinstance(found.recipe, OwnRecipe):
         raise ReportError(

@@ -96,11 +96,7 @@ def pad(step: Step) -> dict[int, str]:
 
 
 def padding(step: Step) -> list[Size]:
-    """Return the padding of every axis, those before first.
-
-    Raises:
-        GraphError: It is computed, or negative.
-    """
+    """Return the padding of every axis, those before first."""
     found = list(step.tape.vector(step.x(1)))
     rank = len(step.shape())
     if len(step.node.input) > 3 and step.x(3):
