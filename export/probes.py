@@ -104,9 +104,6 @@ def draw(
         seed: Other seeds give other values.
         frames: Frames of a trajectory; as many as samples, up to three, by default.
         like: The distribution of the data; fields of deviation 1 by default. A tangent has the deviation of its input.
-
-    Returns:
-        An array per argument.
     """
     if signature.vocabulary is not None:
         words = len(signature.vocabulary.words)

@@ -210,12 +210,7 @@ def load_operator(folder: Path) -> Checkpoint:
 
 
 def restore(operator: nn.Module, path: Path, *, partly: bool = False) -> None:
-    """Load weights into an operator of the same shape.
-
-    Args:
-        operator: The operator.
-        path: The file.
-        partly: Keep the operator's own tensors where the file has none, as for layers that a network did not have yet.
+    """Load weights into an operator of the same shape; `partly` keeps its own tensors where the file has none.
 
     Raises:
         CheckpointError: The file is missing or damaged, names differ or a tensor has another shape.

@@ -39,9 +39,6 @@ class Tape:
 
     Equal nodes are appended once.
 
-    Args:
-        model: The graph that is continued.
-
     Attributes:
         nodes: All nodes, in order.
         shapes: The shape of every tensor.

@@ -21,13 +21,7 @@ LAST = "last_index"  # -1, for the last frame of a history
 
 
 def looped(step: ModelProto, signature: Signature, states: Sequence[str]) -> ModelProto:
-    """Return the graph that repeats a step as often as the argument `frame` has columns.
-
-    Args:
-        step: The graph of one step: states, steady fields and parameters in, the states of the next step out.
-        signature: The model's signature.
-        states: The inputs that are states, in the order of the outputs.
-    """
+    """Return the graph that repeats a step, from states, steady fields and parameters, once per column of `frame`."""
     several = signature.frames is not None and signature.frames.history > 1
     scanned = [f"{spec.name}_frames" for spec in signature.outputs]
     loop = helper.make_node(

@@ -112,13 +112,7 @@ class Listed(nn.Module):
 
 
 class Loop(nn.Module):
-    """Repeat a step as often as a tensor has columns. The module is scripted.
-
-    Args:
-        step: The trace of a `Listed` step.
-        states: The arguments that are states, in the order of the outputs.
-        several: Whether a state has several frames, the last of which follows.
-    """
+    """Repeat the trace of a `Listed` step as often as a tensor has columns. The module is scripted."""
 
     def __init__(self, step: nn.Module, states: Sequence[int], *, several: bool) -> None:
         super().__init__()

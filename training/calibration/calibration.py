@@ -62,11 +62,7 @@ class Layout(BaseModel):
 
 
 class Calibration(nn.Module):
-    """Compute what is known about the error of a prediction from the model's inputs.
-
-    Args:
-        layout: The sizes.
-    """
+    """Compute what is known about the error of a prediction from the model's inputs."""
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -111,11 +107,7 @@ def grid_points(field: Tensor, axes: int) -> Tensor:
 
 
 class CalibratedOperator(Operator):
-    """Return an operator's outputs, and what is known about their errors.
-
-    Args:
-        operator: The operator. Its own quality outputs come before those of the calibration.
-        calibration: Its calibration.
+    """Return an operator's outputs and quality outputs, then what is known about its errors.
 
     Attributes:
         novelty_limit: The least novelty of an input whose output is sent as it is; None where no method continues it.
@@ -167,11 +159,8 @@ class Measured:
 def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Sequence[Measured]) -> Calibration | None:
     """Calibrate a trained network; None where there are too few samples.
 
-    Args:
-        problem: What it was trained for.
-        fitted: Samples with errors, which may be training samples.
-        calibration: Samples that serve nothing else. Those with errors give the estimate, all give the novelty; one
-            element per grid, and any number without errors.
+    Those of `fitted` have errors and may be training samples. Those of `calibration` serve nothing else: one element
+    per grid has errors, which give the estimate, and any number has none; all give the novelty.
     """
     axes = len(problem.axes)
     if sum(map(len, fitted)) < FEWEST_FITTED or not calibration:

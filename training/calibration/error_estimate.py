@@ -41,13 +41,7 @@ Sized = tuple[Statistics, Errors]
 
 
 class ErrorEstimate(nn.Module):
-    """Estimate the relative L2 error of every sample.
-
-    Args:
-        statistics: The number of statistics per sample.
-        grids: The number of calibrated grids.
-        groups: The number of groups of samples, 1 or 2.
-    """
+    """Estimate the relative L2 error of every sample, on calibrated grids and between them, for one or two groups."""
 
     weight: Tensor
     bias: Tensor
@@ -64,13 +58,7 @@ class ErrorEstimate(nn.Module):
 
     @torch.no_grad()
     def fit(self, samples: Mapping[int, Sized], grids: tuple[int, ...]) -> None:
-        """Fit scores and sigma.
-
-        Args:
-            samples: Statistics and relative errors by the number of points of their grid.
-            grids: The calibrated grids by their numbers of points, ascending. One without samples of its own takes
-                all of them.
-        """
+        """Fit scores and sigma by the number of points of a grid; one without samples of its own takes all of them."""
         everything = tuple(torch.cat(parts) for parts in zip(*samples.values(), strict=True))
         self.scores.fit(everything[0])
         for index, points in enumerate(grids):
@@ -104,16 +92,7 @@ class ErrorEstimate(nn.Module):
     def forward(
         self, statistics: Statistics, points: Float[Tensor, " 1"], group: Bool[Tensor, "batch 1"] | None = None
     ) -> Float[Tensor, "batch 1"]:
-        """Estimate the errors.
-
-        Args:
-            statistics: The inputs' statistics.
-            points: The number of points of the inputs' grid.
-            group: Whether each sample belongs to the second group, where there are two.
-
-        Returns:
-            Relative L2 errors that 90 % of inputs stay below.
-        """
+        """Estimate the relative L2 errors that 90 % of inputs stay below, on a grid of `points` points."""
         quantiles = self.quantiles if group is None else torch.where(group, self.quantiles[1], self.quantiles[0])
         estimates = quantiles * self.sigma(statistics)
         below, above = self.neighbours(points)

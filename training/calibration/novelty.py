@@ -21,13 +21,7 @@ FOREIGN = 0.001  # and of one below this, nothing is known: of 999 calibration i
 
 
 class Novelty(nn.Module):
-    """Compute the p-value of every sample.
-
-    Args:
-        statistics: The number of statistics per sample.
-        calibration: The number of calibration inputs, of the first group where there are two.
-        second: The number of those of the second group; 0 where there is none.
-    """
+    """Compute the p-value of every sample among calibration inputs, those of its group where there are two groups."""
 
     whitening: Tensor
     distances: Tensor

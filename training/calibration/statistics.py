@@ -142,12 +142,7 @@ def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
 
 
 def energies(line: Float[Tensor, "batch point"], *, periodic: bool) -> list[Float[Tensor, " batch"]]:
-    """Return the logarithms of the energies of lines in bands of frequency, without the mean.
-
-    Args:
-        line: Values on cell centres.
-        periodic: Whether the waves are whole ones, cosines and sines; otherwise half ones, cosines only.
-    """
+    """Return the logarithms of the energies of lines on cell centres by band of frequency, without the mean."""
     index = torch.arange(line.shape[1], device=line.device)
     count = (index[-1:] + 1).to(line.dtype)
     waves = torch.arange(1, BANDS[-1] + 1, device=line.device).to(line.dtype)
@@ -160,11 +155,7 @@ def energies(line: Float[Tensor, "batch point"], *, periodic: bool) -> list[Floa
 
 
 class NormalScores(nn.Module):
-    """Interpolate the quantiles of fitted statistics linearly to those of the normal distribution.
-
-    Args:
-        statistics: The number of statistics per sample.
-    """
+    """Interpolate the quantiles of fitted statistics linearly to those of the normal distribution."""
 
     knots: Tensor
     bends: Tensor

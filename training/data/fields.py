@@ -105,15 +105,7 @@ def draw(
     symmetries: bool,
     noise: tuple[float, ...] = (),
 ) -> Batch:
-    """Return samples on a drawn grid, each moved by a symmetry of its own, then measured with noise.
-
-    Args:
-        samples: The same samples on each grid, by points per axis.
-        chosen: Numbers of the samples, `[batch]`.
-        rng: Generator of all that is drawn.
-        symmetries: Whether samples are moved by a random symmetry.
-        noise: Levels to draw each sample's noise from, in units of the inputs' deviation; none where empty.
-    """
+    """Return samples on a drawn grid, moved by a symmetry each, with noise of a drawn level in deviations of the inputs."""
     source, chosen = samples[int(rng.choice(list(samples)))], np.sort(chosen)
     inputs, outputs = torch.from_numpy(source.inputs[chosen]), torch.from_numpy(source.outputs[chosen])
     gradients = None if source.gradients is None else torch.from_numpy(source.gradients[chosen])

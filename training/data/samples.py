@@ -177,17 +177,7 @@ class SampleFile:
         return {name: self.pick(name, rows) for name in self.problem.stored}
 
     def windows(self, rows: Rows, starts: Sequence[int] | Rows, length: int) -> dict[str, Array]:
-        """Read `length` frames of every named trajectory, with what belongs to the whole trajectory.
-
-        Args:
-            rows: Numbers of the trajectories.
-            starts: The first frame of each window.
-            length: Frames of a window.
-
-        Returns:
-            Outputs `[window, frame, (component), *grid]`, steady fields `[window, (component), *grid]`, parameters
-            `[window]`, by name.
-        """
+        """Read `length` frames of trajectories `[window, frame, (component), *grid]`, steady fields and parameters."""
         pairs = [*zip(rows.tolist(), map(int, starts), strict=True)]
         moving = {name: self.trajectories(name) for name in self.problem.outputs}
         found = {

@@ -47,17 +47,7 @@ def slope(fields: Errors) -> Errors:
 
 
 def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: float) -> Errors:
-    """Compute e_a of fields on the weights' grid.
-
-    Args:
-        coefficients: The weight a `[sample, row, column]`.
-        found: Predictions `[sample, row, column]`.
-        truth: True fields `[sample, row, column]`.
-        wall: Distance from the outermost points to the walls, in sides of the square.
-
-    Returns:
-        e_a `[sample]`.
-    """
+    """Compute e_a `[sample]` of fields `[sample, row, column]`, whose outermost points are `wall` sides from the walls."""
     pairs = []
     for a, p, u in zip(*(fields.astype(np.float64) for fields in (coefficients, found, truth)), strict=True):
         A, e, v = volumes.matrix(a, wall), (p - u).ravel(), u.ravel()
@@ -121,12 +111,7 @@ def correlated_frames(correlations: Errors) -> NDArray[np.int64]:
 
 
 def spectrum(fields: Fields, axes: int) -> Errors:
-    """Return the energy by wave number, summed over spheres of equal integer radius: `[sample, wave number]`.
-
-    Args:
-        fields: `[sample, (component), *grid]`; the energies of components are added.
-        axes: The number of axes of the grid.
-    """
+    """Return the energy by wave number, summed over spheres of equal integer radius: `[sample, wave number]`."""
     sides = fields.shape[fields.ndim - axes :]
     over = tuple(range(fields.ndim - axes, fields.ndim))
     energy = np.abs(np.fft.fftn(np.asarray(fields, dtype=np.float64), axes=over) / np.prod(sides)) ** 2

@@ -78,12 +78,8 @@ def recipe(
 ) -> OwnRecipe:
     """Write the recipe of a preset for prepared samples.
 
-    Args:
-        samples: The samples.
-        name: A name of `PRESETS`.
-        adapt: Makes a problem's own operator of the general one that is chosen for trajectories.
-        operator: The `kind` of another operator than the general one, with the keys of its config that have to differ
-            from their defaults.
+    For trajectories `adapt` makes a problem's own operator of the general one; `operator` is the `kind` of another
+    operator, with the keys of its config that have to differ from their defaults.
     """
     problem, preset = samples.problem, preset_of(name)
     config: BaseModel = network(samples, preset)

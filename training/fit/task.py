@@ -32,13 +32,7 @@ ORTHOGONALITY = 1e-2  # weight of the penalty of matrices that are to be orthogo
 
 
 class Task(pl.LightningModule):
-    """Fit a network to the samples of a workload.
-
-    Args:
-        network: What is trained.
-        work: Its recipe, samples, loss and metric, a `training.fit.workload.Workload`.
-        workers: Processes that read batches; none by default, and the training process reads them itself.
-    """
+    """Fit a network to the samples of a workload."""
 
     def __init__(self, network: nn.Module, work: Any, workers: int = 0) -> None:
         super().__init__()

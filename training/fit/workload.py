@@ -46,13 +46,7 @@ class Metric:
 
 
 class Workload(ABC, Generic[R]):
-    """What differs between trainings: on generated fields, on a user's samples, on sequences.
-
-    Args:
-        recipe: What is trained, on what and how.
-        data: Folder of the samples; what is missing is generated or fetched.
-        progress: Show a bar while samples are made.
-    """
+    """What differs between trainings: on generated fields, on a user's samples, on sequences."""
 
     # What is measured on validation samples after every epoch.
     metric: Metric = Metric("relative_l2", "min", "the epoch of the least error on the validation set")
@@ -94,12 +88,7 @@ class Workload(ABC, Generic[R]):
         """Set a network's means and deviations to those of training samples."""
 
     def task(self, init: Path | None = None, workers: int = 0) -> Task:
-        """Read the samples and build what is trained.
-
-        Args:
-            init: A checkpoint folder to take the initial weights from, as far as it has them.
-            workers: Processes that read batches.
-        """
+        """Read the samples and build what is trained, with the weights that the checkpoint folder `init` has."""
         network = self.network()
         self.fit_normalisers(network)
         if init is not None:
@@ -144,12 +133,7 @@ class Workload(ABC, Generic[R]):
         raise ScopeError(f"no pictures are drawn of predictions of {problem.name}")
 
     def calibration_samples(self, network: Any, fresh: int = 0) -> CalibrationSamples | None:
-        """Return samples to calibrate a trained network with; None where networks of this kind are not calibrated.
-
-        Args:
-            network: The network.
-            fresh: How many new calibration samples are generated, which serve nothing else; 0: those of the run.
-        """
+        """Return samples to calibrate a network with, `fresh` new ones or those of the run; None for other kinds."""
         del network, fresh
         return None
 

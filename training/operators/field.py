@@ -288,12 +288,7 @@ def unpatch(tokens: Tensor, sides: Sequence[int], patch: int) -> Tensor:
 
 
 def mesh(sides: Sequence[int], config: FieldConfig) -> Tensor:
-    """Return two coordinates per located axis `[coordinate, *grid]`: point on a circle, or position and wall distance.
-
-    Args:
-        sides: Points per axis.
-        config: Which axes are periodic, and which have coordinates.
-    """
+    """Return two coordinates per located axis `[coordinate, *grid]`: point on a circle, or position and distance."""
     rows = []
     for axis, (side, closed) in enumerate(zip(sides, config.periodic, strict=True)):
         if not config.located[axis]:

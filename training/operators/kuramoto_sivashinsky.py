@@ -46,9 +46,6 @@ class KuramotoSivashinskyConfig(TrajectoryConfig):
 class KuramotoSivashinskyOperator(TrajectoryOperator):
     """Roll a step operator out, and damp its finest waves.
 
-    Args:
-        config: The sizes.
-
     Example:
         >>> from training.operators.field import FieldConfig
         >>> step = FieldConfig(
@@ -80,13 +77,7 @@ class KuramotoSivashinskyOperator(TrajectoryOperator):
         return [u + self.without_mean(increment), length]
 
     def damped(self, u: Tensor, length: Tensor, shift: Tensor) -> Tensor:
-        """Damp the fine waves of `[batch, point]`, and shift the rest.
-
-        Args:
-            u: The functions.
-            length: Their periods L `[batch]`.
-            shift: By how much each is shifted `[batch, 1]`.
-        """
+        """Damp the fine waves of `[batch, point]` of the periods L `[batch]`, and shift each by `[batch, 1]`."""
         [working] = self.config.step.working
         points = torch.arange(u.shape[-1], device=u.device)
         wave = torch.arange(working // 2 + 1, device=u.device)

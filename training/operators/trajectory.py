@@ -54,9 +54,6 @@ class TrajectoryConfig(BaseModel):
 class TrajectoryOperator(Operator):
     """Roll a step operator out.
 
-    Args:
-        config: The sizes.
-
     Example:
         >>> step = FieldConfig(
         ...     input_components=(0,),

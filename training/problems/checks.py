@@ -243,15 +243,7 @@ class Summary:
 
 
 def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = None) -> dict[str, Summary]:
-    """Read every value once, refuse what training could not use, and pass the rest on.
-
-    Args:
-        problem: The problem file.
-        columns: Its tensors.
-        sink: Receives `(name, first sample, samples)` in float32, as they were checked.
-
-    Returns:
-        A summary per tensor.
+    """Read every value once, refuse what training could not use, pass the rest on in float32, and summarise tensors.
 
     Raises:
         DataError: A value is not finite or not positive where it has to be, an output is constant or zero in a sample,

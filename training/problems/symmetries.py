@@ -31,16 +31,7 @@ Draw = Callable[[tuple[int, ...], np.random.Generator], Move]
 
 
 def transform(description: Description, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
-    """Move every sample of a batch by a symmetry of its own.
-
-    Args:
-        description: The problem.
-        tensors: Inputs and outputs `[batch, *grid]`; all of a sample's fields are moved alike.
-        rng: Where the symmetries are drawn from.
-
-    Returns:
-        The moved tensors in the same order.
-    """
+    """Move all of a sample's fields `[batch, *grid]` alike by a symmetry of its own; the order is the same."""
     chain, sides = draws(description), tuple(tensors[0].shape[1:])
     moves = [[one(sides, rng) for one in chain] for _ in tensors[0]]
     return [

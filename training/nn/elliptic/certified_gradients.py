@@ -137,15 +137,7 @@ class Range:
 
 
 def solve(volumes: Volumes, coefficient: Faces, load: Plane, bounds: Range, steps: int) -> Iterate:
-    """Iterate from zero.
-
-    Args:
-        volumes: The grid.
-        coefficient: The coefficient of each face.
-        load: The source times the areas of the volumes, `[batch, row, column]`.
-        bounds: Bounds on the coefficient.
-        steps: The number of iterations, at least 1.
-    """
+    """Iterate from zero, at least once, for a load of the source times the areas of the volumes."""
     conductances, mu = volumes.conductances(coefficient), bounds.low * (1 - SPECTRUM)
     u, r, energy, gamma = torch.zeros_like(load), load, torch.zeros_like(mu), 1 / mu
     p = z = volumes.invert(r)

@@ -96,13 +96,7 @@ def nodal_axis(index: Tensor, dtype: torch.dtype) -> Axis:
 
 
 def modes(index: Tensor, rho: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the eigenvectors, not normalised, and the roots of their eigenvalues in units of 1/h.
-
-    Args:
-        index: The indices 0..n-1.
-        rho: The distance of the walls in distances of neighbours.
-        dtype: The dtype of the eigenvectors.
-    """
+    """Return eigenvectors, not normalised, and the roots of their eigenvalues in units of 1/h, for walls at rho h."""
     i, last = index.double(), index[-1:].double()
     theta, decay = angles(i + 1, last / 2, rho), decays(last, rho)
     phase = theta * (i[:, None] - last / 2) - (math.pi / 2) * i
@@ -114,13 +108,7 @@ def modes(index: Tensor, rho: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tenso
 
 
 def angles(k: Tensor, centre: Tensor, rho: Tensor) -> Tensor:
-    """Return the angles of the eigenvectors k = 1..n; see the formula of the module.
-
-    Args:
-        k: The numbers of the eigenvectors, in float64.
-        centre: The middle c = (n - 1)/2.
-        rho: The distance of the walls in distances of neighbours.
-    """
+    """Return the angles of the eigenvectors k = 1..n around the middle; see the formula of the module."""
     theta = k * (math.pi / 2) / (centre + rho)
     for _ in range(NEWTON):
         sine, cosine = torch.sin(theta / 2), torch.cos(theta / 2).clamp(min=TOUCHING)
@@ -141,10 +129,6 @@ def decays(last: Tensor, rho: Tensor) -> Float[Tensor, " 2"]:
     With :math:`E = e^\eta` and :math:`T = \tanh(\eta c)` for the even mode, its inverse for the odd one,
 
     .. math:: E (T/2 + \rho) + (\rho - T/2)/E = 1/\rho - 2\rho.
-
-    Args:
-        last: The last index, n - 1.
-        rho: The distance of the walls in distances of neighbours.
     """
     sign = 1 - 2 * torch.arange(2, dtype=rho.dtype, device=rho.device)
     right, tangent = 1 / rho - 2 * rho, torch.ones_like(sign)

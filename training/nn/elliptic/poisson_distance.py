@@ -58,12 +58,7 @@ def poisson_bound(source: Field, potential: Field) -> Float[Tensor, "batch 1"]:
 
 
 def solution(source: Tensor, axes: list[Tensor]) -> Tensor:
-    """Return the discrete solution `[batch, *grid]` of -Laplace u = f with u = 0 on the walls.
-
-    Args:
-        source: The source f `[batch, *grid]`.
-        axes: The indices of the points per axis.
-    """
+    """Return the discrete solution `[batch, *grid]` of -Laplace u = f with u = 0 on the walls."""
     found, total = source, torch.zeros((), dtype=source.dtype, device=source.device)
     for axis, index in enumerate(axes):
         found = along(sines(index), found, axis)
