@@ -105,7 +105,7 @@ def draw(
     symmetries: bool,
     noise: tuple[float, ...] = (),
 ) -> Batch:
-    """Return samples on a drawn grid, moved by a symmetry each, with noise of a drawn level in deviations of the inputs."""
+    """Return samples on a drawn grid, moved by a symmetry each, with noise of a drawn level in deviations of inputs."""
     source, chosen = samples[int(rng.choice(list(samples)))], np.sort(chosen)
     inputs, outputs = torch.from_numpy(source.inputs[chosen]), torch.from_numpy(source.outputs[chosen])
     gradients = None if source.gradients is None else torch.from_numpy(source.gradients[chosen])

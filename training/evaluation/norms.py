@@ -47,7 +47,7 @@ def slope(fields: Errors) -> Errors:
 
 
 def relative_energy(coefficients: Fields, found: Fields, truth: Fields, wall: float) -> Errors:
-    """Compute e_a `[sample]` of fields `[sample, row, column]`, whose outermost points are `wall` sides from the walls."""
+    """Compute e_a `[sample]` of fields `[sample, row, column]`, `wall` from the outermost points."""
     pairs = []
     for a, p, u in zip(*(fields.astype(np.float64) for fields in (coefficients, found, truth)), strict=True):
         A, e, v = volumes.matrix(a, wall), (p - u).ravel(), u.ravel()

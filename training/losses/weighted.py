@@ -82,27 +82,34 @@ def reduce(squared: PerSample, reduction: Reduction) -> Number:
     return errors.mean() if reduction == "L1" else errors.max()
 
 
-@dataclass(frozen=True)
-class LineLoss:
-    """Weigh values, slopes and the orthogonality of latent features on a line; see the formulas of the module.
+@dataclass(frozen=True, kw_only=True)
+class Weighted:
+    """The weights that both losses have; see the formulas of the module."""
 
-    Args:
-        h: The mesh width.
-        beta: The weight of the values.
-        gamma: The weight of the slopes of the prediction, by differences.
-        alpha: The weight of the slopes that the network predicts.
-        delta: The weight of the orthogonality.
-        dilation: The width 2s of the central difference in mesh widths, an even number.
-        root: Average the roots of the samples' errors, as the paper does. Otherwise average their squares.
-        reduction: The reduction of the metric.
-        gram: Compare the latent's features over all tokens ("global") or its tokens ("local").
+    h: float  # mesh width, equal along all axes
+    beta: float = 1.0  # weight of the values
+    gamma: float = 0.1  # of the slopes or the gradient of the prediction, by differences
+    alpha: float = 0.0  # of those that the network predicts
+    root: bool = True  # average the roots of the samples' errors, as the paper does; else their squares
+    reduction: Reduction = "L1"  # of the metric
+
+    def terms(self, values: PerSample, regulariser: PerSample | None, overlaps: Sequence[PerSample] = ()) -> Terms:
+        """Return the terms of the loss, one that is missing as zero."""
+        zero = values.new_zeros(())
+        return Terms(
+            error=mean(values, root=self.root),
+            regulariser=zero if regulariser is None else mean(regulariser, root=self.root),
+            orthogonality=sum((mean(overlap, root=self.root) for overlap in overlaps), zero),
+            metric=reduce(values, self.reduction),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineLoss(Weighted):
+    """Weigh values, slopes and the orthogonality of latent features on a line (Cao, NeurIPS 2021, section 5).
 
     Raises:
         ValueError: `dilation` is odd or less than 2.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 5
-        | https://arxiv.org/abs/2105.14995
 
     Example:
         >>> truth = torch.tensor([[0.0, 1.0, 2.0, 3.0]])
@@ -110,15 +117,9 @@ class LineLoss:
         tensor(0.)
     """
 
-    h: float
-    beta: float = 1.0
-    gamma: float = 0.1
-    alpha: float = 0.0
-    delta: float = 1e-4
-    dilation: int = 2
-    root: bool = True
-    reduction: Reduction = "L1"
-    gram: Literal["global", "local"] = "global"
+    delta: float = 1e-4  # weight of the orthogonality
+    dilation: int = 2  # the width 2s of the central difference in mesh widths, an even number
+    gram: Literal["global", "local"] = "global"  # compare a latent's features over all tokens, or its tokens
 
     def __post_init__(self) -> None:
         if self.dilation < 2 or self.dilation % 2:
@@ -134,28 +135,12 @@ class LineLoss:
         coefficient: float | Line = 1.0,
         latents: Sequence[Tokens] = (),
     ) -> Terms:
-        """Return the terms of the loss. A term is zero if its weight is 0 or its argument is missing.
-
-        Args:
-            prediction: p, of shape `[batch, point]`.
-            truth: u, of the same shape.
-            slope: u', for gamma and alpha.
-            predicted_slope: p', for alpha.
-            coefficient: K.
-            latents: The features Y whose orthogonality is penalised, one tensor `[batch, token, channel]` per layer.
-        """
+        """Return the terms for p, u, u', p', K and a Y per layer. One is 0 if its weight or its argument is missing."""
         values = self.beta * square(prediction - truth) / square(truth)
         if self.alpha and slope is not None and predicted_slope is not None:
             values = values + self.alpha * self.h * square(predicted_slope - coefficient * slope) / square(slope)
-        zero = values.new_zeros(())
-        return Terms(
-            error=mean(values, root=self.root),
-            regulariser=mean(self.roughness(prediction, slope), root=self.root)
-            if self.gamma and slope is not None
-            else zero,
-            orthogonality=sum((mean(self.overlap(latent), root=self.root) for latent in latents), zero),
-            metric=reduce(values, self.reduction),
-        )
+        rough = self.roughness(prediction, slope) if self.gamma and slope is not None else None
+        return self.terms(values, rough, [self.overlap(latent) for latent in latents])
 
     def roughness(self, prediction: Line, slope: Line) -> PerSample:
         """Return r of each sample, the distance of the differences of p from u'."""
@@ -175,22 +160,9 @@ def square(x: Tensor) -> Tensor:
     return x.square().sum(dim=1)
 
 
-@dataclass(frozen=True)
-class PlaneLoss:
-    """Weigh values and gradients on a plane; see the formulas of the module.
-
-    Args:
-        h: The mesh width, equal along both axes.
-        beta: The weight of the values.
-        gamma: The weight of the gradient of the prediction, by differences.
-        alpha: The weight of the gradient that the network predicts.
-        epsilon: Avoids a division by zero for a sample that is zero everywhere.
-        root: Average the roots of the samples' errors, as the paper does. Otherwise average their squares.
-        reduction: The reduction of the metric.
-
-    References:
-        | Choose a Transformer: Fourier or Galerkin (Cao, NeurIPS 2021), section 5
-        | https://arxiv.org/abs/2105.14995
+@dataclass(frozen=True, kw_only=True)
+class PlaneLoss(Weighted):
+    """Weigh values and gradients on a plane (Cao, NeurIPS 2021, section 5).
 
     Example:
         >>> truth = torch.rand(2, 5, 5)
@@ -198,13 +170,7 @@ class PlaneLoss:
         tensor(0.)
     """
 
-    h: float
-    beta: float = 1.0
-    gamma: float = 0.1
-    alpha: float = 0.0
-    epsilon: float = 1e-10
-    root: bool = True
-    reduction: Reduction = "L1"
+    epsilon: float = 1e-10  # avoids a division by zero for a sample that is zero everywhere
 
     def __call__(
         self,
@@ -215,28 +181,14 @@ class PlaneLoss:
         predicted_gradient: Gradient | None = None,
         coefficient: Plane | None = None,
     ) -> Terms:
-        """Return the terms of the loss. A term is zero if its weight is 0 or its argument is missing.
-
-        Args:
-            prediction: p, of shape `[batch, row, column]`.
-            truth: u, of the same shape.
-            gradient: g, for gamma and alpha.
-            predicted_gradient: p', for alpha.
-            coefficient: K.
-        """
+        """Return the terms for p, u, g, p' and K. One is 0 if its weight or its argument is missing."""
         K = (torch.ones_like(truth) if coefficient is None else coefficient)[..., None]
         values = self.beta * average((prediction - truth).square()) / (average(truth.square()) + self.epsilon)
         if self.alpha and gradient is not None and predicted_gradient is not None:
             flux = (K * (predicted_gradient - gradient)).square()
             values = values + self.alpha * average(flux) / self.energy(gradient, K)
-        zero = values.new_zeros(())
-        return Terms(
-            error=mean(values, root=self.root),
-            regulariser=mean(self.roughness(prediction, gradient, K), root=self.root)
-            if self.gamma and gradient is not None
-            else zero,
-            orthogonality=zero,
-            metric=reduce(values, self.reduction),
+        return self.terms(
+            values, self.roughness(prediction, gradient, K) if self.gamma and gradient is not None else None
         )
 
     def energy(self, gradient: Gradient, K: Float[Tensor, "batch row column 1"]) -> PerSample:
@@ -244,13 +196,7 @@ class PlaneLoss:
         return 2 * average(K * gradient.square()) + self.epsilon
 
     def roughness(self, prediction: Plane, gradient: Gradient, K: Float[Tensor, "batch row column 1"]) -> PerSample:
-        """Return r of each sample, the distance of the differences of p from g.
-
-        Args:
-            prediction: p, of shape `[batch, row, column]`.
-            gradient: g, of shape `[batch, row, column, 2]`.
-            K: The coefficient, of shape `[batch, row, column, 1]`.
-        """
+        """Return r of each sample, the distance of the differences of p from g."""
         error = inner(K) * (inner(gradient) - central(prediction, self.h))
         return self.gamma * self.h * average(error.square()) / self.energy(gradient, K)
 
@@ -277,8 +223,8 @@ def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:
     [prediction], [truth] = predictions, batch.outputs
     h = 1 / truth.shape[-1]
     if truth.ndim == 2:
-        return LineLoss(h, gamma=fit.gamma)(prediction, truth, batch.gradients).total
-    return PlaneLoss(h, gamma=fit.gamma)(prediction, truth, batch.gradients, coefficient=batch.weight).total
+        return LineLoss(h=h, gamma=fit.gamma)(prediction, truth, batch.gradients).total
+    return PlaneLoss(h=h, gamma=fit.gamma)(prediction, truth, batch.gradients, coefficient=batch.weight).total
 
 
 LOSS = Loss("weighted", compute, axes=2, gradients=lambda fit: fit.gamma > 0)
