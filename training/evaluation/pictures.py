@@ -92,12 +92,11 @@ def figures(rows: Sequence[Drawn], description: Description) -> dict[str, Figure
 
 def components(quantities: Sequence[Quantity], fields: dict[str, Field]) -> Iterator[tuple[str, int | None, str]]:
     """List the components of fields: the field's name, the component's index, and how it is called."""
-    for quantity in quantities:
-        if quantity.name in fields and not quantity.components:
+    for quantity in (one for one in quantities if one.name in fields):
+        if not quantity.components:
             yield quantity.name, None, quantity.name
-        elif quantity.name in fields:
-            for index, component in enumerate(quantity.components):
-                yield quantity.name, index, f"{quantity.name} {component}"
+        for index, component in enumerate(quantity.components):
+            yield quantity.name, index, f"{quantity.name} {component}"
 
 
 def plane(field: Field, component: int | None, axes: int) -> Field:
@@ -114,8 +113,7 @@ def planes(rows: Sequence[Drawn], description: Description, output: str, compone
     height = np.clip(2.2 * vertical.length / horizontal.length, 1.0, 3.2)
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), (height + 0.1) * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
-    columns, scales, titles = panels(rows, inputs, output, component, lambda field, at: plane(field, at, count))
-    images(grid, columns, scales, titles, extent)
+    show(grid, rows, extent, *panels(rows, inputs, output, component, lambda field, at: plane(field, at, count)))
     for axis in grid.flat:
         axis.set(xticks=[], yticks=[])
     finish(grid, rows, vertical.name, horizontal.name)
@@ -149,31 +147,30 @@ def clouds(rows: Sequence[Drawn], description: Description, output: str, compone
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), 2.3 * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
     shown = panels(rows, inputs, output, component, lambda field, at: field if at is None else field[:, at])
-    for axes, column, colours, title in zip(grid.T, *shown, strict=True):
-        for axis, field, one in zip(axes, column, rows, strict=True):
-            x, y = one.inputs[coordinates.name].T[:2]
-            size = 4000 / len(x)
-            axis.scatter(x, y, c=field, s=size, cmap=colours.cmap, norm=colours.norm, linewidths=0)
-            axis.set(xticks=[], yticks=[], aspect="equal")
-        axes[0].set_title(title, fontsize=10)
-        axes[0].figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9).ax.tick_params(
-            labelsize=7
-        )
+    show(grid, rows, coordinates.name, *shown)
+    for axis in grid.flat:
+        axis.set(xticks=[], yticks=[], aspect="equal")
     finish(grid, rows, coordinates.components[1], coordinates.components[0])
     return figure
 
 
-def images(
+def show(
     grid: NDArray[Any],
+    rows: Sequence[Drawn],
+    place: str | tuple[float, ...],
     columns: Sequence[Sequence[Field]],
     scales: Sequence[ScalarMappable],
     titles: Sequence[str],
-    extent: tuple[float, ...],
 ) -> None:
-    """Draw columns of fields, each with one scale of colours below it."""
+    """Draw columns of fields, as dots at the coordinates `place` or as images of this extent, with a scale of each."""
     for axes, column, colours, title in zip(grid.T, columns, scales, titles, strict=True):
-        for axis, field in zip(axes, column, strict=True):
-            axis.imshow(field, cmap=colours.cmap, norm=colours.norm, origin="lower", extent=extent, aspect="auto")
+        look: dict[str, Any] = {"cmap": colours.cmap, "norm": colours.norm}
+        for axis, field, one in zip(axes, column, rows, strict=True):
+            if isinstance(place, str):
+                x, y = one.inputs[place].T[:2]
+                axis.scatter(x, y, c=field, s=4000 / len(x), linewidths=0, **look)
+            else:
+                axis.imshow(field, origin="lower", extent=place, aspect="auto", **look)
         axes[0].set_title(title, fontsize=10)
         bar = axes[0].figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9)
         bar.ax.tick_params(labelsize=7)
@@ -221,14 +218,9 @@ def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, com
     [line], step = description.axes, description.frames.step if description.frames else 1.0
     figure = Figure(figsize=(8.4, 2.2 * len(rows) + 0.7), layout="constrained")
     grid = figure.subplots(len(rows), 3, squeeze=False, sharex=True, sharey=True)
-    fields = [(one.truth[output], one.predicted[output]) for one in rows]
-    truth, found = (
-        [each if component is None else each[:, component] for each in some] for some in zip(*fields, strict=True)
-    )
-    difference = [p - u for p, u in zip(found, truth, strict=True)]
-    shared = scale(OUTPUT, [*truth, *found])
-    scales, extent = (shared, shared, even(difference)), (0.0, line.length, 0.5 * step, (len(truth[0]) + 0.5) * step)
-    images(grid, (truth, found, difference), scales, ("truth", "prediction", "difference"), extent)
+    columns, scales, _ = panels(rows, [], output, component, lambda field, at: field if at is None else field[:, at])
+    extent = (0.0, line.length, 0.5 * step, (len(columns[0][0]) + 0.5) * step)
+    show(grid, rows, extent, columns, scales, ("truth", "prediction", "difference"))
     finish(grid, rows, "time", line.name)
     return figure
 

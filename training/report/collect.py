@@ -51,20 +51,6 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """A row of the summary of the data: what all samples of a tensor hold."""
-
-    name: str
-    role: str
-    shape: tuple[int, ...]
-    units: str
-    minimum: float
-    maximum: float
-    mean: float
-    deviation: float
-
-
-@dataclass(frozen=True)
 class Times:
     """What the model costs."""
 
@@ -95,7 +81,7 @@ class Report:
     sides: tuple[int, ...]  # points per axis
     counts: tuple[int, int, int]  # training, validation and test samples
     parameters: int  # number of the network's parameters
-    tensors: tuple[Tensor, ...]  # the summary of the data
+    tensors: tuple[tuple[str, ...], ...]  # the summary of the data, see the function of this name
     remarks: tuple[str, ...]  # what is odd about the data
     epochs: tuple[dict[str, float], ...]  # rows of the log
     # Relative L2 error of each sample, by `training` (as many as in validation), `validation` and `test`.
@@ -115,6 +101,14 @@ class Report:
     def figures(self) -> dict[str, dict[str, float]]:
         """Mean, standard error, median, 95th percentile and worst error by split."""
         return {split: summary(errors) for split, errors in self.errors.items()}
+
+    @property
+    def by_amount(self) -> list[tuple[int, dict[str, float]]]:
+        """Figures on validation samples by the number of training samples; nothing where that was not varied."""
+        if not self.amounts:
+            return []
+        used = round(self.amounts[-1].samples / self.amounts[-1].share)
+        return [*((one.samples, summary(one.errors)) for one in self.amounts), (used, self.figures["validation"])]
 
     @property
     def evidence(self) -> Evidence:
@@ -214,8 +208,8 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
     return found
 
 
-def tensors(work: OwnWorkload) -> list[Tensor]:
-    """Summarise the data by tensor."""
+def tensors(work: OwnWorkload) -> list[tuple[str, ...]]:
+    """Summarise the data in a row per tensor: name, role, shape, units, least, greatest, mean and deviation."""
     samples, problem = work.samples, work.recipe.problem
     roles: dict[str, Mapping[str, Quantity | Parameter]] = {
         "input": problem.inputs,
@@ -223,12 +217,12 @@ def tensors(work: OwnWorkload) -> list[Tensor]:
         "output": problem.outputs,
     }
     return [
-        Tensor(
+        (
             name,
             role,
-            tuple(samples.file[name].shape[1:]),
+            " x ".join(map(str, samples.file[name].shape[1:])) or "number",
             section.units,
-            *(samples.statistic(name, key) for key in ("minimum", "maximum", "mean", "deviation")),
+            *(f"{samples.statistic(name, key):.4g}" for key in ("minimum", "maximum", "mean", "deviation")),
         )
         for role, sections in roles.items()
         for name, section in sections.items()

@@ -20,7 +20,6 @@ from rich.table import Table
 
 from training.evaluation import pictures
 from training.files import write_json, write_text
-from training.fit.own import summary
 from training.report.advice import advise, sentence
 from training.report.collect import Report
 
@@ -47,7 +46,7 @@ def render(report: Report) -> str:
     return environment.get_template(TEMPLATE).render(
         report=report,
         errors=(ERRORS, error_rows(report)),
-        data=(DATA, data_rows(report)),
+        data=(DATA, report.tensors),
         amount_rows=amount_rows(report),
         verdict=verdict(report),
         percent=percent,
@@ -82,7 +81,7 @@ def show(report: Report, console: Console) -> None:
     train, validation, test = report.counts
     points = " x ".join(map(str, report.sides))
     heads = f"{train} training, {validation} validation and {test} test samples on {points} points"
-    console.print(table(f"{report.problem.name}: {heads}", DATA, data_rows(report)))
+    console.print(table(f"{report.problem.name}: {heads}", DATA, report.tensors))
     for remark in report.remarks:
         console.print(f"note: {remark}", markup=False)
     console.print(table("relative L2 error by sample", ERRORS, error_rows(report)))
@@ -159,27 +158,9 @@ def error_rows(report: Report) -> list[tuple[str, ...]]:
     ]
 
 
-def data_rows(report: Report) -> list[tuple[str, ...]]:
-    """Return the rows of the table of the data under `DATA`."""
-    return [
-        (
-            one.name,
-            one.role,
-            " x ".join(map(str, one.shape)) or "number",
-            one.units,
-            *(f"{value:.4g}" for value in (one.minimum, one.maximum, one.mean, one.deviation)),
-        )
-        for one in report.tensors
-    ]
-
-
 def amount_rows(report: Report) -> list[tuple[str, str]]:
     """Return the validation error by number of training samples; nothing where it was not measured."""
-    if not report.amounts:
-        return []
-    used = round(report.amounts[-1].samples / report.amounts[-1].share)
-    rows = [(str(amount.samples), percent(float(amount.errors.mean()))) for amount in report.amounts]
-    return [*rows, (str(used), percent(report.figures["validation"]["relative_l2"]))]
+    return [(str(samples), percent(figures["relative_l2"])) for samples, figures in report.by_amount]
 
 
 def percent(value: float) -> str:
@@ -232,12 +213,10 @@ def distribution(report: Report) -> Figure:
 def amounts(report: Report) -> Figure:
     """Draw the validation error against the number of training samples."""
     figure, axes = panel()
-    points = [(amount.samples, summary(amount.errors)) for amount in report.amounts]
-    used = round(report.amounts[-1].samples / report.amounts[-1].share)
-    points.append((used, report.figures["validation"]))
-    counts = [samples for samples, _ in points]
-    means = [figures["relative_l2"] for _, figures in points]
-    bars = [figures.get("standard_error", 0.0) for _, figures in points]
+    counts, means, bars = zip(
+        *((samples, one["relative_l2"], one.get("standard_error", 0.0)) for samples, one in report.by_amount),
+        strict=True,
+    )
     axes.errorbar(counts, means, yerr=bars, color=COLOURS["validation"], marker="o", capsize=3, label="validation")
     axes.set(xscale="log", yscale="log", xlabel="training samples", ylabel="mean relative L2 error")
     finished(figure, axes)
