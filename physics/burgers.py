@@ -16,7 +16,11 @@ from scipy import fft
 from physics.numerics import etdrk4, fields
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike, NDArray
+
+    Spectrum = NDArray[np.complex128]
 
 POINTS = 8192
 """Points of the benchmark's fields."""
@@ -69,18 +73,26 @@ def solve(
     # A multiple of a coarse grid contains its points, so the result is strided back.
     working = resolution if points >= resolution else points * -(-resolution // points)
     k = 2 * np.pi / length * np.arange(working // 2 + 1)
-    # The square holds frequencies up to twice the highest: those above two thirds of it would fold onto lower ones.
-    derivative = np.where(np.arange(k.size) < working / 3, -0.5j * k, 0.0)
-
-    def values(v: NDArray[np.complex128]) -> NDArray[np.float64]:
-        return np.asarray(fft.irfft(v, working))
-
-    def advect(v: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        return np.asarray(derivative * fft.rfft(np.square(values(v))))
-
+    values, advect = transport(k, working)
     spectrum, decay = fft.rfft(interpolate(u, working)), np.asarray(-viscosity * k**2, dtype=np.float64)
     [final] = etdrk4.frames(spectrum, advect, decay, time, step, 1, values)
     return interpolate(final, points) if points >= working else np.ascontiguousarray(final[..., :: working // points])
+
+
+def transport(
+    k: NDArray[np.float64], points: int
+) -> tuple[Callable[[Spectrum], NDArray[np.float64]], Callable[[Spectrum], Spectrum]]:
+    """Return the maps of spectra of u [..., wave number k] to u on so many points, and to the spectra of -(u^2/2)_x."""
+    # The square holds frequencies up to twice the highest: those above two thirds of it would fold onto lower ones.
+    derivative = np.where(np.arange(k.shape[-1]) < points / 3, -0.5j * k, 0.0)
+
+    def values(v: Spectrum) -> NDArray[np.float64]:
+        return np.asarray(fft.irfft(v, points))
+
+    def advect(v: Spectrum) -> Spectrum:
+        return np.asarray(derivative * fft.rfft(np.square(values(v))))
+
+    return values, advect
 
 
 def interpolate(values: NDArray[np.float64], points: int) -> NDArray[np.float64]:

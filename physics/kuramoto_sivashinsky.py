@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import fft
 
+from physics.burgers import transport
 from physics.numerics import etdrk4
 from physics.registry import Classical
 
@@ -61,17 +62,8 @@ def solve(
         raise ValueError(f"expected (batch, point), at least 2 points, and lengths, got {u.shape} and {period.shape}")
     etdrk4.check(u, length=period, frames=frames, interval=interval, step=step)
     points = u.shape[-1]
-    index = np.arange(points // 2 + 1)
-    k = 2 * np.pi / period[:, None] * index
-    # The square holds wave numbers up to twice the highest: those above two thirds of it would fold onto lower ones.
-    derivative = np.where(index < points / 3, -0.5j * k, 0.0)
-
-    def values(v: NDArray[np.complex128]) -> NDArray[np.float64]:
-        return np.asarray(fft.irfft(v, points))
-
-    def advect(v: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        return np.asarray(derivative * fft.rfft(np.square(values(v))))
-
+    k = 2 * np.pi / period[:, None] * np.arange(points // 2 + 1)
+    values, advect = transport(k, points)
     return np.stack(etdrk4.frames(fft.rfft(u), advect, k**2 - k**4, interval, step, frames, values), axis=1)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import fft
 
+from physics.numerics.fields import cosines
 from physics.numerics.grid import nodes
 from physics.registry import Classical
 
@@ -134,7 +135,7 @@ def source(points: int, rng: np.random.Generator) -> NDArray[np.float64]:
     k = np.arange(MODES)
     eigenvalues = np.pi**2 * sum(axis**2 for axis in np.ix_(k, k, k))
     f = 10 / (eigenvalues + 9) * rng.standard_normal((MODES,) * 3)
-    basis = np.cos(np.pi * np.outer(nodes(points), k)) * np.where(k == 0, 1.0, np.sqrt(2))
+    basis = cosines(nodes(points), MODES)
     for _ in range(f.ndim):
         f = np.tensordot(f, basis, axes=(0, 1))
     return np.asarray(f)

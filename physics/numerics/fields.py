@@ -70,6 +70,12 @@ def _cosines(positions: NDArray[np.float64], modes: int) -> NDArray[np.float64]:
     return np.asarray(basis)
 
 
+def cosines(positions: ArrayLike, count: int) -> NDArray[np.float64]:
+    """Return the `count` lowest cosines of the unit interval [points, count], orthonormal there, at positions."""
+    waves = np.arange(count)
+    return np.asarray(np.cos(np.pi * np.outer(positions, waves)) * np.where(waves == 0, 1.0, np.sqrt(2)))
+
+
 def periodic_field(
     points: int, rng: np.random.Generator, sigma: float = 25.0, tau: float = 5.0, gamma: float = 2.0
 ) -> NDArray[np.float64]:

@@ -99,6 +99,11 @@ def weighted(across: Real, down: Real, wall: float) -> tuple[Real, Real]:
     )
 
 
+def outflow(across: Real, down: Real, u: Real) -> Real:
+    """Return the outflow of each rectangle [rows, columns] by its conductances, which is cheaper than the matrix."""
+    return -np.diff(across * _jumps(u), axis=1) - np.diff(down * _jumps(u, axis=0), axis=0)
+
+
 def _faces(coefficient: Real) -> Real:
     """Average neighbours along the rows: [rows, columns] -> [rows, columns + 1], the wall's faces included."""
     padded = np.pad(coefficient, ((0, 0), (1, 1)), mode="edge")
@@ -194,17 +199,11 @@ def solve_early_stopped(coefficient: ArrayLike, steps: int, source: float = 1.0,
     invert = constant_inverse(a.shape, wall)
     across, down = (each.astype(np.float32) for each in conductances(a, wall))
 
-    def apply(u: Single) -> Single:
-        """Return the outflow of each rectangle."""
-        flow_across = across * np.diff(u, axis=1, prepend=np.float32(0), append=np.float32(0))
-        flow_down = down * np.diff(u, axis=0, prepend=np.float32(0), append=np.float32(0))
-        return np.asarray(flow_across[:, :-1] - flow_across[:, 1:] + flow_down[:-1] - flow_down[1:])
-
     residual = np.asarray(source * areas(a.shape, wall), dtype=np.float32)
     u, z = np.zeros_like(a), invert(residual)
     direction, product = z, np.vdot(residual, z)
     for _ in range(steps):
-        image = apply(direction)
+        image = outflow(across, down, direction)
         length = product / np.vdot(direction, image)
         u = u + length * direction
         residual = residual - length * image
@@ -244,20 +243,12 @@ class Linearised:
     def push(self, tangents: Field) -> Field:
         """Return the derivatives of u along directions of a, both [batch, rows, columns]."""
         # A is linear in a, without a constant part, so its derivative along b is A(b).
-        return -self._solve(np.stack([self._outflow(tangent) for tangent in tangents]))
+        return -self._solve(np.stack([outflow(*conductances(each, self._wall), self.solution) for each in tangents]))
 
     def pull(self, cotangents: Field) -> Field:
         """Return the gradients by a of the sums of c u, for cotangents c [batch, rows, columns] of the pressure."""
         adjoints = self._solve(cotangents)
         return -np.stack([sensitivity(adjoint, self.solution, self._wall) for adjoint in adjoints])
-
-    def _outflow(self, tangent: Field) -> Field:
-        """Return A(b) u [rows, columns]; the fluxes through the faces are cheaper than the matrix."""
-        across, down = conductances(tangent, self._wall)
-        u = np.pad(self.solution, 1)
-        along_rows = np.diff(across * np.diff(u[1:-1], axis=1), axis=1)
-        along_columns = np.diff(down * np.diff(u[:, 1:-1], axis=0), axis=0)
-        return np.asarray(-along_rows - along_columns)
 
     def _solve(self, loads: Field) -> Field:
         flat = np.ascontiguousarray(loads.reshape(len(loads), -1).T)
@@ -283,9 +274,9 @@ def sensitivity(adjoint: Field, solution: Field, wall: float) -> Field:
     return along_rows + _to_points(down * _jumps(adjoint.T) * _jumps(solution.T)).T
 
 
-def _jumps(values: Field) -> Field:
-    """Return the differences across the faces along the rows, the walls' included: [rows, columns + 1]."""
-    return np.diff(np.pad(values, ((0, 0), (1, 1))), axis=1)
+def _jumps(values: Real, axis: int = 1) -> Real:
+    """Return the differences across the faces along an axis, the walls' included: one more than points."""
+    return np.diff(np.pad(values, [(int(each == axis),) * 2 for each in (0, 1)]), axis=axis)
 
 
 def _to_points(faces: Field) -> Field:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from physics.darcy import HIGH, LOW
-from physics.numerics.fields import neumann_deviations
+from physics.numerics.fields import cosines, neumann_deviations
 from physics.numerics.grid import CELLS
 
 if TYPE_CHECKING:
@@ -122,10 +122,7 @@ class KarhunenLoeve:
 
     def _cosines(self, positions: ArrayLike) -> NDArray[np.float64]:
         """Return the orthonormal cosines [points, waves] of one axis."""
-        waves = np.arange(int(self.frequencies.max()) + 1)
-        cosines = np.sqrt(2) * np.cos(np.pi * np.multiply.outer(np.asarray(positions, dtype=np.float64), waves))
-        cosines[:, 0] = 1.0
-        return np.asarray(cosines)
+        return cosines(positions, int(self.frequencies.max()) + 1)
 
 
 @lru_cache(maxsize=16)

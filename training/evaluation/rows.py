@@ -133,14 +133,18 @@ def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table
     shown = [name for name in HEADER if width >= WIDTH or name not in DETAILS]
     for name in shown:
         table.add_column(name, no_wrap=True, justify="left" if name in HEADER[:2] else "right")
-    for network, baseline in beside(card):
-        cells = [(case_name(network).replace(", ", "\n"), network.get("solver", NETWORK), *figures(network))]
-        cells += [] if baseline is None else [("", CLASSICAL, *figures(baseline))]
-        for row in cells:
-            texts = dict(zip(HEADER, row, strict=True))
+    for pair in beside(card):
+        for first, *others in cells(*pair):
+            texts = dict(zip(HEADER, (first.replace(", ", "\n"), *others), strict=True))
             table.add_row(*(texts[name] for name in shown))
         table.add_section()
     return table
+
+
+def cells(network: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
+    """Return the rows of one case."""
+    rows = [(case_name(network), network.get("solver", NETWORK), *figures(network))]
+    return rows if baseline is None else [*rows, ("", CLASSICAL, *figures(baseline))]
 
 
 def case_name(row: Mapping[str, Any]) -> str:
