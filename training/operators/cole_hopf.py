@@ -79,13 +79,7 @@ class ColeHopfOperator(Operator):
         self.config = config
 
     def forward(self, initial: Line, viscosity: Number | None = None, time: Number | None = None) -> Line:
-        """Return the velocity at `time`.
-
-        Args:
-            initial: The velocity at t = 0, of shape `[batch, point]`, at x_i = i/n.
-            viscosity: nu of each sample; 0.01 by default.
-            time: t of each sample; 1 by default.
-        """
+        """Return the velocity `[batch, point]` at `time` (1 by default), for a viscosity (0.01), at x_i = i/n."""
         u, nu, t = initial.double(), column(viscosity, initial, VISCOSITY), column(time, initial, TIME)
         [points] = indices(initial.shape[1:], initial.device)
         mean = u.mean(1, keepdim=True)

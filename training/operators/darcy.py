@@ -197,11 +197,6 @@ def wall_factor(rows: Tensor, columns: Tensor, dtype: torch.dtype) -> Plane:
     """Return 16 x(1-x) y(1-y) at the points of a grid, of shape `[1, row, column]`.
 
     It is 1 in the middle and 0 on the walls, which are `WALL` beyond the outermost points.
-
-    Args:
-        rows: The row indices 0..h-1.
-        columns: The column indices 0..w-1.
-        dtype: The dtype of the result.
     """
     y, x = (WALL + (1 - 2 * WALL) * unit_axis(index, dtype) for index in (rows, columns))
     return (16 * (y * (1 - y))[:, None] * (x * (1 - x)))[None]

@@ -193,15 +193,7 @@ class DarcyInverseOperator(Operator):
         return self.means(self.shares(solution))
 
     def with_quality(self, *fields: Plane) -> tuple[Blocks, Float[Tensor, "batch 1"]]:
-        """Return the block means, and the misfit of their pressure.
-
-        Args:
-            fields: The measured pressure `[batch, row, column]`.
-
-        Returns:
-            The block means `[batch, block, block]`, and the relative L2 distance between the measured pressure and that
-            of the block means `[batch, 1]`.
-        """
+        """Return the block means of a measured pressure, and the misfit `[batch, 1]` of the pressure of these means."""
         [solution] = fields
         shares = self.shares(solution)
         block = (torch.arange(self.config.working, device=shares.device) + self.overhang // 2) // self.config.block
@@ -323,16 +315,7 @@ class EquivariantInverseOperator(DarcyInverseOperator):
         return self.with_quality(solution, *([] if noise is None else [noise]))[0]
 
     def with_quality(self, *fields: Plane | Noise) -> tuple[Blocks, Float[Tensor, "batch 1"]]:
-        """Return the block means, and the misfit of their pressure.
-
-        Args:
-            fields: The measured pressure `[batch, row, column]`, and the deviation of its noise `[batch]` in the same
-                units, if it is given; negative where it is not known.
-
-        Returns:
-            The block means `[batch, block, block]`, and the relative L2 distance between the measured pressure and that
-            of the output `[batch, 1]`.
-        """
+        """Return block means, and the misfit of their pressure; a noise that is not known is negative."""
         # In double precision: differences of the pressure amplify the rounding of its division by a scale.
         measured, *noise = (each.double() for each in fields)
         first = self.scale(measured)
@@ -428,14 +411,7 @@ class Detail(nn.Module):
         return functional.silu(self.second(functional.silu(self.first(fine))))
 
     def decode(self, local: Features, latent: Features, blocks: Features, before: int) -> Plane:
-        """Return the logit of each working point.
-
-        Args:
-            local: Features of the working points.
-            latent: Features of the blocks.
-            blocks: The logit of each block.
-            before: The points of the first block before the working grid.
-        """
+        """Return the logit of each working point."""
 
         def cropped(x: Features) -> Features:
             """Return the points of the blocks that lie on the working grid."""

@@ -140,15 +140,7 @@ class EllipticOperator(Operator):
         return coefficient / torch.sqrt(low) / torch.sqrt(high), source / largest(source)
 
     def with_quality(self, *fields: Plane) -> tuple[Plane, Float[Tensor, "batch 1"], Float[Tensor, "batch 1"]]:
-        """Return the solution, and bounds on its distances to those of the plain and of the corrected equation.
-
-        Args:
-            fields: The permeability, positive, and the source where it is not 1.
-
-        Returns:
-            The solution `[batch, row, column]` in units of source over coefficient, and the bounds `[batch, 1]`,
-            relative and in the energy norm.
-        """
+        """Return the solution, and bounds `[batch, 1]` on its distances to those without and with corrections."""
         system = self.system(*fields)
         found = self.iterate(system)
         plain = found.error
@@ -234,10 +226,6 @@ class Correction(nn.Module):
     """Find the corrections of the faces' conductances from the coefficient around.
 
     The convolutions work on blocks of two by two points, whose features a strided convolution computes.
-
-    Args:
-        channels: The number of features of a block.
-        layers: The number of convolutions between the first one and the head.
     """
 
     BEFORE = 2  # points of the head's grid before the first face
@@ -251,12 +239,7 @@ class Correction(nn.Module):
         nn.init.normal_(self.head.weight, std=1e-3)
 
     def forward(self, level: Plane, spacing: Float[Tensor, " 2"]) -> Faces:
-        """Return corrections between -1 and 1.
-
-        Args:
-            level: The position between the least value, -1, and the greatest, 1.
-            spacing: The binary logarithm of the distance of neighbours in cells of the mesh, on both axes.
-        """
+        """Return corrections in [-1, 1] for positions between least and greatest value, and log2 of the spacing."""
         x = functional.relu(self.stem(level[:, None]) + self.spacing(spacing)[:, None, None])
         for layer in self.layers:
             x = functional.relu(layer(x) + x)

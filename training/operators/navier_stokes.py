@@ -48,9 +48,6 @@ class NavierStokesConfig(TrajectoryConfig):
 class NavierStokesOperator(TrajectoryOperator):
     """Roll the solver and its correction out. Before training, the correction is zero.
 
-    Args:
-        config: The sizes.
-
     Example:
         >>> from training.operators.field import FieldConfig
         >>> step = FieldConfig(
@@ -184,12 +181,7 @@ class VorticityStep(nn.Module):
             self.register_buffer(name, values.to(torch.get_default_dtype()), persistent=False)
 
     def forward(self, vorticity: Tensor, viscosity: Tensor) -> Tensor:
-        """Return the vorticity `[batch, side, side]` after the interval.
-
-        Args:
-            vorticity: `[batch, side, side]` at i / side, of which the waves of |k| <= K are used.
-            viscosity: `[batch]`.
-        """
+        """Return the vorticity `[batch, side, side]` after the interval, of which the waves of |k| <= K are used."""
         spectrum = self.kept * self.transform(vorticity)
         rate = -viscosity[:, None, None] * self.squares
         decay = Decay(torch.exp(self.step * rate), torch.exp((self.step / 2) * rate))

@@ -50,13 +50,7 @@ class Axis:
 
 
 def axis(index: Tensor, wall: Tensor | float, dtype: torch.dtype) -> Axis:
-    """Return the finite volumes of an axis.
-
-    Args:
-        index: The indices 0..n-1 of its points. Only their number matters.
-        wall: The distance from the outermost points to the walls, in lengths of the axis, at most half a distance of
-            neighbours.
-        dtype: The dtype of the results. Angles are always computed in float64.
+    """Return the finite volumes of an axis; its walls are at most half a spacing from the outermost points.
 
     Example:
         >>> axis(torch.arange(4), 0.125, torch.float64).widths
@@ -77,10 +71,6 @@ def nodal_axis(index: Tensor, dtype: torch.dtype) -> Axis:
     """Return the finite volumes of the points between the ends of an axis whose outermost points lie on the walls.
 
     Their eigenvectors are those of the discrete sine transform of type I.
-
-    Args:
-        index: The indices 0..n-1 of all points, both ends included.
-        dtype: The dtype of the results. Angles are always computed in float64.
 
     Example:
         >>> nodal_axis(torch.arange(5), torch.float64).widths

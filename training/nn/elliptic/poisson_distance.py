@@ -33,14 +33,9 @@ ABOVE = 1 + 1e-6
 
 
 def poisson_bound(source: Field, potential: Field) -> Float[Tensor, "batch 1"]:
-    """Return the relative distance of a potential to the discrete solution in the energy norm.
+    """Return the relative distance of potentials `[batch, *grid]` to the discrete solutions in the energy norm.
 
-    Args:
-        source: The source f `[batch, *grid]`; its values on the walls have no effect.
-        potential: The potential u `[batch, *grid]`, in units of f times length^2.
-
-    Returns:
-        The distance, rounded up; 0 where both are 0, and infinite where the solution alone is 0.
+    It is rounded up; 0 where both are 0, and infinite where the solution alone is 0.
 
     Example:
         >>> poisson_bound(torch.zeros(1, 5, 5, 5), torch.zeros(1, 5, 5, 5))
