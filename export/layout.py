@@ -10,12 +10,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
+
+from training.files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,21 +48,6 @@ def staging(repository: Path, name: str) -> Iterator[Path]:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def document(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        OSError, ValueError: It cannot be read, is something else, or is nested too deeply.
-    """
-    try:
-        found = json.loads(path.read_bytes())
-    except RecursionError as error:
-        raise ValueError(f"{path}: nested too deeply") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: expected a JSON object")  # noqa: TRY004 - a fault of the file, as the others
-    return found
-
-
 def versions(folder: Path) -> list[int]:
     """List a model's versions, the newest last."""
     found = (path for path in folder.glob("*") if path.name.isascii() and path.name.isdecimal() and path.is_dir())
@@ -76,8 +62,8 @@ def newest(folder: Path) -> Path:
 def made_of(version: Path) -> str | None:
     """Return the SHA-256 of the checkpoint that a version was exported from; None if it was tampered with."""
     try:
-        certified = document(version / CERTIFICATE)
-        checkpoint = document(version / CARD)["checkpoint"]["sha256"]
+        certified = read_json(version / CERTIFICATE)
+        checkpoint = read_json(version / CARD)["checkpoint"]["sha256"]
         same = sha256(version / certified["artefact"]["file"]) == certified["artefact"]["sha256"]
         return str(checkpoint) if same else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -99,7 +85,7 @@ def tensors(card: dict[str, Any]) -> tuple[list[str], list[str]]:
 def tensors_of(version: Path) -> tuple[list[str], list[str]] | None:
     """Return the names of a version's tensors; None if its card cannot be read."""
     try:
-        return tensors(document(version / CARD))
+        return tensors(read_json(version / CARD))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -26,7 +26,6 @@ from export.layout import (
     CERTIFICATE,
     CONFIG,
     damaged,
-    document,
     made_of,
     newest,
     prune,
@@ -34,7 +33,7 @@ from export.layout import (
     tensors_of,
     versions,
 )
-from training.files import digest, write_json
+from training.files import digest, read_json, write_json
 
 FOLDER = "published"
 GRAPH, EXAMPLES = "model.onnx", "examples.safetensors"
@@ -101,7 +100,7 @@ def install(folder: Path, repository: Path) -> list[Path]:
             staged.mkdir(parents=True)
             shutil.copyfile(source / GRAPH, staged / GRAPH)
             for part in (CARD, CERTIFICATE):
-                write_json(staged / part, document(source / part) | {"version": number}, finite=True)
+                write_json(staged / part, read_json(source / part) | {"version": number}, finite=True)
             if source.name == name and (folder / EXAMPLES).is_file():
                 shutil.copyfile(folder / EXAMPLES, staged / EXAMPLES)
         return [move(aside / source.name / str(number), repository / source.name, aside) for source in missing]
@@ -125,7 +124,7 @@ def released(folder: Path) -> list[Path]:
 def holds(version: Path, source: Path) -> bool:
     """Return whether a version has the graph of a released one, and is whole."""
     try:
-        found, expected = (document(path / CERTIFICATE) for path in (version, source))
+        found, expected = (read_json(path / CERTIFICATE) for path in (version, source))
     except (OSError, ValueError):
         return False
     same = all(found.get(part) == expected.get(part) for part in ("artefact", "checkpoint"))
@@ -164,7 +163,7 @@ def renew(folder: Path) -> None:
 def refusals(folder: Path) -> dict[str, str]:
     """Return by companion why the export of a checkpoint refused it; none where that was of another checkpoint."""
     path = folder / FOLDER / REFUSED
-    found = document(path) if path.is_file() else {}
+    found = read_json(path) if path.is_file() else {}
     return dict(found["refused"]) if found.get("checkpoint") == digest(folder) else {}
 
 

@@ -30,12 +30,12 @@ import torch
 from export import triton_config
 from export.card import CardError
 from export.graphs.to_onnx import GraphError
-from export.layout import CERTIFICATE, CONFIG, document, made_of, newest, prune, staging, tensors_of, versions
+from export.layout import CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
 from export.parity import ParityError
 from export.signature import QUALITY, Signature
 from export.versions import COMPANIONS, FORMATS, ONNX, Companion, belongs, build, companions, signature_of
 from training import checkpoint as checkpoints
-from training.files import write_text
+from training.files import read_json, write_text
 from training.user_error import UserError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
             path.name,
             int(newest(path).name),
             format_ in stale,
-            document(newest(path) / CERTIFICATE),
+            read_json(newest(path) / CERTIFICATE),
             **(beside if path.name == name else {}),
         )
         for format_, path in paths.items()

@@ -27,10 +27,10 @@ from export.derivatives.differentiate import differentiate
 from export.derivatives.rollouts import differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
-from export.layout import CARD, CERTIFICATE, document, sha256
+from export.layout import CARD, CERTIFICATE, sha256
 from export.signature import KINDS, Kind
 from training.checkpoint import EXAMPLES
-from training.files import write_json
+from training.files import read_json, write_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,7 +124,7 @@ def build(
 def belongs(folder: Path, model: Path) -> bool:
     """Return whether a companion's version is whole, and was made of this version of its model."""
     try:
-        certified = document(folder / CERTIFICATE)
+        certified = read_json(folder / CERTIFICATE)
         of = certified.get("refinement") or certified["derivative"]
         whole = certified["artefact"]["sha256"] == sha256(folder / to_onnx.FILE)
         return bool(whole and of["sha256"] == sha256(model / to_onnx.FILE))

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import subprocess
 from collections.abc import Mapping
@@ -265,12 +264,9 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"expected a file {path} but there is none")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
+        return files.read_json(path)
+    except (ValueError, OSError) as error:
         raise CheckpointError(f"{path}: {error}") from error
-    if not isinstance(document, dict):
-        raise CheckpointError(f"{path}: expected a JSON object but found {type(document).__name__}")
-    return document
 
 
 def current() -> Software:

@@ -49,6 +49,21 @@ def write_json(path: Path, document: dict[str, Any], *, finite: bool = False) ->
     write_text(path, json.dumps(document, indent=2, allow_nan=not finite) + "\n")
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        OSError, ValueError: It cannot be read, is something else, or is nested too deeply.
+    """
+    try:
+        found = json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"expected a JSON object but found {type(found).__name__}")  # noqa: TRY004 -- as the others
+    return found
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
 
