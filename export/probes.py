@@ -96,14 +96,10 @@ def draw(
     frames: int | None = None,
     like: Mapping[str, Spread] | None = None,
 ) -> tuple[NDArray[Any], ...]:
-    """Draw all arguments of a graph: fields and parameters, or sequences where the model has a vocabulary.
+    """Draw all arguments of a graph for batch and points per axis: fields and parameters, or sequences.
 
-    Args:
-        shape: Batch and points per axis.
-        signature: The model's signature.
-        seed: Other seeds give other values.
-        frames: Frames of a trajectory; as many as samples, up to three, by default.
-        like: The distribution of the data; fields of deviation 1 by default. A tangent has the deviation of its input.
+    There are as many frames of a trajectory as samples, up to three, by default. `like` is the distribution of the
+    data, fields of deviation 1 by default. A tangent has the deviation of its input.
     """
     if signature.vocabulary is not None:
         words = len(signature.vocabulary.words)

@@ -81,14 +81,7 @@ class TensorSpec(Spec):
         points: tuple[int, ...] | None = None,
         time: dict[str, int | None] | None = None,
     ) -> Self:
-        """Describe a physical quantity on a grid.
-
-        Args:
-            quantity: The quantity. The components of a vector field come before the grid's axes, or behind them.
-            axes: Names of the grid's axes.
-            points: Points per axis; None where any grid is accepted.
-            time: The axis of a trajectory behind the batch, by its name, with its points; none by default.
-        """
+        """Describe a quantity on any grid, or on that of `points`; `time` is the axis of a trajectory, with its size."""
         vector = {"component": len(quantity.components)} if quantity.components else {}
         grid = dict(zip(axes, points or (None,) * len(axes), strict=True))
         order = (grid, vector) if quantity.component_axis == "last" else (vector, grid)

@@ -64,14 +64,7 @@ def sample(rng: np.random.Generator, rings: tuple[int, int] = (9, 27)) -> Star:
 def solve(
     points: NDArray[np.float64], triangles: NDArray[np.int64], source: NDArray[np.float64], fixed: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return the nodal values `[point]` of the linear finite elements' solution, 0 at the fixed nodes.
-
-    Args:
-        points: Nodes `[point, 2]`.
-        triangles: Their numbers `[triangle, 3]`, in any orientation.
-        source: f at the nodes, interpolated linearly.
-        fixed: Which nodes lie on the boundary.
-    """
+    """Return the nodal values `[point]` of the linear finite elements' solution, 0 at the fixed nodes."""
     corners = points[triangles]
     sides = np.roll(corners, -1, axis=1) - np.roll(corners, 1, axis=1)  # opposite to each corner
     one, two = sides[:, 0], sides[:, 1]

@@ -214,12 +214,7 @@ class OwnFit(Fit):
 
 
 class OwnRecipe(BaseRecipe):
-    """A training on a user's data, or on trajectories that our solvers make; `training.fit.presets` writes it.
-
-    Attributes:
-        model: The problem file's name.
-        preset: `tiny`, `quick` or `laptop`.
-    """
+    """A training on a user's data, or on trajectories that our solvers make; `training.fit.presets` writes it."""
 
     kind: Literal["own"] = "own"
     problem: ProblemFile

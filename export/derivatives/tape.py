@@ -37,13 +37,7 @@ INT64 = TensorProto.INT64
 class Tape:
     """The nodes of a graph, and methods that append nodes and return the names of their results.
 
-    Equal nodes are appended once.
-
-    Attributes:
-        nodes: All nodes, in order.
-        shapes: The shape of every tensor.
-        types: The type of every tensor.
-        constants: The values of constant tensors.
+    Equal nodes are appended once. Shapes, types and constants are by the tensors' names.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:

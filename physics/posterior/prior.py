@@ -37,11 +37,6 @@ MODES = 64
 class KarhunenLoeve:
     """The modes of largest variance of the benchmark's Gaussian field.
 
-    Attributes:
-        modes: How many modes, K.
-        alpha: Power of the covariance.
-        tau: Inverse length scale.
-
     Raises:
         ValueError: `modes` is not between 1 and 421^2 - 1, the modes of the benchmark's mesh.
 
@@ -56,9 +51,9 @@ class KarhunenLoeve:
         (1, 5, 7)
     """
 
-    modes: int = MODES
-    alpha: float = 2.0
-    tau: float = 3.0
+    modes: int = MODES  # how many modes, K
+    alpha: float = 2.0  # power of the covariance
+    tau: float = 3.0  # inverse length scale
 
     def __post_init__(self) -> None:
         if not 1 <= self.modes < CELLS**2:
@@ -84,15 +79,7 @@ class KarhunenLoeve:
         return rng.standard_normal((samples, self.modes))
 
     def field(self, coefficients: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> NDArray[np.float64]:
-        """Evaluate fields on a tensor grid.
-
-        Args:
-            coefficients: The coefficients xi [batch, K].
-            rows: Positions [height] of the rows in the unit interval, as `physics.numerics.grid.axis` gives them.
-            columns: Positions [width] of the columns.
-
-        Returns:
-            The values z [batch, height, width].
+        """Evaluate fields z [batch, height, width] of coefficients [batch, K] at positions in the unit interval.
 
         Raises:
             ValueError: There are not K coefficients per sample.
@@ -106,16 +93,7 @@ class KarhunenLoeve:
         return np.asarray(down @ table @ across.T)
 
     def adjoint(self, gradients: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> NDArray[np.float64]:
-        """Apply the transpose of `field`: the gradient by the field becomes that by the coefficients.
-
-        Args:
-            gradients: Derivatives of a number by the values z [batch, height, width].
-            rows: Positions [height] of the rows.
-            columns: Positions [width] of the columns.
-
-        Returns:
-            The derivatives by the coefficients xi [batch, K].
-        """
+        """Apply the transpose of `field`: derivatives by z [batch, height, width] become those by xi [batch, K]."""
         k, down, across = self.frequencies, self._cosines(rows), self._cosines(columns)
         table = down.T @ np.asarray(gradients, dtype=np.float64) @ across
         return np.asarray(self.deviations * table[:, k[:, 0], k[:, 1]])
@@ -155,10 +133,6 @@ class Material(Protocol):
 class LogNormal:
     r"""A smooth permeability, a = m \exp(\sigma z), between m / 160,000 and 160,000 m.
 
-    Attributes:
-        median: m, in units of the permeability.
-        deviation: sigma, the standard deviation of log a.
-
     Raises:
         ValueError: A number is not positive and finite.
 
@@ -167,8 +141,8 @@ class LogNormal:
         array([6., 6.])
     """
 
-    median: float = float(np.sqrt(LOW * HIGH))
-    deviation: float = 0.35
+    median: float = float(np.sqrt(LOW * HIGH))  # m, in units of the permeability
+    deviation: float = 0.35  # sigma, the standard deviation of log a
 
     def __post_init__(self) -> None:
         _positive(median=self.median, deviation=self.deviation)
@@ -190,11 +164,6 @@ class TwoMaterials:
     .. math::
         a = l + (h - l) \frac{1 + \tanh(z / w)}{2}
 
-    Attributes:
-        low: l, the permeability where z is negative.
-        high: h, the permeability where z is positive.
-        width: w, half the width of the step, in units of z.
-
     Raises:
         ValueError: A number is not positive and finite, or `low` is not below `high`.
 
@@ -203,9 +172,9 @@ class TwoMaterials:
         array([ 3. ,  7.5, 12. ])
     """
 
-    low: float = LOW
-    high: float = HIGH
-    width: float = 0.1
+    low: float = LOW  # l, the permeability where z is negative
+    high: float = HIGH  # h, the permeability where z is positive
+    width: float = 0.1  # w, half the width of the step, in units of z
 
     def __post_init__(self) -> None:
         _positive(low=self.low, high=self.high, width=self.width)

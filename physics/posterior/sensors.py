@@ -18,11 +18,6 @@ class Sensors:
 
     A sensor between the wall and the outermost points is extrapolated from the cell beside it.
 
-    Attributes:
-        positions: The sensors (y, x) [S, 2], in sides of the square.
-        rows: Ascending positions [height] of the grid's rows, as `physics.numerics.grid.axis` gives them.
-        columns: Ascending positions [width] of the grid's columns.
-
     Raises:
         ValueError: A sensor lies outside of the unit square, or the positions are no finite [S, 2].
 
@@ -32,9 +27,10 @@ class Sensors:
         array([[1.]])
     """
 
-    positions: NDArray[np.float64]
+    positions: NDArray[np.float64]  # the sensors (y, x) [S, 2], in sides of the square
+    # Ascending positions [height] of the grid's rows, as `physics.numerics.grid.axis` gives them.
     rows: NDArray[np.float64]
-    columns: NDArray[np.float64]
+    columns: NDArray[np.float64]  # ascending positions [width] of the grid's columns
 
     def __post_init__(self) -> None:
         positions = self.positions
@@ -52,14 +48,7 @@ class Sensors:
         return np.asarray((values[:, rows, columns] * weights).sum(axis=1))
 
     def adjoint(self, gradients: ArrayLike) -> NDArray[np.float64]:
-        """Apply the transpose of `observe`: derivatives by the observations become those by the field.
-
-        Args:
-            gradients: Derivatives of a number by the observations [batch, S].
-
-        Returns:
-            The derivatives by the values of the field [batch, height, width].
-        """
+        """Apply the transpose of `observe`: derivatives by observations [batch, S] become those by fields."""
         cotangents = np.asarray(gradients, dtype=np.float64)
         rows, columns, weights = self._stencil
         batch, width = len(cotangents), len(self.columns)

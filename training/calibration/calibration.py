@@ -109,8 +109,7 @@ def grid_points(field: Tensor, axes: int) -> Tensor:
 class CalibratedOperator(Operator):
     """Return an operator's outputs and quality outputs, then what is known about its errors.
 
-    Attributes:
-        novelty_limit: The least novelty of an input whose output is sent as it is; None where no method continues it.
+    `novelty_limit` is the least novelty of an input whose output is sent as it is; None where no method continues it.
     """
 
     def __init__(self, operator: Operator, calibration: Calibration) -> None:

@@ -64,10 +64,8 @@ def on_grid(problem: Description) -> Description:
 def account(calibration: Calibration, operator: Operator, samples: CalibrationSamples) -> dict[str, Any]:
     """Return what a card says of a calibration: its samples, and how it does on test samples.
 
-    Returns:
-        The numbers of fitted and calibration samples; per grid and kind of the test samples the share whose error stays
-        below the estimate (`coverage`), the means of estimate and error, and the share of inputs that are outside; and
-        that share per foreign family, on the finest grid.
+    These are per grid and kind the share whose error stays below the estimate (`coverage`), the means of estimate and
+    error, and the share of inputs that are outside; and that share per foreign family, on the finest grid.
     """
     layout = calibration.layout
     finest = max(samples.test, key=lambda one: one.points(len(layout.periodic)))

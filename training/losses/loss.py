@@ -31,11 +31,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss.
-
-    Attributes:
-        gradients: Returns whether it compares with stored gradients under the settings of `fit`.
-    """
+    """A loss; `gradients` returns whether it compares with stored gradients under the settings of `fit`."""
 
     name: str  # its name in recipes, as in `loss = "relative"`
     # Returns the loss, a number, of predictions in the form of `batch.outputs`, of the batch, and of the recipe's

@@ -46,12 +46,7 @@ def relative_h1(prediction: Field, truth: Field) -> PerSample:
 
 
 def training_loss(prediction: Field, truth: Field, h1: float) -> Float[Tensor, ""]:
-    """Return the mean over the batch of e_L2 + h1 * e_H1.
-
-    Args:
-        prediction: The predicted fields, of shape `[batch, *grid]`.
-        truth: The true fields, of the same shape.
-        h1: The weight of e_H1.
+    """Return the mean over the batch of e_L2 + h1 * e_H1, of fields `[batch, *grid]`.
 
     Example:
         >>> training_loss(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]), h1=0.1)

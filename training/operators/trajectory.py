@@ -81,11 +81,7 @@ class TrajectoryOperator(Operator):
 
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
-        """Take the statistics of training samples: the arguments without `frame`, then the next frame of every state.
-
-        Args:
-            tensors: States as `advance` takes them, steady fields, parameters, then `[sample, (component), *grid]`.
-        """
+        """Take the statistics of training samples: arguments without `frame`, then the next frame of every state."""
         count = len(tensors) - len(self.config.states)
         arguments, following = tensors[:count], tensors[count:]
         pairs = zip(following, self.config.states, strict=True)
@@ -95,15 +91,10 @@ class TrajectoryOperator(Operator):
             cast("WaveBounds", bounds).fit(torch.cat([self.last(arguments[index]), after]))
 
     def forward(self, *arguments: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Return the trajectories that follow.
+        """Return the trajectories that follow, `[batch, frame, (component), *grid]`: one tensor, or a tuple of several.
 
-        Args:
-            arguments: Inputs in their order, a state as `[batch, (history), (component), *grid]` (no history axis for
-                one frame) and a steady field as `[batch, (component), *grid]`; parameters `[batch]`; and a tensor
-                `[batch, frame]` whose shape says how many frames are wanted.
-
-        Returns:
-            Per state `[batch, frame, (component), *grid]`: one tensor, or a tuple of several.
+        Arguments are states `[batch, (history), (component), *grid]` and steady fields `[batch, (component), *grid]` in
+        their order, parameters `[batch]`, and a tensor `[batch, frame]` whose shape says how many frames are wanted.
         """
         *inputs, frame = arguments
         found = self.rollout(inputs, frame.shape[1])

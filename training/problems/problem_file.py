@@ -324,13 +324,9 @@ class ProblemFile(Frozen):
     def describe(
         self, sides: tuple[int, ...], samples: int, frames: int | None = None, box: Sequence[Sequence[float]] = ()
     ) -> Description:
-        """Describe the problem for checkpoint and card, which need no file.
+        """Describe the problem for checkpoint and card by what its training samples have.
 
-        Args:
-            sides: Points per axis of the data.
-            samples: Number of training samples.
-            frames: Frames of a trajectory; None where the samples are none.
-            box: Lowest and highest coordinate of the training samples along every dimension, where they have points.
+        `box` is their lowest and highest coordinate along every dimension, where they have points.
         """
         finest, equal = max(*sides, FINEST[len(sides)]), len(set(sides)) == 1
         time, states = None, {output: name for name, output in self.states.items()}

@@ -40,16 +40,7 @@ class Published(Protocol):
         """Return whether the samples are used for requests with `mesh` points per axis."""
 
     def read(self, stream: Stream, name: str, counts: Mapping[str, int]) -> Array:
-        """Read the requested samples of one quantity, of training and validation or of the test.
-
-        Args:
-            stream: Training (and validation) samples, or test samples.
-            name: The quantity's name on the wire.
-            counts: How many samples of each stream are requested.
-
-        Returns:
-            Fields `[sample, *grid]`, fewer than requested where the files hold fewer.
-        """
+        """Read as many samples `[sample, *grid]` of a quantity as a stream counts, fewer where there are no more."""
 
 
 def data_folder() -> Path | None:

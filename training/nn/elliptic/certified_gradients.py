@@ -170,16 +170,6 @@ def distance(volumes: Volumes, plain: Faces, corrected: Faces, load: Plane, foun
             \le \sqrt{\max(c'/c)}\, \|u'_h - u\|_{A'} + \Bigl(\sum_{faces} \tfrac{(c' - c)^2}{c} (D u)^2\Bigr)^{1/2}.
 
     It is relative to the lower bound :math:`f^T u / \|u\|_A \le \|u_h\|_A`.
-
-    Args:
-        volumes: The grid.
-        plain: The other coefficient of each face, c.
-        corrected: The coefficient that the iterate belongs to, c'.
-        load: The source times the areas of the volumes, `[batch, row, column]`.
-        found: The iterate, whose error is relative to its energy :math:`f^T u`.
-
-    Returns:
-        The bound `[batch, 1, 1]`.
     """
     drop = drops(found.solution)
     changes = [(new - old).square() / old for old, new in pairs(plain, corrected)]
