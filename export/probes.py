@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from export.signature import GridSpec, ParameterSpec, Signature, TensorSpec
 
-TENTHS = (0.1, 0.9)
-"""The shares of the values below the two of a positive field."""
+TENTHS = (0.1, 0.9)  # the shares of the values below the two of a positive field
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,7 @@ class Spread:
     high: NDArray[np.float64]
 
 
-Statistics = dict[str, Spread]
-"""By the name of an input or parameter."""
+Statistics = dict[str, Spread]  # by the name of an input or parameter
 
 
 def statistics(examples: Path | None, signature: Signature) -> Statistics:

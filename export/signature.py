@@ -81,7 +81,7 @@ class TensorSpec(Spec):
         points: tuple[int, ...] | None = None,
         time: dict[str, int | None] | None = None,
     ) -> Self:
-        """Describe a quantity on any grid, or on that of `points`; `time` is the axis of a trajectory, with its size."""
+        """Describe a quantity on any grid, or on that of `points`; `time` is the axis of a trajectory and its size."""
         vector = {"component": len(quantity.components)} if quantity.components else {}
         grid = dict(zip(axes, points or (None,) * len(axes), strict=True))
         order = (grid, vector) if quantity.component_axis == "last" else (vector, grid)

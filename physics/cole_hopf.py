@@ -26,17 +26,14 @@ if TYPE_CHECKING:
 NEGLECTED = 1e-8
 """The largest weight of a key beyond the periods that are summed, relative to the largest weight of all."""
 
-BLOCK = 256
-"""Points whose sums are evaluated at one time; it bounds the memory."""
+BLOCK = 256  # points whose sums are evaluated at one time; it bounds the memory
 
-TOLERANCE = 1e-6
-"""Relative L2 difference of two resolutions at which the finer one is taken as converged."""
+TOLERANCE = 1e-6  # relative L2 difference of two resolutions at which the finer one is taken as converged
 
 FAINT = 1e-4
 """The size of a solution, relative to the initial velocity, below which the difference is relative to that size."""
 
-RESOLUTIONS = (256, 512, 1024, 2048)
-"""The resolutions that are tried; the last one takes about a fifth of a second."""
+RESOLUTIONS = (256, 512, 1024, 2048)  # the resolutions that are tried; the last one takes about a fifth of a second
 
 
 def solve(

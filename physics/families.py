@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     Field = NDArray[np.float64]
     Family = Callable[[np.random.Generator, Field], Field]
 
-THIN = 0.02
-"""Half the width of a thin inclusion, in units of the field's standard deviation."""
+THIN = 0.02  # half the width of a thin inclusion, in units of the field's standard deviation
 
 
 def gaussian(rng: np.random.Generator, points: Field) -> Field:

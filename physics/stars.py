@@ -20,8 +20,7 @@ from scipy.spatial import Delaunay
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-WAVES = 5
-"""Of the boundary."""
+WAVES = 5  # of the boundary
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,7 @@ from training.user_error import PartError, UserError, faults
 WEIGHTS, CONFIG, CARD = files.WEIGHTS, files.CONFIG, "card.json"
 EXAMPLES = "examples.safetensors"
 MOST_EXAMPLES = 8
-EXAMPLE_BYTES = 300_000
-"""The most that the tensors of the examples hold: released checkpoints are committed."""
+EXAMPLE_BYTES = 300_000  # the most that the tensors of the examples hold: released checkpoints are committed
 PACKAGES = ("torch", "lightning", "numpy", "scipy", "h5py", "safetensors", "pydantic")
 
 

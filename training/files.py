@@ -15,8 +15,7 @@ from training.user_error import UserError
 
 WEIGHTS, CONFIG, CALIBRATION = "weights.safetensors", "config.json", "calibration.safetensors"
 """The files of a checkpoint that decide what it computes."""
-LONGEST_TOML = 1 << 20
-"""The most bytes of a TOML file that is read."""
+LONGEST_TOML = 1 << 20  # the most bytes of a TOML file that is read
 
 
 @contextmanager

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-Size = Any
-"""A sympy expression with integer values."""
+Size = Any  # a sympy expression with integer values
 
 Shape = tuple[Size, ...]
 

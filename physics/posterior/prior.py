@@ -29,8 +29,7 @@ from physics.numerics.grid import CELLS
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-MODES = 64
-"""The modes that inversions use unless they say otherwise: 99 % of the variance."""
+MODES = 64  # the modes that inversions use unless they say otherwise: 99 % of the variance
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,7 @@ def _spectrum(alpha: float, tau: float) -> tuple[NDArray[np.int64], NDArray[np.f
     return frequencies, deviations.ravel()[order]
 
 
-STEEPEST = 12.0
-"""The largest logarithm of a / m: the long steps of an optimiser must not overflow."""
+STEEPEST = 12.0  # the largest logarithm of a / m: the long steps of an optimiser must not overflow
 
 
 class Material(Protocol):

@@ -36,8 +36,7 @@ RIDGE = 10.0  # so many samples weigh as much as the assumption that the error d
 TINY = 1e-12  # an exact prediction has no logarithm
 
 Errors = Float[Tensor, " sample"]
-Sized = tuple[Statistics, Errors]
-"""Statistics, and the relative errors of the same samples."""
+Sized = tuple[Statistics, Errors]  # statistics, and the relative errors of the same samples
 
 
 class ErrorEstimate(nn.Module):

@@ -21,8 +21,7 @@ Result = TypeVar("Result")
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Environment of a worker: one thread each, so that they do not compete."""
-WAITING = 4
-"""Jobs per core that a Ray cluster knows of at a time."""
+WAITING = 4  # jobs per core that a Ray cluster knows of at a time
 IMPORTED = ["training.data.store", "training.problems.registry"]
 """What the process that forks local workers imports: once for all of them, and for those of later sets."""
 PACKAGES = ("physics", "training")
@@ -54,8 +53,7 @@ class LocalPool(Pool):
                 yield futures.pop(future), future.result()
 
 
-ALL_CORES = LocalPool()
-"""A process per core of this machine."""
+ALL_CORES = LocalPool()  # a process per core of this machine
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ Rows = NDArray[np.int64]
 Array = NDArray[np.float32]
 
 STATISTICS = ("minimum", "maximum", "mean", "deviation")
-IN_MEMORY = 2**28
-"""Bytes of a trajectory's output up to which it is held in memory."""
+IN_MEMORY = 2**28  # bytes of a trajectory's output up to which it is held in memory
 
 
 def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:

@@ -38,14 +38,11 @@ from training.user_error import UserError
 
 Array = NDArray[np.float32]
 
-VERSION = 1
-"""Raised whenever the same seed would give other samples."""
+VERSION = 1  # raised whenever the same seed would give other samples
 
-LINE_SECONDS = 10.0
-"""Between two lines of progress where there is no terminal."""
+LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
 
-STREAMS: tuple[Stream, ...] = ("test", "train")
-"""The short one first: a file that is being filled can soon be used."""
+STREAMS: tuple[Stream, ...] = ("test", "train")  # the short one first: a file that is being filled can soon be used
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,8 @@ from training.problems.schema import Axis, Description, Quantity
 Field = NDArray[np.floating[Any]]
 INPUT, OUTPUT, DIFFERENCE = "cividis", "viridis", "coolwarm"
 COLOURS = {"input": "#009E73", "truth": "#000000", "prediction": "#D55E00"}  # Okabe and Ito's colours
-DECADES = 100.0
-"""Positive fields whose greatest value is this many times the least are drawn by their logarithm."""
-MOST = 4
-"""The most columns of inputs, and the most pictures of outputs."""
+DECADES = 100.0  # positive fields whose greatest value is this many times the least are drawn by their logarithm
+MOST = 4  # the most columns of inputs, and the most pictures of outputs
 
 
 @dataclass(frozen=True)

@@ -21,19 +21,14 @@ from training.problems.schema import Parameter, Quantity
 from training.recipe import OwnFit, OwnRecipe, RecipeError
 from training.user_error import faults
 
-DECADES = 30.0
-"""A positive quantity whose largest value is this many times its least enters by its logarithm."""
-TOKENS = {1: 64, 2: 400, 3: 512}
-"""About how many tokens a grid is cut into, by the number of axes."""
-POINTS = 8192
-"""About how many points a batch holds: in the same time, more steps are worth more than larger batches."""
+DECADES = 30.0  # a positive quantity whose largest value is this many times its least enters by its logarithm
+TOKENS = {1: 64, 2: 400, 3: 512}  # about how many tokens a grid is cut into, by the number of axes
+POINTS = 8192  # about how many points a batch holds: in the same time, more steps are worth more than larger batches
 BATCHES = {False: (4, 8), True: (4, 16)}
 """The smallest and largest batch of fields, of trajectories; powers of two, which several processes can share."""
 RATE = 5e-3
-UNROLL = (1, 1, 2)
-"""Steps of training rollouts, each for an equal share of the training."""
-LONGER = 1.2
-"""Of a preset's time for trajectories."""
+UNROLL = (1, 1, 2)  # steps of training rollouts, each for an equal share of the training
+LONGER = 1.2  # of a preset's time for trajectories
 BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
 """Fields of each quantity that are looked at, and what waves beyond the band may hold of a field's deviation."""
 OVERSAMPLING = 4

@@ -27,11 +27,9 @@ from training.nn.spectral import analyse, hermitian, synthesise
 from training.operators.operator import OperatorKind
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 
-SQUARINGS = 4
-"""The exponent of q / q_0 is two to the power of this."""
+SQUARINGS = 4  # the exponent of q / q_0 is two to the power of this
 
-STILL = 1e-5
-"""The mean, relative to the largest value, below which nothing moves."""
+STILL = 1e-5  # the mean, relative to the largest value, below which nothing moves
 
 
 class KuramotoSivashinskyConfig(TrajectoryConfig):

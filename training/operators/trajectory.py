@@ -150,12 +150,9 @@ class TrajectoryOperator(Operator):
         return found
 
 
-MARGIN = 2.0
-"""The bound over the largest amplitude of the training fields, which are a sample of what the flow reaches."""
-LOOSE = 1e6
-"""The bound of every wave before `fit`."""
-TINY = 1e-20
-"""The least square of an amplitude that is divided by, in units of the largest amplitude of all waves."""
+MARGIN = 2.0  # the bound over the largest amplitude of the training fields, which are a sample of what the flow reaches
+LOOSE = 1e6  # the bound of every wave before `fit`
+TINY = 1e-20  # the least square of an amplitude that is divided by, in units of the largest amplitude of all waves
 
 
 class WaveBounds(nn.Module):

@@ -17,12 +17,9 @@ from training.problems.problem_file import FEWEST_POINTS, ProblemFile
 from training.problems.schema import Parameter, Quantity
 from training.user_error import UserError
 
-NUMERIC = "fiub"
-"""Kinds of dtype that become float32."""
-FEWEST = 4
-"""The least number of points along an axis."""
-FLAT = 1e-10
-"""Points whose least squared extent is this part of their greatest are degenerate."""
+NUMERIC = "fiub"  # kinds of dtype that become float32
+FEWEST = 4  # the least number of points along an axis
+FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
 SPLITS = ("training", "validation", "test")
 Sink = Callable[[str, int, NDArray[np.float32]], None]
 

@@ -25,14 +25,10 @@ OUTPUTS = """
 y u t p out output outputs target solution sol final tensor pressure temperature temp potential displacement
 """
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
-COORDINATES = "coordinates"
-"""What readers of meshes call the nodes."""
-COMPONENTS = 4
-"""The most components that an unnamed axis is taken for."""
-SCANNED = 1 << 30
-"""Bytes of one array that are read to see whether it is positive."""
-UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")
-"""Characters that no comment of TOML holds."""
+COORDINATES = "coordinates"  # what readers of meshes call the nodes
+COMPONENTS = 4  # the most components that an unnamed axis is taken for
+SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
+UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML holds
 
 
 class DraftError(UserError):

@@ -37,24 +37,18 @@ from training.user_error import UserError, faults
 
 Item = TypeVar("Item", Quantity, Parameter, Axis)
 
-AXES = 3
-"""The most axes of a grid."""
-SPACE = ("x", "y", "z")
-"""The components of coordinates."""
-POINT = "point"
-"""The axis of samples that have points of their own."""
+AXES = 3  # the most axes of a grid
+SPACE = ("x", "y", "z")  # the components of coordinates
+POINT = "point"  # the axis of samples that have points of their own
 MOST_POINTS = 20_000
 """The most points of a sample that a model accepts, or four times those of its data where that is more."""
-FEWEST_POINTS = 4
-"""The least number of points of a sample."""
+FEWEST_POINTS = 4  # the least number of points of a sample
 QUALITY = frozenset(
     {"error_bound", "error_estimate", "misfit", "novelty", "outside", "quality", "solve_bound", "solved_by"}
 )
 """What responses say about errors, by these names."""
-FINEST = {1: 8192, 2: 1024, 3: 128}
-"""The most points per axis that a model accepts, by the number of axes."""
-LONGEST = 1000
-"""The most frames of one rollout, or ten times those of a training trajectory where that is more."""
+FINEST = {1: 8192, 2: 1024, 3: 128}  # the most points per axis that a model accepts, by the number of axes
+LONGEST = 1000  # the most frames of one rollout, or ten times those of a training trajectory where that is more
 ENDS = {"wall": "walls", "periodic": "periodic", "open": "open ends"}
 FIELD = ("key", "units", "meaning", "positive", "components", "component_axis", "frame", "default")
 IDENTITY = {

@@ -17,8 +17,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-VARIABLE = "DATA_PATH"
-"""The environment variable that names the folder with published files."""
+VARIABLE = "DATA_PATH"  # the environment variable that names the folder with published files
 
 Array = NDArray[np.float32]
 Stream = Literal["train", "test"]

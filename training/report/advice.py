@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-GAP = 1.25
-"""A network whose validation error is this many times its training error has learned its samples too well."""
-GAIN = 0.05
-"""A relative decrease of the error that is worth the effort."""
+GAP = 1.25  # a network whose validation error is this many times its training error has learned its samples too well
+GAIN = 0.05  # a relative decrease of the error that is worth the effort
 
 
 class Next(StrEnum):

@@ -81,8 +81,7 @@ class Step:
 
 
 Rule = Callable[[Step], dict[int, str]]
-RULES: dict[str, Rule] = {}
-"""Operator -> the gradients of those of its inputs that are wanted, by index."""
+RULES: dict[str, Rule] = {}  # operator -> the gradients of those of its inputs that are wanted, by index
 
 #: Operators whose results do not change with small changes of their inputs.
 CONSTANT = frozenset(

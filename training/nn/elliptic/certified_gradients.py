@@ -35,11 +35,9 @@ from physics.numerics import grid, volumes
 from training.nn.elliptic.fast_diagonalisation import Axis
 from training.nn.shapes import Plane
 
-TINY = 1e-30
-"""Makes a quotient 0 instead of 0/0 after convergence, for example for a constant permeability."""
+TINY = 1e-30  # makes a quotient 0 instead of 0/0 after convergence, for example for a constant permeability
 
-SPECTRUM = 2e-5
-"""By how much, relatively, rounding moves the eigenvalues of the preconditioned matrix."""
+SPECTRUM = 2e-5  # by how much, relatively, rounding moves the eigenvalues of the preconditioned matrix
 
 ROUNDING = 1.2e-8
 """Relative error in the energy norm that single precision leaves: per point along an axis, at contrast 1."""

@@ -29,14 +29,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-NEWTON = 3
-"""Newton iterations for the angles. They suffice for 15 points and more."""
+NEWTON = 3  # Newton iterations for the angles. They suffice for 15 points and more.
 
-DECAYS = 5
-"""Iterations for the decays. One is enough except where the walls are nearly half a distance away."""
+DECAYS = 5  # iterations for the decays. One is enough except where the walls are nearly half a distance away.
 
-TOUCHING = 1e-9
-"""Closer to half a distance than this, walls count as those of equal cells."""
+TOUCHING = 1e-9  # closer to half a distance than this, walls count as those of equal cells
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,9 @@ from torch import Tensor
 from training.nn.grids import indices
 from training.nn.shapes import Field
 
-ROUNDING = 1e-12
-"""Relative error in the energy norm that double precision leaves: per point along the axes together."""
+ROUNDING = 1e-12  # relative error in the energy norm that double precision leaves: per point along the axes together
 
-ABOVE = 1 + 1e-6
-"""Rounds the distance up in single precision."""
+ABOVE = 1 + 1e-6  # rounds the distance up in single precision
 
 
 def poisson_bound(source: Field, potential: Field) -> Float[Tensor, "batch 1"]:
