@@ -15,8 +15,7 @@ from training.calibration.calibration import (
     load,
     save,
 )
-from training.calibration.error_estimate import ErrorEstimate
-from training.calibration.novelty import Novelty
+from training.calibration.error_estimate import ErrorEstimate, Novelty
 from training.calibration.samples import (
     MOST_FITTED,
     CalibrationSamples,

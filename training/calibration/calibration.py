@@ -14,8 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from training.calibration.error_estimate import ErrorEstimate, Sized, fewest
-from training.calibration.novelty import Novelty
+from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, fewest
 from training.calibration.statistics import InputStatistics
 from training.files import CALIBRATION, replacing
 from training.operators.operator import Operator

@@ -12,7 +12,15 @@ two groups that an input tells apart (see `Calibration`), each has a quantile of
 of either (Mondrian conformal prediction, Vovk et al. 2005).
 
 Ranks among calibration samples are valid for any distribution (Angelopoulos and Bates, A gentle introduction to
-conformal prediction, arXiv 2107.07511).
+conformal prediction, arXiv 2107.07511). The novelty of an input is one, too: the conformal p-value of its statistics
+among those of calibration inputs.
+
+.. math::
+    p = \frac{1 + \#\{i : d_i \ge d\}}{n + 1},
+
+with :math:`d` the Mahalanobis distance of the statistics' normal scores to those of fitted inputs, and :math:`d_i` that
+of calibration input :math:`i`. An input of the same distribution has :math:`p < 0.01` with a probability of about 1 %.
+Where an input tells two groups of samples apart, each is compared with its own.
 """
 
 from __future__ import annotations
@@ -33,6 +41,8 @@ COVERAGE = 0.9
 CLIP = 3.0  # deviations of a statistic beyond which sigma stays as it is
 HINGES = (-1.0, 0.0, 1.0)  # scores at which the slope of sigma's logarithm may change
 RIDGE = 10.0  # so many samples weigh as much as the assumption that the error does not depend on the input
+OUTSIDE = 0.01  # an input of a smaller p-value is outside the training distribution
+FOREIGN = 0.001  # and of one below this, nothing is known: of 999 calibration inputs or more, none is as unusual
 TINY = 1e-12  # an exact prediction has no logarithm
 
 Errors = Float[Tensor, " sample"]
@@ -135,3 +145,61 @@ def quantile(scores: NDArray[np.floating[Any]], coverage: float = COVERAGE) -> f
             f"expected at least {fewest(coverage)} scores for a coverage of {coverage} but got {len(scores)}"
         )
     return float(np.sort(scores)[rank - 1])
+
+
+class Novelty(nn.Module):
+    """Compute the p-value of every sample among calibration inputs, those of its group where there are two groups."""
+
+    whitening: Tensor
+    distances: Tensor
+    others: Tensor
+
+    def __init__(self, statistics: int, calibration: int, second: int = 0) -> None:
+        super().__init__()
+        self.scores = NormalScores(statistics)
+        self.register_buffer("whitening", torch.eye(statistics))
+        self.register_buffer("distances", torch.zeros(calibration))
+        if second:
+            self.register_buffer("others", torch.zeros(second))
+
+    @property
+    def foreign(self) -> float | None:
+        """The p-value below which no calibration input is as unusual; None where there are too few to tell."""
+        least = 1.5 / (len(self.distances) + 1)
+        return max(FOREIGN, least) if least < OUTSIDE else None
+
+    @torch.no_grad()
+    def fit(
+        self,
+        fitted: Statistics,
+        calibration: Float[Tensor, "_ statistic"],
+        second: Float[Tensor, "_ statistic"] | None = None,
+    ) -> None:
+        """Set scores and covariance from some inputs, and the distances of others."""
+        self.scores.fit(fitted)
+        z = self.scores(fitted).double()
+        count, size = z.shape
+        shrinkage = 0.01 + size / (size + count)
+        covariance = z.T @ z / count
+        covariance.diagonal().clamp_min_(1)  # a statistic that never varies among few samples may vary
+        covariance = (covariance + shrinkage * torch.eye(size, dtype=z.dtype)) / (1 + shrinkage)
+        values, vectors = torch.linalg.eigh(covariance)
+        self.whitening.copy_(vectors * values.rsqrt())
+        self.distances.copy_(self.distance(calibration).sort().values)
+        if second is not None:
+            self.others.copy_(self.distance(second).sort().values)
+
+    def distance(self, statistics: Statistics) -> Float[Tensor, " batch"]:
+        """Return the squared Mahalanobis distance."""
+        return (self.scores(statistics) @ self.whitening).square().sum(-1)
+
+    def forward(self, statistics: Statistics, group: Bool[Tensor, "batch 1"] | None = None) -> Float[Tensor, "batch 1"]:
+        distance = self.distance(statistics)[:, None]
+        first = share(self.distances, distance)
+        return first if group is None else torch.where(group, share(self.others, distance), first)
+
+
+def share(distances: Float[Tensor, " _"], distance: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 1"]:
+    """Return the share of a new sample and its group that are at least as far as it."""
+    farther = (distances >= distance).to(distance.dtype)
+    return (1 + farther.sum(-1, keepdim=True)) / (distances.shape[0] + 1)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from training.calibration.calibration import Calibration, Measured, calibrate
-from training.calibration.novelty import OUTSIDE
+from training.calibration.error_estimate import OUTSIDE
 from training.operators.operator import Operator
 from training.problems.schema import Axis, Description, Parameter, Quantity
 
