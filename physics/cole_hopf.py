@@ -85,13 +85,10 @@ def solve(
 
 
 def images(spread: float) -> int:
-    """Return how many periods on either side of a point have to be summed, at least 1.
+    """Return how many periods on either side of a point have to be summed for nu t in periods^2, at least 1.
 
     The largest weight belongs to a key within half a period, because the potential is periodic. So the weight of a key
     at the distance d is at most exp((1/4 - d^2) / 4 nu t) of it.
-
-    Args:
-        spread: nu t, in periods^2.
 
     Example:
         >>> images(0.01), images(0.06)

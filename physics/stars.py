@@ -34,11 +34,7 @@ class Star:
 
 
 def sample(rng: np.random.Generator, rings: tuple[int, int] = (9, 27)) -> Star:
-    """Draw a domain, a mesh and a source, and solve.
-
-    Args:
-        rng: The random numbers.
-        rings: The least and the most rings of nodes; n of them have 3n(n + 1) + 1 nodes.
+    """Draw a domain, a mesh of so many rings, n of which have 3n(n + 1) + 1 nodes, and a source, and solve.
 
     Example:
         >>> star = sample(np.random.default_rng(0), rings=(4, 4))

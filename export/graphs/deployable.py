@@ -34,14 +34,11 @@ VECTOR = 16  # float32 channels that the widest vector registers hold together
 
 
 class Deployable(nn.Module):
-    """An operator in evaluation mode, without gradients, on the processor.
+    """An operator in evaluation mode, without gradients, on the processor, in float32 or, to judge rounding, float64.
 
-    Args:
-        operator: Maps fields `[batch, *grid]` in physical units to others, or tokens `[batch, token]` to scores. It
-            is copied and prepared for inference: channels are padded to whole vectors, keys and values are centred.
-            Where it has quality outputs, they follow the others.
-        arguments: The inputs' names on the wire; Triton's PyTorch backend finds inputs by forward's argument names.
-        dtype: float32 as deployed, or float64 to judge rounding.
+    It maps fields `[batch, *grid]` in physical units to others, or tokens `[batch, token]` to scores; quality outputs
+    follow. It is copied and prepared for inference: channels are padded to whole vectors, keys and values are centred.
+    The arguments of `forward` have the names on the wire, by which Triton's PyTorch backend finds inputs.
     """
 
     def __init__(self, operator: nn.Module, arguments: tuple[str, ...], dtype: torch.dtype = torch.float32) -> None:
