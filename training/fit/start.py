@@ -71,7 +71,7 @@ class OwnRun:
         return f"{self.problem.name}-{self.preset}"
 
     def samples(self) -> SampleFile:
-        """Check and prepare the data, or generate them; see `recipe` for the errors."""
+        """Check and prepare the data, or generate them."""
         if self.generated is not None:
             return SampleFile(generate(self.generated, self.data), self.problem)
         return SampleFile(prepare(self.problem, self.folder, self.data), self.problem)
@@ -93,10 +93,7 @@ class OwnRun:
         return changed(recipe(self.samples(), self.preset, adapt, operator), self.overrides)
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
-        """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one.
-
-        Errors are those of `recipe`.
-        """
+        """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one."""
         prepared, found = self.samples(), None
         if run.recipe.is_file():
             found = run.began()
