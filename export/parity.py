@@ -118,8 +118,8 @@ def compare(run: Graph, operator: nn.Module, signature: Signature, like: Statist
             name: float((np.abs(output.astype(np.float64) - truth) / np.maximum(np.abs(truth), FLOORS[name])).max())
             for name, output, truth in zip(signature.quality, outputs[count:], eager32[count:], strict=True)
         }
-        differences = (worst(outputs[:count], each[:count]) for each in (eager32, eager64))
-        found.append(Comparison(shape, *differences, quality))
+        single32, double64 = (worst(outputs[:count], each[:count]) for each in (eager32, eager64))
+        found.append(Comparison(shape, single32, double64, quality))
     return found
 
 

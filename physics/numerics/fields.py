@@ -73,7 +73,7 @@ def _cosines(positions: NDArray[np.float64], modes: int) -> NDArray[np.float64]:
 def cosines(positions: ArrayLike, count: int) -> NDArray[np.float64]:
     """Return the `count` lowest cosines of the unit interval [points, count], orthonormal there, at positions."""
     waves = np.arange(count)
-    return np.asarray(np.cos(np.pi * np.outer(positions, waves)) * np.where(waves == 0, 1.0, np.sqrt(2)))
+    return np.asarray(np.cos(np.pi * np.outer(np.asarray(positions), waves)) * np.where(waves == 0, 1.0, np.sqrt(2)))
 
 
 def periodic_field(

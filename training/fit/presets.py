@@ -132,11 +132,12 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         frames * max(1, count) if name in problem.states and frames > 1 else count
         for name, count in zip(problem.inputs, components(problem.inputs), strict=True)
     ]
+    linear: tuple[Scale, ...] = ("linear",) * len(problem.outputs)
     step = FieldConfig(
         input_components=tuple(stacked),
         input_scales=scales(samples, problem.inputs),
         output_components=components(problem.outputs),
-        output_scales=("linear",) * len(problem.outputs) if moving else scales(samples, problem.outputs),
+        output_scales=linear if moving else scales(samples, problem.outputs),
         **(sizes(samples, preset) | (smooth(samples, preset) if moving and closed else {})),
     )
     if problem.time is None:
