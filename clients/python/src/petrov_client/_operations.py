@@ -323,11 +323,12 @@ class Operations:
 
     async def _known(self, name: str, options: Options) -> ModelInfo:
         """Return a model as it has been described before, or is now."""
-        if (name, options.version) not in self.known:
-            self.known[name, options.version] = await self.wire.model(
-                checked_name(name), options.version, partial(self.perform, seconds=options.timeout)
-            )
-        return self.known[name, options.version]
+        info = self.known.get((name, options.version))
+        if info is None:
+            perform = partial(self.perform, seconds=options.timeout)
+            info = await self.wire.model(checked_name(name), options.version, perform)
+            self.known[name, options.version] = info
+        return info
 
     async def _checked(self, options: Options, model: str, array: Any, named: Mapping[str, Any]) -> PredictionInput:
         """Return the input of a model, all of it checked before anything is sent."""
