@@ -72,7 +72,8 @@ def built(form: str, channels: int, heads: int) -> torch.nn.Module:
     attention: Any = build_attention(lookup(names, form, "kind of attention to profile"), channels, heads, 1)
     if form in EXPLICIT:
         attention.__class__ = EXPLICIT[form]  # equal state, another order of the same products
-    return attention
+    found: torch.nn.Module = attention
+    return found
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
