@@ -106,7 +106,9 @@ def make_room(request: Request, path: Path) -> None:
         "seed": request.seed,
         "version": VERSION,
     }
-    attributes = {"provenance": "regenerated", **described, "points": locations(request.problem.description.axes)}
+    places = request.problem.places or locations(request.problem.description.axes)
+    points = places.format(mesh=request.mesh, intervals=request.mesh - 1)
+    attributes = {"provenance": "regenerated", **described, "points": points, **dict(request.problem.constants)}
     layout = Layout(request.problem.description, request.mesh, wanted, attributes)
     if not path.exists():
         with replacing(path) as aside:
