@@ -43,7 +43,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         else {"equation": problem.equation, "boundary": problem.boundary}
     )
     tensors = signature.model_dump(mode="json", exclude={"batch"})
-    order = ("inputs", "parameters", "outputs", "quality", "frames", "grid", "vocabulary")
+    order = ("inputs", "parameters", "outputs", "quality", "frames", "grid", "mask", "vocabulary")
     warned = warnings(checkpoint.card, signature)
     return {
         "model": model,

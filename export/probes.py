@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from export.signature import GridSpec, ParameterSpec, Signature, TensorSpec
 
 TENTHS = (0.1, 0.9)  # the shares of the values below the two of a positive field
+EDGE = -0.5  # of a smooth field on the edge of a domain that is drawn, of which more than a half is inside
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,9 @@ def draw(
     fields = []
     for index, (sides, tensor) in enumerate(zip(shapes, signature.inputs, strict=False)):
         field: NDArray[Any] = realistic(sides, positive=tensor.positive, seed=seed + 1000 * index)
+        if tensor.name == signature.mask:
+            fields.append((field > EDGE).astype(np.float32))
+            continue
         base = tensor.name.removeprefix("tangents.")
         known = like.get(base)
         if known is not None and tensor.positive:

@@ -153,6 +153,8 @@ class Signature(Spec):
     batch: int = BATCH  # samples in one Triton batch
     vocabulary: VocabularySpec | None = None  # how a text becomes tokens, for models of sequences
     frames: Frames | None = None  # the time axis, for models of trajectories; their last argument counts the frames
+    # The input that is 1 inside the domain and 0 outside, where other inputs are not read and outputs are 0.
+    mask: str | None = None
 
     @field_validator("quality")
     @classmethod
@@ -189,6 +191,7 @@ class Signature(Spec):
                 **problem.grid.model_dump(),
             ),
             frames=frames,
+            mask=problem.mask,
         )
 
     @classmethod

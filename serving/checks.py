@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card, Grid, Parameter, Tensor, Vocabulary
+    from serving.triton import Batch
 
 OTHER = "other"  # the label of grids that the card does not declare
+STEP = 1.25  # between the numbers of points that calls are padded to
 
 
 def names(sent: Collection[str], known: Sequence[str], optional: Collection[str] = ()) -> None:
@@ -45,6 +47,8 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
     """
     if card.scattered:
         arrays = without_padding(arrays, card)
+    if card.mask in arrays:
+        arrays = inside(arrays, card)
     lead = next((tensor for tensor in card.inputs if tensor.name in arrays and tensor.points is None), None)
     if lead is None:
         names = [tensor.name for tensor in card.inputs if tensor.points is None]
@@ -98,6 +102,55 @@ def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str,
         if len(batch) == len(valid):
             mask = valid.reshape(*valid.shape, *(1,) * (rank - 2))
             found[tensor.name] = np.where(mask, batch, batch[:, :1]).reshape(array.shape)
+    return found
+
+
+def padded(arrays: Batch, card: Card) -> Batch:
+    """Return a call on points, padded to the next of few numbers of points, so that Triton merges calls.
+
+    Triton merges calls of one shape. The numbers are `STEP` apart, from the least that the model takes on, and padding
+    is like the last point. The outputs have as many points.
+    """
+    points = arrays[COORDINATES].shape[1]
+    size = card.grid.minimum
+    while size < points:
+        size = math.ceil(STEP * size)
+    added = min(size, card.grid.maximum) - points
+    if added <= 0:
+        return arrays
+    more = {
+        tensor.name: np.pad(arrays[tensor.name], [(0, 0), (0, added), *[(0, 0)] * (len(tensor.axes) - 2)], "edge")
+        for tensor in card.inputs
+    }
+    counts = arrays[COUNTS]
+    return {**arrays, **more, COUNTS: np.where(counts == 0, np.float32(points), counts)}
+
+
+def inside(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[Any]]:
+    """Return arrays with 1 in place of what a caller has put outside the domain, such as NaN, which the model ignores.
+
+    Raises:
+        Problem: out-of-range: The mask has another value than 0 and 1, or a sample has no point inside.
+    """
+    mask = next(tensor for tensor in card.inputs if tensor.name == card.mask)
+    found, sent = dict(arrays), arrays[mask.name]
+    if sent.ndim not in {len(mask.axes) - 1, len(mask.axes)}:
+        return found  # is refused for its shape
+    wrong = (sent != 0) & (sent != 1)
+    if wrong.any():
+        index = first(wrong)
+        raise problem("out-of-range", mask.name, index, f"is {sent[index]}; expected 1 inside the domain, or 0 outside")
+    empty = np.asarray(~sent.any(axis=tuple(range(-len(mask.axes) + 1, 0))))
+    if empty.any():
+        index = first(empty) if empty.ndim else ()
+        raise problem("out-of-range", mask.name, index, "has no point inside the domain; expected some")
+    for tensor in card.inputs:
+        array, batch = arrays.get(tensor.name), sent.shape[: sent.ndim - len(card.grid.axes)]
+        if tensor is mask or array is None or tensor.grid_of(array.shape) != mask.grid_of(sent.shape):
+            continue  # a default, or what is refused for its shape
+        if array.ndim == len(batch) + len(tensor.axes) - 1 and array.shape[: len(batch)] == batch:
+            domain = sent if tensor.axes == mask.axes else np.expand_dims(sent, len(batch))
+            found[tensor.name] = np.where(domain == 1, array, np.ones((), array.dtype))
     return found
 
 

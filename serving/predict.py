@@ -436,12 +436,13 @@ class Runner:
 
     async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
         lead, metrics = inputs[card.names[0]], self._metrics
+        sent = checks.padded(inputs, card) if card.scattered else inputs
         grid = checks.grid_label(card.inputs[0].grid_of(lead.shape), card)
         seconds = max(deadline - asyncio.get_running_loop().time(), 0.001)
         try:
             with metrics.phase(card.model, grid, "triton"):
                 outputs = await self._triton.infer(
-                    card.model, card.version, inputs, seconds=seconds, request_id=request_id
+                    card.model, card.version, sent, seconds=seconds, request_id=request_id
                 )
         except Problem as problem:
             if problem.kind == "triton-unavailable":
@@ -452,6 +453,9 @@ class Runner:
             notes = "\n".join(getattr(problem, "__notes__", ()))
             logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
             raise
+        if sent is not inputs:  # padding has no outputs
+            on_points = {tensor.name for tensor in card.outputs if card.grid.axes[0] in tensor.axes}
+            outputs = {name: each[:, : lead.shape[1]] if name in on_points else each for name, each in outputs.items()}
         metrics.batch_fields.labels(card.model).observe(len(lead))
         metrics.fields.labels(card.model, grid).inc(len(lead))
         return outputs

@@ -209,6 +209,12 @@ class Card(Part):
         default=(), description="What the model reports about its outputs, one number per sample: `[batch, 1]` each."
     )
     grid: Grid
+    mask: str | None = Field(
+        default=None,
+        description="The input that is 1 inside the domain and 0 outside, where other inputs are not read and outputs "
+        "are 0; null where fields are on the whole grid.",
+        exclude_if=lambda mask: mask is None,
+    )
     frames: Frames | None = Field(default=None, description="Of a model of trajectories.")
     vocabulary: Vocabulary | None = Field(default=None, description="Of a model of sequences.")
     limits: Limits

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import * as cards from "./card.js";
+import { withoutPadding } from "./cloud.js";
 import { darkness } from "./colours.js";
 import { typeset } from "./equation.js";
 import * as fields from "./fields.js";
@@ -138,7 +139,7 @@ function setForward(card) {
   const isCurve = cards.dimensions(state.model.card) === 1;
   const layout = isCurve ? "curve" : card ? "inverse" : "forward";
   at("stage").dataset.layout = layout;
-  inputs.open(drawnCard(), { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
+  inputs.open(drawnCard(), cards.scattered(state.model.card) ? "" : { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
   outputs.open(state.model.card, layout, state.dark);
   times.open(state.model.card, state.dark);
   moveTools();
@@ -158,8 +159,10 @@ function moveTools() {
 function describe(isCurve, isInverse) {
   const pull = "Drag the curve, or use the arrow keys: up and down pull it.";
   const paint = "Draw on the picture; the right button draws the other value. Arrow keys move the brush, Space paints, x swaps the values.";
-  at("hint").textContent = isCurve ? pull : paint;
-  at("value-row").hidden = isCurve;
+  const isFixed = cards.scattered(state.model.card);
+  at("hint").textContent = isFixed ? "Meshes cannot be drawn on: the test samples are shown." : isCurve ? pull : paint;
+  at("value-row").hidden = isCurve || isFixed;
+  for (const part of [at("blobs"), at("fill"), at("undo"), at("upload"), at("size").closest("label"), at("grid-label")]) part.hidden = isFixed;
   for (const id of ["noise-row", "upload-reading"]) at(id).hidden = !isInverse;
   at("mean-row").hidden = !isCurve;
   at("mean").checked = cards.zeroMean(state.model.card);
@@ -190,7 +193,8 @@ async function openSample(index) {
   if (state.forward) setForward(null);
   const { card } = state.model;
   await fetched(async (signal) => {
-    const { arrays, count } = await api.sample(card.model, index, signal);
+    const { arrays: padded, count } = await api.sample(card.model, index, signal);
+    const arrays = withoutPadding(padded, card);
     const numbers = Object.entries(named(cards.parameters(card), arrays)).map(([name, { data }]) => [name, data[0]]);
     state.samples = count;
     return { fields: withoutDefaults(named(card.inputs, arrays), card), parameters: Object.fromEntries(numbers), origin: { kind: "sample", index }, truth: named(card.outputs, arrays) };
@@ -216,7 +220,7 @@ async function fetched(fetch) {
   busyInputs(true);
   try {
     const sample = await fetch(signal).catch((error) => {
-      if (error.kind !== "no-example") throw error;
+      if (error.kind !== "no-example" || cards.scattered(state.model.card)) throw error;
       return inputs.constant(cards.firstGrid(state.model.card));
     });
     if (!signal.aborted) inputs.set(sample);
@@ -301,7 +305,7 @@ async function predict(signal) {
   const drawn = inputs.request();
   const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
   const { outputs: found, headers, milliseconds } = await api.predict(model.name, state.version, request, signal);
-  state.result = { outputs: named(model.card.outputs, found), quality: quality(headers), milliseconds, revision, request, drawn, truth: sample.truth };
+  state.result = { outputs: named(model.card.outputs, found), quality: quality(headers), milliseconds, revision, request, drawn, sample, truth: sample.truth };
   status.clear();
   showResults();
   if (at("auto").checked && revision === state.revision) solver.restart(PAUSE); // afterwards, so that neither time includes the other
@@ -448,10 +452,10 @@ function drawnTruth(drawn, found) {
   return { [name]: fields.sameShape(truth, found[name]) ? truth : fields.blockMeans(truth, found[name].shape, cards.blockExtent(state.model.card)) };
 }
 
-function showPrediction({ outputs: found, request, revision }, truth) {
+function showPrediction({ outputs: found, request, revision, sample }, truth) {
   if (state.forward) outputs.showMeasurement(request[state.model.card.inputs[0].name]);
   if (!truth && revision === state.revision && !cards.hasSolver(state.model.card)) outputs.clear(...Array(2).fill("not known for an input of your own"));
-  outputs.show(found, truth, state.forward ? baseRange() : wholeRange());
+  outputs.show(found, truth, state.forward ? {} : sample.fields, state.forward ? baseRange() : wholeRange());
 }
 
 /** Return the range of all frames of a trajectory, so that a colour means one value in all of them; null for others. */

@@ -10,13 +10,20 @@ export function unsupported(card) {
   if (vocabulary) return "takes several sequences";
   if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
   if (![1, 2, 3].includes(grid.axes.length)) return `has ${grid.axes.length} axes`;
-  if (tensors.some(({ axes }) => axes.at(-1) === COMPONENT)) return "takes points of a mesh or a cloud";
+  if (scattered(card) && components(inputs[0]) !== 2) return "takes points in space";
   const other = tensors.find(({ axes }) => String(axes.filter((name) => name !== COMPONENT && name !== FRAME).slice(1)) !== String(grid.axes));
   return other ? `has no picture for ${other.name} (${other.axes.join(", ")})` : null;
 }
 
-const COMPONENT = "component"; // the axis of a vector field, before those of the grid
+export const COORDINATES = "coordinates"; // the first input of a model on points
+export const COUNTS = "counts"; // and a parameter of it, for samples that are padded
+const COMPONENT = "component"; // the axis of a vector field, before those of the grid; on points behind them
 const FRAME = "frame"; // the axis of a trajectory's frames, before it
+
+/** Return whether every sample has points of its own, of a mesh or a cloud. */
+export function scattered({ inputs: [first] }) {
+  return first.name === COORDINATES && first.axes.at(-1) === COMPONENT;
+}
 
 /** Return whether a model's outputs are trajectories. */
 export function rollsOut(card) {
@@ -28,9 +35,9 @@ export function timeOf(card, frame) {
   return card.frames.step * (frame + 1);
 }
 
-/** Return the number of axes of the grid: 1 for curves, 2 for pictures, 3 for pictures of a plane. */
+/** Return the number of axes that are shown: 1 for curves, 2 for pictures, 3 for pictures of a plane. */
 export function dimensions(card) {
-  return card.grid.axes.length;
+  return scattered(card) ? 2 : card.grid.axes.length;
 }
 
 /**
@@ -71,7 +78,12 @@ export function inUnits({ units }) {
 
 /** Return the parameters: numbers that go with the fields of a request. */
 export function parameters(card) {
-  return card.parameters ?? [];
+  return (card.parameters ?? []).filter(({ name }) => !scattered(card) || name !== COUNTS); // of one sample without padding
+}
+
+/** Return the inputs with a panel. */
+export function pictured(card) {
+  return card.inputs.filter(({ name }) => !scattered(card) || name !== COORDINATES);
 }
 
 /** Return the inputs that a request must have: the others have a default. */
@@ -96,9 +108,10 @@ export function aspect(card, shape) {
   return Math.min(MOST_UNEQUAL, Math.max(1 / MOST_UNEQUAL, width / height));
 }
 
-/** Return the axes of the grid with their lengths, which are 0 where they are not known. */
-export function axes({ grid }) {
-  return grid.axes.map((name, i) => ({ name, length: grid.lengths?.[i] ?? 0 }));
+/** Return the axes that are shown with their lengths, which are 0 where they are not known; none of points. */
+export function axes(card) {
+  const { grid } = card;
+  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, length: grid.lengths?.[i] ?? 0 }));
 }
 
 const MOST_UNEQUAL = 3; // beyond it a picture is too narrow to draw on
@@ -162,7 +175,7 @@ export function gridText(shape) {
 
 /** Return the published errors on a grid, at the nearest published level of noise (0 to 1); undefined if there are none. */
 export function measured(card, shape, noise = 0) {
-  return nearestNoise((card.errors ?? []).filter((row) => String(row.grid) === String(shape)), noise);
+  return nearestNoise((card.errors ?? []).filter((row) => scattered(card) || String(row.grid) === String(shape)), noise);
 }
 
 /** Return the published figures of the classical solver on a grid, or on the published grid that is nearest in size. */
@@ -207,6 +220,7 @@ export function trust(card, shape, origin) {
 }
 
 function onGrid(card, shape) {
+  if (scattered(card)) return null; // any number of points
   const grid = gridText(shape);
   const declared = grids(card).map(gridText);
   if (declared.includes(grid)) return { good: true, text: `The grid ${grid} is declared: errors are published for it.` };

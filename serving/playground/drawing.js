@@ -1,6 +1,7 @@
 /** One input panel that is drawn on: a scalar field, or one component of a vector field, with the values of its brush. */
 
 import * as cards from "./card.js";
+import { aspect, shown } from "./cloud.js";
 import * as fields from "./fields.js";
 import { Pen } from "./pen.js";
 import { short } from "./numbers.js";
@@ -19,11 +20,17 @@ export class Drawing {
    */
   constructor(inputs, channel, panel) {
     Object.assign(this, { inputs, channel, panel });
-    new Pen(panel.view.surface, this);
+    if (!this.fixed) new Pen(panel.view.surface, this);
+  }
+
+  /** Whether it cannot be drawn on: brushes paint points of a grid. */
+  get fixed() {
+    return cards.scattered(this.inputs.card);
   }
 
   get field() {
     const whole = this.inputs.sample?.fields[this.channel.tensor.name];
+    if (whole && this.fixed) return this.#shown(whole);
     return whole ? fields.plane(whole, cards.dimensions(this.inputs.card), this.channel.component, this.inputs.slice) : null;
   }
 
@@ -71,8 +78,14 @@ export class Drawing {
     this.inputs.resizeBrush(sign);
   }
 
+  /** Return what the panel shows of the whole field. */
+  #shown(whole = this.inputs.sample.fields[this.channel.tensor.name]) {
+    return shown(this.inputs.card, whole, this.channel.component, this.inputs.slice, this.inputs.sample.fields);
+  }
+
   /** Set the range of the values that the brush offers, and a little more. */
-  setBase([low, high]) {
+  setBase(range) {
+    const [low, high] = this.channel.tensor.name === this.inputs.card.mask ? [0, 1] : range;
     const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
     this.base = this.isCurve && !this.channel.tensor.positive ? [-1.25 * most, 1.25 * most] : [low, high];
     this.ends = [low, high > low ? high : low + (Math.abs(low) || 1)]; // two values to draw with, on a constant field, too
@@ -99,12 +112,14 @@ export class Drawing {
   }
 
   show(frozen = false) {
-    const [low, high] = fields.range(this.field);
+    const seen = this.#shown();
+    const [low, high] = fields.range(seen);
     const room = this.isCurve ? ROOM * (high - low) : 0;
     const least = this.channel.tensor.positive ? Math.max(0, low - room) : low - room;
     const range = this.isCurve && frozen ? this.view.range : [Math.min(this.base[0], least), Math.max(this.base[1], high + room)];
-    if (!this.isCurve) this.panel.aspect = cards.aspect(this.inputs.card, this.field.shape);
-    this.panel.show(this.field, range);
+    if (!this.isCurve) this.panel.aspect = aspect(this.inputs.card, seen.shape, this.inputs.sample.fields);
+    this.panel.show(seen, range);
+    if (this.fixed) return;
     const keys = this.isCurve ? "Left and right move, up and down pull the curve." : "Arrow keys move the brush, Space paints.";
     this.view.label(`${this.panel.title}, ${cards.gridText(this.field.shape)} points, scale from ${short(range[0])} to ${short(range[1])}. ${keys}`);
   }

@@ -26,7 +26,7 @@ export function sameShape(one, other) {
 }
 
 export function difference(one, other) {
-  return { shape: one.shape, data: one.data.map((value, i) => value - other.data[i]) };
+  return { ...one, data: one.data.map((value, i) => value - other.data[i]) };
 }
 
 /** Return |found - truth| / |truth| in the Euclidean norm. */

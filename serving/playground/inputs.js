@@ -47,7 +47,7 @@ export class Inputs {
   /** Show a sample; `anew` offers the range of its values to the brush. */
   set(sample, anew = true) {
     this.sample = sample;
-    const drawn = new Set(Object.keys(sample.fields));
+    const drawn = new Set(cards.pictured(this.card).map(({ name }) => name).filter((name) => sample.fields[name]));
     if (drawn.symmetricDifference(new Set(this.drawings.map(({ channel }) => channel.tensor.name))).size) this.#build(drawn);
     this.parameters.set(sample.parameters);
     sample.parameters = this.parameters.values;
@@ -62,7 +62,9 @@ export class Inputs {
 
   /** Return the points per axis. */
   get grid() {
-    return this.sample && Object.values(this.sample.fields)[0].shape.slice(-cards.dimensions(this.card));
+    if (!this.sample) return null;
+    const [{ shape }] = Object.values(this.sample.fields);
+    return cards.scattered(this.card) ? shape.slice(0, 1) : shape.slice(-cards.dimensions(this.card));
   }
 
   /** Return the request: arrays by name, as copies. */
@@ -105,9 +107,9 @@ export class Inputs {
 
   /** Make the tools act on a panel. */
   activate(drawing) {
-    if (this.active === drawing) return;
+    if (this.active === drawing || !drawing) return;
     this.active = drawing;
-    for (const other of this.drawings) other.panel.figure.dataset.active = this.drawings.length > 1 && other === drawing;
+    for (const other of this.drawings) other.panel.figure.dataset.active = this.drawings.length > 1 && other === drawing && !drawing.fixed;
     at("active-name").textContent = drawing.channel.name;
     this.showBrush();
   }
@@ -186,7 +188,7 @@ export class Inputs {
   #build(drawn = new Set()) {
     this.#opened = drawn;
     const dimensions = cards.dimensions(this.card);
-    const shown = cards.channels(this.card.inputs.filter(({ name }) => this.#isDrawn(name)));
+    const shown = cards.channels(cards.pictured(this.card).filter(({ name }) => this.#isDrawn(name)));
     at("stage").dataset.inputs = ["one", "two"][shown.length - 1] ?? "many";
     this.drawings = shown.map((channel) => {
       const panel = new Panel(figure("input", channel.tensor.name));
@@ -197,7 +199,7 @@ export class Inputs {
     });
     at("inputs").replaceChildren(...this.drawings.map(({ panel }) => panel.figure));
     this.#offerOthers();
-    at("active").hidden = shown.length < 2;
+    at("active").hidden = shown.length < 2 || cards.scattered(this.card);
     this.active = null;
     this.activate(this.drawings[0]);
     this.#showSize();
@@ -205,7 +207,7 @@ export class Inputs {
 
   /** Offer the inputs with a default that are not drawn. */
   #offerOthers() {
-    const others = this.card.inputs.filter(({ name }) => !this.#isDrawn(name));
+    const others = cards.pictured(this.card).filter(({ name }) => !this.#isDrawn(name));
     const made = others.map((tensor) => {
       const button = document.createElement("button");
       Object.assign(button, { type: "button", className: "quiet", textContent: `Draw ${cards.label(tensor).toLowerCase()} (now ${short(tensor.default)})` });

@@ -1,6 +1,7 @@
 /** The panels of the outputs: prediction, truth or classical solution, and their difference, per scalar field. */
 
 import * as cards from "./card.js";
+import { aspect, shown } from "./cloud.js";
 import { divergent, ember, tide } from "./colours.js";
 import * as fields from "./fields.js";
 import { percent } from "./numbers.js";
@@ -24,7 +25,7 @@ export class Outputs {
    * @param {boolean} dark Whether the page is dark.
    */
   open(card, layout, dark) {
-    Object.assign(this, { card, layout, slice: 0 });
+    Object.assign(this, { card, layout, slice: 0, inputs: {} });
     const isInverse = layout === "inverse";
     this.measured = isInverse ? this.#panel("measured", card.inputs[0].name, ember) : null;
     this.measured?.describe(cards.label(card.inputs[0]) + cards.inUnits(card.inputs[0]), "solved, and measured with noise");
@@ -74,9 +75,11 @@ export class Outputs {
    *
    * @param {Record<string, object>} outputs Fields by name.
    * @param {{outputs: Record<string, object>, kind: string} | null} truth To compare with; `kind` is a key of `NAMES`.
+   * @param {Record<string, object>} inputs The fields of the request, by name.
    * @param {[number, number] | null} base A range that the scale contains.
    */
-  show(outputs, truth, base = null) {
+  show(outputs, truth, inputs, base = null) {
+    this.inputs = inputs;
     for (const row of this.rows) {
       const { name } = row.channel.tensor;
       const [found, expected] = [outputs[name], truth?.outputs[name]].map((field) => field && this.#part(field, row.channel));
@@ -129,11 +132,11 @@ export class Outputs {
 
   #shape({ prediction, classical, difference }, { shape }) {
     if (this.isCurve) return;
-    for (const panel of [prediction, classical, difference, this.measured]) if (panel) panel.aspect = cards.aspect(this.card, shape);
+    for (const panel of [prediction, classical, difference, this.measured]) if (panel) panel.aspect = aspect(this.card, shape, this.inputs);
   }
 
   #part(field, { component }) {
-    return fields.plane(field, cards.dimensions(this.card), component, this.slice);
+    return shown(this.card, field, component, this.slice, this.inputs);
   }
 }
 

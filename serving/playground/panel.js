@@ -37,7 +37,7 @@ export class Panel {
 
   /** Name the axes of the grid that are shown, the first downwards, each with its length. */
   set axes(named) {
-    const sides = { ".across": named.at(-1), ".down": named.length > 1 ? named.at(-2) : null };
+    const sides = { ".across": named.at(-1), ".down": named.at(-2) };
     for (const [selector, axis] of Object.entries(sides)) {
       const texts = axis ? ["0", axis.name, axis.length ? short(axis.length) : ""] : [];
       this.#part(selector).replaceChildren(...texts.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
@@ -63,7 +63,7 @@ export class Panel {
     this.#part(".scale .low").textContent = low;
     this.#part(".scale .high").textContent = high;
     this.view.show(field, range, baseline);
-    this.view.label(`${this.title}, ${field.shape.join(" by ")} points, scale from ${low} to ${high}`);
+    this.view.label(`${this.title}, ${field.points ?? field.shape.join(" by ")} points, scale from ${low} to ${high}`);
     this.#paintRamp();
     this.read(this.position); // the value there may be another now
   }

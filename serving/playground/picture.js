@@ -40,9 +40,11 @@ export class Picture {
     return [within((event.clientY - box.top) / box.height), within((event.clientX - box.left) / box.width)];
   }
 
-  reading({ shape: [rows, columns], data }, [down, across]) {
+  /** Return place and value at a position; nothing outside the domain. A field with `where` has pixels instead of points. */
+  reading({ shape: [rows, columns], data, where }, [down, across]) {
     const [row, column] = [Math.min(rows - 1, Math.floor(down * rows)), Math.min(columns - 1, Math.floor(across * columns))];
-    return `row ${row}, column ${column}: ${short(data[row * columns + column])}`;
+    const value = data[row * columns + column];
+    return Number.isNaN(value) ? "" : `${where?.([down, across]) ?? `row ${row}, column ${column}`}: ${short(value)}`;
   }
 
   mark(position) {

@@ -229,7 +229,7 @@ def configure(card: Card) -> ModelConfig:
         return {"name": each.name, "data_type": f"TYPE_{each.datatype}", "dims": each.shape[1:]}
 
     metadata = describe(card)
-    described = {"title", "inputs", "parameters", "outputs", "grid", "frames"}
+    described = {"title", "inputs", "parameters", "outputs", "grid", "mask", "frames"}
     signature = card.model_dump(mode="json", include=described) | {"quality": card.known}
     parameters = {"signature": {"string_value": json.dumps(signature)}}
     if card.vocabulary is not None:

@@ -1,4 +1,4 @@
-"""A folder of VTU files becomes a served model: describe, train, export and predict, on meshes of unequal size."""
+"""Domains of any shape become served models: a folder of VTU files of unequal size, and a grid with a mask."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+import meshio
 import numpy as np
 import pytest
+import tritonclient.grpc as triton_grpc
 from safetensors.numpy import load, save
 from typer.testing import CliRunner
 
-from petrov_client import Client
+from petrov_client import Client, GrpcClient
+from petrov_client._commands.cli import app as petrov
 from tests.pipeline.conftest import command, fit
+from tests.pipeline.test_playground import Visit, browser  # noqa: F401  a fixture
+from tests.toy_masks import Arrays
+from tests.toy_masks import samples as masked_samples
 from tests.toy_meshes import write_stars
 from training.commands import app
 from training.data.readers import open_file
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from playwright.sync_api import Browser
 
     from serving.local_triton.server import TritonServer
     from serving.settings import Settings
@@ -41,6 +48,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     drawn = CliRunner().invoke(app, ["describe", str(made / "stars")], catch_exceptions=False).stdout
     text = drawn[drawn.index("# ") :].replace("validation = 0.1", "validation = 0.2")
     (made / "stars.toml").write_text(text)
+    np.savez(made / "holes.npz", **masked_samples(60, 16))
+    drawn = CliRunner().invoke(app, ["describe", str(made / "holes.npz")], catch_exceptions=False).stdout
+    (made / "holes.toml").write_text(drawn[drawn.index("# ") :])
     return made
 
 
@@ -51,11 +61,12 @@ def gateway(
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """Train, export and serve the folder with the commands that a person types."""
+    """Train, export and serve both with the commands that a person types."""
     settings = make_settings(folder / "model_repository")
-    options = ["--no-amounts", "--preset", "tiny", "--out", folder / "stars_tiny", "--data", folder / "data"]
-    fit(folder / "stars.toml", *options)
-    command("export", folder / "stars_tiny", "--repository", settings.repository)
+    for name in ("stars", "holes"):
+        options = ["--no-amounts", "--preset", "tiny", "--out", folder / f"{name}_tiny", "--data", folder / "data"]
+        fit(folder / f"{name}.toml", *options, *(["--set", "fit.seconds=4"] if name == "holes" else []))
+    command("export", folder / "stars_tiny", folder / "holes_tiny", "--repository", settings.repository)
     with run_triton(settings), run_gateway(settings) as found:
         yield found
 
@@ -158,6 +169,44 @@ def test_the_python_client(gateway: Gateway, http: httpx2.Client, samples: list[
     np.testing.assert_allclose(found[0][: len(samples[0]["source"])], alone(http, samples[0]), rtol=0, atol=1e-5)
 
 
+def test_grpc(gateway: Gateway, http: httpx2.Client, samples: list[Sample]) -> None:
+    arrays, settings = padded(samples), gateway.settings
+    expected = [alone(http, one) for one in samples]
+
+    def close(found: NDArray[np.float32]) -> None:
+        for values, one in zip(found, expected, strict=True):
+            np.testing.assert_allclose(values[: len(one)], one, rtol=0, atol=1e-5)
+            assert not values[len(one) :].any()
+
+    for port in (settings.grpc_port, settings.triton_grpc_port):
+        with triton_grpc.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            shape = [len(arrays["counts"]), 1] if port == settings.triton_grpc_port else [len(arrays["counts"])]
+            sent = arrays | {"counts": arrays["counts"].reshape(shape)}
+            tensors = [triton_grpc.InferInput(name, value.shape, "FP32") for name, value in sent.items()]
+            for tensor, value in zip(tensors, sent.values(), strict=True):
+                tensor.set_data_from_numpy(value)
+            close(client.infer("stars_tiny", tensors).as_numpy("solution"))
+        with GrpcClient(f"127.0.0.1:{port}") as client:
+            close(client.predict("stars_tiny", {name: np.nan_to_num(value) for name, value in arrays.items()}))
+
+
+def test_a_mesh_file_becomes_a_mesh_file(
+    gateway: Gateway, folder: Path, http: httpx2.Client, samples: list[Sample], tmp_path: Path
+) -> None:
+    source, target, expected = folder / "stars/0001.vtu", tmp_path / "out.vtu", alone(http, samples[1])
+    arguments = ["predict", "stars_tiny", str(source), str(target), "--url", gateway.url]
+    done = CliRunner().invoke(petrov, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    found, known = meshio.read(target), meshio.read(source)
+    np.testing.assert_allclose(found.point_data["solution"], expected, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(found.point_data["source"], known.point_data["source"])
+    np.testing.assert_array_equal(found.cells_dict["triangle"], known.cells_dict["triangle"])
+    with Client(gateway.url) as client:
+        made, quality = client.predict("stars_tiny", known, quality=True)
+    np.testing.assert_allclose(made.point_data["solution"], expected, rtol=0, atol=1e-5)
+    assert np.shape(quality.novelty) == ()
+
+
 def test_the_open_inference_protocol(http: httpx2.Client, samples: list[Sample]) -> None:
     one = samples[0]
     inputs = [
@@ -188,3 +237,57 @@ def test_a_domain_of_another_size_is_more_unusual_than_all_others(http: httpx2.C
     bodies = ({"inputs": {name: value.tolist() for name, value in one.items()}} for one in (usual, far))
     one, other = (http.post("/v1/models/stars_tiny/predict", json=body).json()["quality"]["novelty"] for body in bodies)
     assert other[0] < 0.05 < one[0]  # there are some thirty to compare it with
+
+
+@pytest.fixture
+def holes() -> Arrays:
+    """Return three samples of other domains than those of the training, on another grid, NaN outside."""
+    return {name: values.astype(np.float32) for name, values in masked_samples(3, 21, seed=1).items()}
+
+
+def test_a_model_of_domains_reads_and_predicts_what_is_inside(gateway: Gateway, folder: Path, holes: Arrays) -> None:
+    inputs, inside = {"f": holes["f"], "inside": holes["inside"]}, holes["inside"] == 1
+    with Client(gateway.url) as client:
+        assert client.model("holes_tiny").mask == "inside"
+        found, other = (client.predict("holes_tiny", inputs | each) for each in ({}, {"f": np.nan_to_num(holes["f"])}))
+    assert not found[~inside].any()
+    np.testing.assert_array_equal(found, other)
+    error = np.linalg.norm((found - holes["u"])[inside]) / np.linalg.norm(holes["u"][inside])
+    assert error < 0.5  # of an untrained network 1
+    card = json.loads((folder / "model_repository/holes_tiny/1/card.json").read_text())
+    assert card["mask"] == "inside"
+    certificate = json.loads((folder / "model_repository/holes_tiny/1/certificate.json").read_text())
+    assert certificate["worst"]["float32"] < 1e-5
+
+
+def test_masks_that_are_none_are_refused(http: httpx2.Client, holes: Arrays) -> None:
+    inputs = {"f": np.nan_to_num(holes["f"]).tolist(), "inside": holes["inside"].tolist()}
+    inputs["inside"][1][2][3] = 0.5
+    refused = http.post("/v1/models/holes_tiny/predict", json={"inputs": inputs}).json()
+    assert refused["detail"] == "inside[1,2,3] is 0.5; expected 1 inside the domain, or 0 outside"
+    inputs["inside"][1] = np.zeros((21, 21)).tolist()
+    refused = http.post("/v1/models/holes_tiny/predict", json={"inputs": inputs}).json()
+    assert refused["detail"] == "inside[1] has no point inside the domain; expected some"
+    inputs.pop("inside")
+    assert http.post("/v1/models/holes_tiny/predict", json={"inputs": inputs}).json()["type"].endswith("wrong-input")
+
+
+#: The share of the pixels of a panel's picture on which something is drawn.
+DRAWN = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((value, i) => i % 4 === 3 && value > 0).length / (data.length / 4);
+}"""
+
+
+def test_the_playground_draws_meshes_and_domains(gateway: Gateway, browser: Browser) -> None:  # noqa: F811  as above
+    visit = Visit(browser, gateway.url)
+    for model, low, high in (("stars_tiny", 0.4, 0.9), ("holes_tiny", 0.7, 0.98)):
+        visit.choose(model)
+        visit.page.click("#sample-after")
+        assert "from the truth" in visit.settled("from the truth")
+        visit.picture(model)
+        for role in ("input", "prediction", "classical", "difference"):
+            assert low < visit.surface(role).evaluate(DRAWN) < high, role
+    assert not visit.page.locator("#left-out").is_visible()
+    visit.context.close()
+    assert (visit.errors, visit.foreign) == ([], [])

@@ -98,12 +98,13 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
 def foreign_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
     """Return the share of inputs that are outside, per foreign family; every field that varies is changed."""
     axes, inputs = len(calibration.layout.periodic), [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
-    canonical = operator.canonical
+    canonical, mask = operator.canonical, None if operator.mask is None else inputs[operator.mask]
     if operator.scattered:  # the families are of fields on a grid
         inputs, canonical = [*operator.canonical(*inputs)], lambda *fields: fields
 
     def changed(tensor: Tensor, family: Callable[[Tensor], Tensor]) -> Tensor:
         varies = tensor.ndim > axes and bool(tensor.amax() > tensor.amin())  # no number, and no default of an input
+        varies &= tensor is not mask
         return family(tensor.reshape(-1, *tensor.shape[-axes:])).reshape(tensor.shape) if varies else tensor
 
     return {

@@ -39,7 +39,7 @@ class Drawn:
     rank: str  # `best`, `median` or `worst`
     number: int  # of the sample in the data
     error: float  # relative L2 error, the mean over the outputs
-    inputs: dict[str, Field]  # by name, `[*grid]` or `[component, *grid]`
+    inputs: dict[str, Field]  # by name, `[*grid]` or `[component, *grid]`; NaN, as outputs are, outside a domain
     parameters: dict[str, float]
     truth: dict[str, Field]  # outputs by name; those of trajectories on a line have the time as their first axis
     predicted: dict[str, Field]  # outputs by name
@@ -225,11 +225,11 @@ def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, com
 
 def scale(colours: str, fields: Sequence[Field]) -> ScalarMappable:
     """Return colours between the bounds of fields, on a logarithmic scale where positive values span decades."""
-    low, high = min(float(field.min()) for field in fields), max(float(field.max()) for field in fields)
+    low, high = min(float(np.nanmin(field)) for field in fields), max(float(np.nanmax(field)) for field in fields)
     return ScalarMappable(LogNorm(low, high) if low > 0 and high > DECADES * low else Normalize(low, high), colours)
 
 
 def even(differences: Sequence[Field]) -> ScalarMappable:
     """Return colours whose middle is zero."""
-    most = max(float(np.abs(each).max()) for each in differences) or 1.0
+    most = max(float(np.nanmax(np.abs(each))) for each in differences) or 1.0
     return ScalarMappable(Normalize(-most, most), DIFFERENCE)

@@ -31,6 +31,7 @@ from training.losses import LOSSES, Batch, relative_l2
 from training.operators import Operator, build
 from training.problems import symmetries
 from training.problems.problem import Problem
+from training.problems.problem_file import INSIDE
 from training.problems.registry import TRAJECTORIES
 from training.recipe import OwnRecipe, RecipeError
 
@@ -169,6 +170,8 @@ class OwnWorkload(Workload[OwnRecipe]):
             name: torch.stack(every, 1) if fields[name].ndim > every[0].ndim else every[0]
             for name, every in after.items()
         }
+        if self.file.mask is not None:
+            moved[INSIDE] = moved[INSIDE].abs()  # a change of signs is none of the domain
         return values | {name: each.numpy() for name, each in moved.items()}
 
     def statistics_batch(self) -> Batch:
@@ -241,28 +244,34 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     def naive(self, batch: Batch) -> list[Tensor]:
         """Return the prediction that needs no network: the mean training output, or the last given frame."""
-        if self.file.points is not None:
-            return [mean * valid(truth, batch.inputs[len(self.file.inputs)]) for mean, truth in self.pairs(batch)]
         if not self.moving:
-            return [mean.expand_as(truth) for mean, truth in self.pairs(batch)]
+            return [mean * self.valid(truth, batch) for mean, truth in zip(self.means, batch.outputs, strict=True)]
         inputs = dict(zip(self.file.inputs, batch.inputs, strict=False))
         starts = {output: inputs[name] for name, output in self.file.states.items()}
         last = [starts[name] if self.history == 1 else starts[name][:, -1] for name in self.file.outputs]
         return [one[:, None].expand_as(truth) for one, truth in zip(last, batch.outputs, strict=True)]
 
-    def pairs(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return the mean training output and the truth of every output."""
-        return zip(self.means, batch.outputs, strict=True)
-
     @cached_property
     def means(self) -> list[Tensor]:
         """The mean outputs of the first training samples; where they have points of their own, over all points."""
         batch = self.statistics_batch()
-        if self.file.points is not None:
-            share = [valid(output, batch.inputs[len(self.file.inputs)]) for output in batch.outputs]
-            over = zip(batch.outputs, share, strict=True)
-            return [(output.sum(dim=(0, 1)) / mask.sum(dim=(0, 1))) for output, mask in over]
-        return [output.mean(dim=0) for output in batch.outputs]
+        share = [self.valid(output, batch) for output in batch.outputs]
+        over = (0, 1) if self.file.points is not None else (0,)
+        pairs = zip(batch.outputs, share, strict=True)
+        return [output.sum(dim=over) / mask.sum(dim=over).clamp_min(1) for output, mask in pairs]
+
+    def valid(self, output: Tensor, batch: Batch) -> Tensor:
+        """Return 1 where an output of a batch is defined, and 0 at padding of points and outside a domain."""
+        if self.file.points is not None:  # [sample, point, (component)]
+            counts = batch.inputs[len(self.file.inputs)]
+            mask = (torch.arange(output.shape[1]) < counts[:, None]).to(output.dtype)
+            mask = mask.reshape(*mask.shape, *(1,) * (output.ndim - 2))
+        elif self.file.mask is not None:  # [sample, (component), *grid], after the other inputs
+            mask = batch.inputs[len(self.file.inputs) - 1]
+            mask = mask.reshape(len(mask), *(1,) * (output.ndim - mask.ndim), *mask.shape[1:])
+        else:
+            return torch.ones_like(output)
+        return mask.expand_as(output)
 
     def shown(self, name: str, values: Tensor) -> Tensor:
         """Return the part of a sample that is drawn: of trajectories the last frame, or all frames on a line."""
@@ -378,12 +387,6 @@ class SplitBatches(Dataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         return (self[position] for position in range(len(self)))
-
-
-def valid(field: Tensor, counts: Tensor) -> Tensor:
-    """Return 1 at the valid points of a field `[sample, point, (component)]` and 0 at padding."""
-    mask = (torch.arange(field.shape[1]) < counts[:, None]).to(field.dtype)
-    return mask.reshape(*mask.shape, *(1,) * (field.ndim - 2)).expand_as(field)
 
 
 def made_again(recipe: OwnRecipe, data: Path) -> Path:

@@ -17,6 +17,7 @@ from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
+from training.problems.problem_file import INSIDE
 from training.problems.schema import Parameter, Quantity
 from training.recipe import OwnFit, OwnRecipe, RecipeError
 from training.user_error import faults
@@ -128,14 +129,16 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         return on_points(samples, preset)
     moving, frames = problem.time is not None, problem.time.history if problem.time is not None else 1
     closed = all(axis.boundary == "periodic" for axis in problem.axes.values())
+    fields = {name: one for name, one in problem.inputs.items() if problem.mask is None or name != INSIDE}
     stacked = [
         frames * max(1, count) if name in problem.states and frames > 1 else count
-        for name, count in zip(problem.inputs, components(problem.inputs), strict=True)
+        for name, count in zip(fields, components(fields), strict=True)
     ]
     linear: tuple[Scale, ...] = ("linear",) * len(problem.outputs)
     step = FieldConfig(
         input_components=tuple(stacked),
-        input_scales=scales(samples, problem.inputs),
+        input_scales=scales(samples, fields),
+        masked=problem.mask is not None,
         output_components=components(problem.outputs),
         output_scales=linear if moving else scales(samples, problem.outputs),
         **(sizes(samples, preset) | (smooth(samples, preset) if moving and closed else {})),
@@ -180,6 +183,10 @@ def chosen_operator(samples: SampleFile, table: Mapping[str, Any]) -> BaseModel:
         raise RecipeError(f"{problem.name}: operator.{faults(error)}") from error
     if problem.time is not None and not isinstance(config, TrajectoryConfig):
         raise RecipeError(f"{problem.name}: expected an operator of trajectories but got {kind.name!r}")
+    if problem.mask is not None and not getattr(config, "masked", False):
+        raise RecipeError(
+            f"{problem.name}: expected an operator that takes a mask, as field does, but got {kind.name!r}"
+        )
     return config
 
 

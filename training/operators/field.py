@@ -16,6 +16,11 @@ these are gated ones, and with `band_limited` fields are carried by Fourier seri
 The working grid is that of the training data, on which both transfers are the identity; every other grid is
 interpolated to it and from it, so the same weights accept any grid. Periodic axes are closed everywhere: in stencils,
 transforms, positions and transfers.
+
+With `masked` the last field is 1 inside the domain and 0 outside. What other fields hold outside changes nothing, and
+outputs are 0 there. In place of a distance to the edge, which takes a search or a loop, the network sees the mask
+averaged on coarser grids: its slopes say where the edge is and how far away. The finest of these averages multiplies
+what enters the spectral layers, since the waves of a field that is cut off decay slowly (DAFNO, arXiv 2305.00478).
 """
 
 from __future__ import annotations
@@ -36,14 +41,19 @@ from training.nn.spectral import BoundaryConv, BoundarySpectralConv, GatedSpectr
 from training.operators.operator import Operator, OperatorKind
 
 Scale = Literal["linear", "log"]
+INSIDE = 0.5
+"""What a mask is above inside the domain."""
+COARSER = (2, 4, 8)
+"""How many times fewer points per axis the grids have on which a mask is averaged."""
 
 
 class FieldConfig(EncoderConfig):
     """Sizes of a general operator."""
 
     kind: Literal["field"] = "field"
-    input_components: tuple[int, ...]  # per input field the number of components, 0 for a scalar field
-    input_scales: tuple[Scale, ...]  # per input field whether it enters by its logarithm
+    input_components: tuple[int, ...]  # per input field but the mask the number of components, 0 for a scalar field
+    input_scales: tuple[Scale, ...]  # per such field whether it enters by its logarithm
+    masked: bool = False  # whether a mask follows these fields
     parameter_scales: tuple[Scale, ...] = ()  # likewise per parameter
     output_components: tuple[int, ...]  # per output field the number of components, 0 for a scalar field
     output_scales: tuple[Scale, ...]  # per output field whether its logarithm is learned
@@ -127,6 +137,7 @@ class FieldOperator(Operator):
     def __init__(self, config: FieldConfig) -> None:
         super().__init__()
         self.config = config
+        self.mask = len(config.input_components) if config.masked else None
         axes, detail = len(config.periodic), config.detail
         inputs, outputs = channels(config.input_components), channels(config.output_components)
         self.input_normaliser = ChannelNormaliser((inputs, *(1,) * axes))
@@ -137,7 +148,7 @@ class FieldOperator(Operator):
         positions = mesh(config.tokens, config).flatten(1).T
         self.register_buffer("positions", positions, persistent=False)
         convolution = CONVOLUTION[axes]
-        joined = inputs + numbers + len(self.coordinates)
+        joined = inputs + numbers + len(self.coordinates) + ((1 + len(COARSER)) if config.masked else 0)
         self.lift = nn.Sequential(BoundaryConv(joined, detail, config.periodic), nn.SiLU())
         if config.layers:
             self.patch = convolution(detail, config.channels, config.patch, config.patch)
@@ -151,29 +162,48 @@ class FieldOperator(Operator):
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
         """Take the statistics of training samples: inputs `[sample, (component), *grid]`, parameters, then outputs."""
-        count = len(self.config.input_components) + len(self.config.parameter_scales)
-        outputs = tensors[count:]
-        fields, numbers = self.split(tensors[:count])
-        self.input_normaliser.fit(fields)
-        self.output_normaliser.fit(stack(outputs, self.config.output_components, self.config.output_scales))
+        count = self.fields + len(self.config.parameter_scales)
+        fields, numbers, inside = self.split(tensors[:count])
+        outputs = stack(within(tensors[count:], inside), self.config.output_components, self.config.output_scales)
+        if inside is not None:  # points of the domain alone
+            fields, outputs = (each.movedim(1, -1)[inside] for each in (fields, outputs))
+        if fields.shape[1]:
+            self.input_normaliser.fit(fields)
+        self.output_normaliser.fit(outputs)
         if self.parameter_normaliser is not None and numbers is not None:
             self.parameter_normaliser.fit(numbers)
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Map input fields and parameters to output fields, in physical units: one tensor, or a tuple of several."""
-        fields, numbers = self.split(inputs)
-        detail = self.lift(self.features(fields, numbers))
-        found = self.decoded(self.global_path(detail) + self.skip(detail) if self.config.layers else detail)
+        fields, numbers, inside = self.split(inputs)
+        masks = None if self.mask is None else self.masks(inputs[self.mask])
+        detail = self.lift(self.features(fields, numbers, inside, masks))
+        found = self.decoded(self.global_path(detail) + self.skip(detail) if self.config.layers else detail, masks)
         sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]
         standard = self.carried(found, sides)
         outputs = self.outputs(self.output_normaliser.inverse(standard))
+        if inside is not None:
+            outputs = tuple(within(outputs, inside, 0.0))
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def decoded(self, x: Tensor) -> Tensor:
+    def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
+        """Return the arguments with the mean value of every field outside the domain."""
+        if self.mask is None:
+            return fields
+        values, mask, numbers = fields[: self.mask], fields[self.mask], fields[self.fields :]
+        start, found, inside = 0, [], mask > INSIDE
+        for field, components, kind in zip(values, self.config.input_components, self.config.input_scales, strict=True):
+            mean = self.input_normaliser.mean[start : start + max(1, components)]
+            mean = torch.exp(mean) if kind == "log" else mean
+            found += within([field], inside, mean if components else mean[0])
+            start += max(1, components)
+        return (*found, inside.to(mask.dtype), *numbers)
+
+    def decoded(self, x: Tensor, masks: Tensor | None = None) -> Tensor:
         """Map the detail `[batch, D, *F]` to the channels of the outputs on the working grid."""
         if not self.config.gated:
             for layer in self.spectral:
-                x = x + layer(x)
+                x = x + layer(x if masks is None else x * masks[:, 1:2])
             return self.head(x)
         x = x.movedim(1, -1)  # gated layers have their channels last
         for layer in self.spectral:
@@ -186,21 +216,48 @@ class FieldOperator(Operator):
             return transfer(x, sides, self.config.rules)
         return band_limited(x, sides, self.config.rules, [side // 2 + 1 for side in self.config.working])
 
-    def split(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """Return the fields as channels `[batch, channel, *grid]`, and the parameters `[batch, parameter]`."""
-        count = len(self.config.input_components)
-        fields = stack(inputs[:count], self.config.input_components, self.config.input_scales)
-        if len(inputs) == count:
-            return fields, None
-        scaled = (
-            scale(x.flatten(), kind) for x, kind in zip(inputs[count:], self.config.parameter_scales, strict=True)
-        )
-        return fields, torch.stack(list(scaled), dim=1)
+    @property
+    def fields(self) -> int:
+        """The number of input fields, the mask included."""
+        return len(self.config.input_components) + self.config.masked
 
-    def features(self, fields: Tensor, numbers: Tensor | None) -> Tensor:
-        """Return standardised fields, coordinates and parameters on the working grid."""
+    def split(self, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return the fields as channels, the parameters `[batch, parameter]`, and which points are inside the domain.
+
+        Fields `[batch, channel, *grid]` are on their scales, and of no meaning outside the domain.
+        """
+        count = len(self.config.input_components)
+        inside = None if self.mask is None else inputs[self.mask] > INSIDE
+        fields = inputs[0][:, None][:, :0]  # a mask alone
+        if count:
+            fields = stack(within(inputs[:count], inside), self.config.input_components, self.config.input_scales)
+        if len(inputs) == self.fields:
+            return fields, None, inside
+        scaled = (
+            scale(x.flatten(), kind)
+            for x, kind in zip(inputs[self.fields :], self.config.parameter_scales, strict=True)
+        )
+        return fields, torch.stack(list(scaled), dim=1), inside
+
+    def masks(self, mask: Tensor) -> Tensor:
+        """Return the mask `[batch, *grid]` on the working grid, and averaged on coarser ones: `[batch, mask, *F]`."""
+        rules, sides = self.config.rules, [torch.arange(side, device=mask.device) for side in self.config.working]
+        found = [transfer(mask[:, None], sides, rules)]
+        for factor in COARSER:
+            fewer = [torch.arange(max(2, side // factor), device=mask.device) for side in self.config.working]
+            found.append(transfer(transfer(found[0], fewer, rules), sides, rules))
+        return torch.cat(found, dim=1)
+
+    def features(
+        self, fields: Tensor, numbers: Tensor | None, inside: Tensor | None = None, masks: Tensor | None = None
+    ) -> Tensor:
+        """Return standardised fields, masks, coordinates and parameters on the working grid."""
         sides = [torch.arange(side, device=fields.device) for side in self.config.working]
-        parts = [self.carried(self.input_normaliser(fields), sides)]
+        parts = [] if masks is None else [masks]
+        if self.config.input_components:
+            standard = self.input_normaliser(fields)
+            known = standard if inside is None else standard * inside[:, None].to(fields.dtype)
+            parts.insert(0, self.carried(known, sides))
         if any(self.config.located):
             parts.append(self.coordinates.to(fields.dtype).expand(fields.shape[0], *self.coordinates.shape))
         if numbers is not None and self.parameter_normaliser is not None:
@@ -299,6 +356,14 @@ def mesh(sides: Sequence[int], config: FieldConfig) -> Tensor:
         pair = (torch.cos(angle), torch.sin(angle)) if closed else (2 * s - 1, 4 * s * (1 - s))
         rows += [row.reshape(shape).expand(*sides) for row in pair]
     return torch.stack(rows) if rows else torch.zeros(0, *sides)
+
+
+def within(fields: Sequence[Tensor], inside: Tensor | None, outside: Tensor | float = 1.0) -> list[Tensor]:
+    """Return fields `[batch, (component), *grid]` with one value outside a domain `[batch, *grid]`, if there is one."""
+    if inside is None:
+        return [*fields]
+    value = torch.as_tensor(outside)
+    return [torch.where(inside if x.ndim == inside.ndim else inside[:, None], x, value.to(x.dtype)) for x in fields]
 
 
 def stack(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[Scale]) -> Tensor:

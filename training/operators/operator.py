@@ -32,6 +32,7 @@ class Operator(nn.Module):
         scattered: Whether fields are on points of their own, `[batch, point, (component)]`. Then `canonical` returns
             how far the nodes of a grid are filled and each input channel on it, `[batch, *grid]`; the lowest, then
             the highest coordinates, `[batch]` each; and the parameters.
+        mask: The position among the arguments of the field that says where the domain is; None where there is none.
     """
 
     config: BaseModel
@@ -42,6 +43,7 @@ class Operator(nn.Module):
     optional: bool = False
     remark: str = ""
     scattered: bool = False
+    mask: int | None = None
 
     def own_loss(self, *fields: Tensor) -> Tensor | None:
         """Return the loss of training samples where the operator has one of its own; None: that of the recipe.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray
-from training.problems.problem_file import FEWEST_POINTS, ProblemFile
+from training.problems.problem_file import FEWEST_POINTS, INSIDE, ProblemFile
 from training.problems.schema import Parameter, Quantity
 from training.user_error import UserError
 
@@ -80,6 +81,14 @@ class Column:
                 arranged = part.arrange(values)
                 yield start + offset, part, np.pad(arranged, [(0, 0), *missing]) if any(map(sum, missing)) else arranged
 
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Read some samples that are all in one file, by their numbers over all files."""
+        for part in self.parts:
+            if start < part.array.samples:
+                return part.arrange(part.array.read(start, stop))
+            start, stop = start - part.array.samples, stop - part.array.samples
+        raise IndexError(f"{self.name}: there is no sample {start} after the last one")
+
 
 def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Column]:
     """Find every tensor's arrays in the open data files of a problem file, in order.
@@ -90,6 +99,8 @@ def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Col
     """
     if problem.points is not None:
         files = [with_points(problem, file) for file in files]
+    if problem.mask is not None:
+        files = [with_mask(problem, file) for file in files]
     for file in files:
         check_file(problem, file)
     found = {}
@@ -108,19 +119,39 @@ def with_points(problem: ProblemFile, file: DataFile) -> DataFile:
     coordinates, counts = problem.key("coordinates"), problem.key("counts")
     found, fields = file.array(coordinates), [file.array(problem.key(name)) for name in problem.outputs]
     samples = fields[0].samples
-    if len(found.shape) == 2:  # one mesh for all samples
-        mesh = found.read()
-        shared = (samples, *found.shape)
-        found = replace(
-            found,
-            shape=shared,
-            rows=lambda start, stop: np.broadcast_to(mesh, (stop - start, *mesh.shape)),
-            shared=True,
-        )
+    if len(found.shape) == 2:  # one mesh
+        found = for_all(found, samples)
     more = {coordinates: found}
     if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
         more[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
     return replace(file, arrays={**file.arrays, **more})
+
+
+def with_mask(problem: ProblemFile, file: DataFile) -> DataFile:
+    """Return a file that has a mask for every sample, where it has one for all or where NaN mark the outside."""
+    section, output = problem.mask, file.array(problem.key(next(iter(problem.outputs))))
+    if section is None or section.nan is None:
+        found, samples = file.array(problem.key(INSIDE)), output.samples
+        if len(found.shape) != len(problem.axes):
+            return file
+        return replace(file, arrays={**file.arrays, found.name: for_all(found, samples)})
+    marked = file.array(section.nan)
+    tensor = next((one for name, one in problem.stored.items() if problem.key(name) == section.nan), None)
+    last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
+    others = range(1, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
+    grid = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
+
+    def rows(start: int, stop: int) -> NDArray[np.bool_]:
+        return np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
+
+    made = LazyArray(problem.key(INSIDE), (marked.samples, *grid), np.dtype(np.bool_), rows)
+    return replace(file, arrays={**file.arrays, made.name: made})
+
+
+def for_all(array: LazyArray, samples: int) -> LazyArray:
+    """Return one value of a file as an array that has it for every sample."""
+    value, shape = array.read(), (samples, *array.shape)
+    return replace(array, shape=shape, rows=lambda a, b: np.broadcast_to(value, (b - a, *value.shape)), shared=True)
 
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:
@@ -221,9 +252,9 @@ class Summary:
     digests: list[bytes] = field(default_factory=list)
 
     def add(self, values: NDArray[np.float32], valid: NDArray[np.bool_] | None = None) -> None:
-        """Take in some samples, of which padding, where there is any, does not count."""
+        """Take in some samples, of which padding and what lies outside the domain do not count."""
         flat = values.reshape(len(values), -1).astype(np.float64)
-        counted = flat if valid is None else values[valid].astype(np.float64)
+        counted = flat if valid is None else values[np.broadcast_to(valid, values.shape)].astype(np.float64)
         self.minimum, self.maximum = min(self.minimum, float(flat.min())), max(self.maximum, float(flat.max()))
         self.total, self.squares = self.total + float(counted.sum()), self.squares + float(np.square(counted).sum())
         self.values += counted.size
@@ -247,22 +278,20 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
             or one sample is in two splits.
     """
     found, counts = {}, counts_of(columns) if problem.points is not None else None
+    if problem.mask is not None:
+        check_mask(columns[INSIDE])
     for name, column in columns.items():
         found[name] = Summary(name)
-        for start, part, values in column.blocks():
-            valid = None
-            if counts is not None and column.shape:
-                valid = np.arange(column.shape[0]) < counts[start : start + len(values), None]
-                mask = valid.reshape(*valid.shape, *(1,) * (values.ndim - 2))
-                values = np.where(mask, values, values[:, :1])  # noqa: PLW2901 -- padding is like the first point
+        for start, part, stored in column.blocks():
+            values, valid = defined(problem, columns, counts, name, start, stored)
             with np.errstate(over="ignore", invalid="ignore"):
                 narrow = np.ascontiguousarray(values, dtype=np.float32)
             check_values(part, start, values, narrow, output=name in problem.outputs)
             if name == "coordinates" and valid is not None:
-                check_coordinates(part, start, narrow, valid)
+                check_coordinates(part, start, narrow, valid[:, :, 0])
             found[name].add(narrow, valid)
             if valid is not None and name in problem.outputs:
-                narrow[~valid] = 0  # where predictions are 0, too: it takes no part in errors
+                narrow *= valid  # 0 where predictions are 0, too: it takes no part in errors
             if sink is not None:
                 sink(name, start, narrow)
     for name in problem.outputs:
@@ -270,6 +299,61 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
             raise DataError(f"{columns[name].parts[0].label} is {found[name].minimum:g} everywhere: nothing to learn")
     check_duplicates(problem, columns, found)
     return found
+
+
+def check_mask(column: Column) -> None:
+    """Refuse a mask with other values than 0 and 1, and samples that lie outside as a whole."""
+    for start, part, values in column.blocks():
+        other = (values != 0) & (values != 1)
+        if other.any():
+            sample, *index = (int(i) for i in np.unravel_index(int(other.argmax()), other.shape))
+            raise DataError(
+                f"{part.label} is {values[(sample, *index)]} at sample {start + sample}, index {tuple(index)}; "
+                f"expected 1 inside the domain and 0 outside ({int(other.sum())} such values among these "
+                f"{len(values)} samples)"
+            )
+        empty = ~values.reshape(len(values), -1).any(axis=1)
+        if empty.any():
+            raise DataError(
+                f"{part.label}: no point of sample {start + int(empty.argmax())} is inside the domain; expected some"
+            )
+
+
+def defined(
+    problem: ProblemFile,
+    columns: dict[str, Column],
+    counts: NDArray[np.int64] | None,
+    name: str,
+    start: int,
+    values: NDArray[Any],
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """Return samples with a value of their own at padding and outside a domain, and where they are defined.
+
+    Args:
+        problem: The problem file.
+        columns: Its tensors.
+        counts: Valid points of every sample, where they have points of their own.
+        name: Of the tensor.
+        start: The number of the first sample.
+        values: `[sample, point, (component)]`, or `[sample, (component), *grid]`.
+
+    Returns:
+        The samples, with the value of the first point that is valid or inside at all that are not; and a mask that
+        broadcasts to them, None where they are defined everywhere.
+    """
+    count = len(values)
+    if values.ndim > 1 and counts is not None:
+        valid = np.arange(values.shape[1]) < counts[start : start + count, np.newaxis]
+        valid = valid.reshape(*valid.shape, *(1,) * (values.ndim - 2))
+        return np.where(valid, values, values[:, :1]), valid
+    if values.ndim > 1 and problem.mask is not None and name != INSIDE:
+        inside = columns[INSIDE].read(start, start + count) == 1
+        lead, grid = values.shape[: values.ndim - inside.ndim + 1], inside.shape[1:]
+        at = inside.reshape(count, -1).argmax(axis=1)
+        first = values.reshape(count, -1, math.prod(grid))[np.arange(count), :, at].reshape(*lead, *(1,) * len(grid))
+        valid = inside.reshape(count, *(1,) * (len(lead) - 1), *grid)
+        return np.where(valid, values, first), valid
+    return values, None
 
 
 def counts_of(columns: dict[str, Column]) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ diffusivity geometry mask material boundary distance
 OUTPUTS = """
 y u t p out output outputs target solution sol final tensor pressure temperature temp potential displacement
 """
+MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 COORDINATES = "coordinates"  # what readers of meshes call the nodes
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
@@ -69,6 +70,7 @@ class Draft:
     tensors: list[Tensor] = field(default_factory=list)  # in the order of the data files
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by name
     dimensions: int | None = None  # of the points of mesh files; None where there is a grid
+    mask: str = ""  # the entry of the section that says where the domain is, where it is not the whole grid
     moving: bool = False  # whether a field has frames
     step: float = 1.0  # time between two frames
     remarks: list[str] = field(default_factory=list)  # what was decided and guessed
@@ -89,8 +91,9 @@ class Draft:
             lines += ["", f"[axes.{axis}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
         if self.dimensions is not None:
             return "\n".join([*lines, "", "[points]", f"dimensions = {self.dimensions}", ""])
+        mask = ["", "[mask]", self.mask] if self.mask else []
         time = ["", "[time]", f"step = {self.step}", "history = 1"] if self.moving else []
-        return "\n".join([*lines, "", "[symmetries]", "exact = []", *time, ""])
+        return "\n".join([*lines, *mask, "", "[symmetries]", "exact = []", *time, ""])
 
 
 def quoted(text: str) -> str:
@@ -123,7 +126,7 @@ def on_grid(made: Draft, file: DataFile) -> Draft:
         found = ", ".join(f"{one.name} {one.shape}" for one in file.arrays.values()) or "no arrays"
         raise DraftError(f"{file.path}: expected fields [sample, *grid] but found {found}")
     axes, sides = grid(fields)
-    for one in fields:
+    for one in beside_mask(made, numeric, fields, sides):
         add_field(made, one, sides)
     for one in numeric:
         if one.samples == samples and all(side == 1 for side in one.shape[1:]) and not one.shared:
@@ -176,6 +179,29 @@ def without_components(sides: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
     return sides, ""
 
 
+def beside_mask(
+    made: Draft, arrays: Sequence[LazyArray], fields: Sequence[LazyArray], sides: tuple[int, ...]
+) -> Sequence[LazyArray]:
+    """Declare the domain, if an array of 0 and 1 or NaN say where it is, and return the fields but such an array."""
+    samples = fields[0].samples
+    if any(one.dimensions is not None and "time" in one.dimensions for one in fields):
+        return fields  # trajectories have no mask
+    for one in arrays:
+        if one.name.rpartition("/")[2].lower() in MASKS and one.shape in (sides, (samples, *sides)):
+            values = one.read(0, samples if one.shape == sides else 1)
+            if np.isin(values, (0, 1)).all():
+                made.mask = f"key = {quoted(one.name)}"
+                made.remarks.append(f"guessed: {one.name} is 1 inside the domain and 0 outside")
+                return [each for each in fields if each is not one]
+    for one in fields:
+        _, values = next(iter(one.blocks()))
+        if values.dtype.kind == "f" and np.isnan(values.reshape(len(values), -1)).any(axis=1).all():
+            made.mask = f"nan = {quoted(one.name)}"
+            made.remarks.append(f"guessed: what lies outside the domain is NaN in {one.name}")
+            break
+    return fields
+
+
 def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...]) -> None:
     """Add one field; of a trajectory the state it starts from, and itself."""
     name, moving = wire_name(one.name), one.dimensions is not None and "time" in one.dimensions
@@ -199,12 +225,12 @@ def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...]) -> None:
 
 
 def is_positive(array: LazyArray) -> bool:
-    """Return whether every value is above zero; of very large arrays the first gigabyte is read."""
+    """Return whether every value but NaN is above zero; of very large arrays the first gigabyte is read."""
     read = 0
     for _, values in array.blocks():
         read += values.nbytes
-        if not (values > 0).all() or read > SCANNED:
-            return bool((values > 0).all())
+        if (values <= 0).any() or read > SCANNED:
+            return not (values <= 0).any()
     return True
 
 

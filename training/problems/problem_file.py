@@ -39,6 +39,7 @@ Item = TypeVar("Item", Quantity, Parameter, Axis)
 
 AXES = 3  # the most axes of a grid
 SPACE = ("x", "y", "z")  # the components of coordinates
+INSIDE = "inside"  # the input that says where the domain is
 POINT = "point"  # the axis of samples that have points of their own
 MOST_POINTS = 20_000
 """The most points of a sample that a model accepts, or four times those of its data where that is more."""
@@ -150,8 +151,25 @@ class PointsSection(Frozen):
     dimensions: Literal[2, 3] = 2
 
 
+class MaskSection(Frozen):
+    """The domain of fields on a grid, where it is not the whole grid: one of both."""
+
+    key: str | None = None  # the array `[sample, *grid]`, or `[*grid]` of one domain for all: 1 inside, 0 outside
+    nan: str | None = None  # the array whose NaN mark what lies outside
+
+    @model_validator(mode="after")
+    def check_one(self) -> MaskSection:
+        """Require one source of the mask."""
+        if (self.key is None) == (self.nan is None):
+            raise ValueError("expected either key (an array of 1 inside, 0 outside) or nan (an array with NaN outside)")
+        return self
+
+
 class ProblemFile(Frozen):
-    """A whole problem file. With `points` its one axis, first input and first parameter follow from that section."""
+    """A whole problem file.
+
+    With `points` its one axis, first input and first parameter follow from that section; with `mask` the last input.
+    """
 
     name: Name  # of the model, on the wire
     title: str = ""  # one line for lists
@@ -166,6 +184,7 @@ class ProblemFile(Frozen):
     symmetries: SymmetrySection = SymmetrySection()
     time: TimeSection | None = None
     points: PointsSection | None = None
+    mask: MaskSection | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1127802
 
     @model_validator(mode="before")
@@ -204,6 +223,25 @@ class ProblemFile(Frozen):
                 for name, table in dict(found.get(part) or {}).items()
             }
         return found
+
+    @model_validator(mode="before")
+    @classmethod
+    def enclose(cls, values: Any) -> Any:
+        """Make the input `inside` of `[mask]`, the last one. What a recipe holds has it already."""
+        if not isinstance(values, Mapping) or values.get("mask") is None:
+            return values
+        section, inputs = MaskSection.model_validate(values["mask"]), dict(values.get("inputs") or {})
+        for other in ("points", "time"):
+            if values.get(other) is not None:
+                raise ValueError(f"mask: expected none with [{other}]")
+        made = {
+            "key": section.key or f"{INSIDE}, where {section.nan} is not NaN",
+            "meaning": "domain: 1 inside, 0 outside",
+        }
+        known = inputs.pop(INSIDE, made)
+        if not isinstance(known, Mapping) or known.get("key") != made["key"]:
+            raise ValueError(f"inputs.{INSIDE}: the name is that of the mask (`key` names data)")
+        return {**values, "inputs": {**inputs, INSIDE: known}}
 
     @model_validator(mode="after")
     def check_axes(self) -> ProblemFile:
@@ -312,8 +350,8 @@ class ProblemFile(Frozen):
         for part, keys in IDENTITY.items():
             tables: dict[str, Frozen] = getattr(self, part)
             found[part] = {name: {key: getattr(one, key) for key in keys} for name, one in tables.items()}
-        scattered = {"points": self.points} if self.points is not None else {}
-        return to_json({**found, "time": self.time, **scattered})
+        sections = {"points": self.points, "mask": self.mask}
+        return to_json({**found, "time": self.time, **{key: one for key, one in sections.items() if one is not None}})
 
     def describe(
         self, sides: tuple[int, ...], samples: int, frames: int | None = None, box: Sequence[Sequence[float]] = ()
@@ -337,7 +375,9 @@ class ProblemFile(Frozen):
             name=self.name,
             title=self.title or self.name,
             equation=self.equation,
-            boundary="; ".join(f"{name}: {ENDS[axis.boundary]}" for name, axis in self.axes.items()),
+            boundary="; ".join(f"{name}: {ENDS[axis.boundary]}" for name, axis in self.axes.items())
+            if self.points is None
+            else "as in the data",
             inputs=tuple(self.without_data(one) for one in self.inputs.values()),
             parameters=tuple(
                 one.model_copy(update={"meaning": one.meaning or name, "key": None})
@@ -358,6 +398,7 @@ class ProblemFile(Frozen):
             symmetries=self.symmetries.exact,
             untested="inputs unlike the training samples, and other grids than theirs",
             frames=time,
+            mask=INSIDE if self.mask is not None else None,
         )
 
 

@@ -38,7 +38,7 @@ class Tensor(Frozen):
 class Quantity(Tensor):
     """A field `[*grid]`, or `[component, *grid]` where `components` names them; on points `[point, component]`."""
 
-    positive: bool = False  # whether every value is above zero, as of a conductivity
+    positive: bool = False  # whether every value is above zero, as of a conductivity; in a domain, inside
     components: tuple[Name, ...] = ()  # names of a vector's components
     default: float | None = None  # the value everywhere of an input that a request leaves out; none makes it required
     # Whether the components' axis of the data is the first after the samples' or the last, which it stays on points
@@ -152,6 +152,8 @@ class Description(Frozen):
     symmetries: tuple[str, ...] = ()  # names of the exact symmetries; see `training.problems.symmetries`
     untested: str = ""  # inputs for which the problem's models have not been measured
     frames: Frames | None = None  # the time axis, where the outputs are trajectories
+    # The input that is 1 inside the domain and 0 outside, where other fields mean nothing; None for the whole grid.
+    mask: Name | None = Field(default=None, exclude_if=lambda mask: mask is None)
 
     @property
     def scattered(self) -> bool:

@@ -22,7 +22,7 @@ from training.fit.own import OwnWorkload, summary
 from training.fit.record import RunFolder
 from training.fit.run import fit
 from training.operators import Operator
-from training.problems.problem_file import ProblemFile
+from training.problems.problem_file import INSIDE, ProblemFile
 from training.problems.schema import Description, Parameter, Quantity
 from training.recipe import OwnRecipe
 from training.report.advice import Evidence
@@ -204,6 +204,11 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
             for some in (batch.outputs, work.predictions(network, batch))
         )
         parameters = {name: float(values.pop(name)) for name in problem.parameters}
+        if problem.mask is not None:
+            inside = values[INSIDE] == 1
+            blank = ({name: np.where(inside, one, np.nan) for name, one in some.items()} for some in (truth, predicted))
+            values = {name: one if name == INSIDE else np.where(inside, one, np.nan) for name, one in values.items()}
+            truth, predicted = blank
         found.append(Drawn(rank, number, float(errors[position]), values, parameters, truth, predicted))
     return found
 

@@ -285,3 +285,50 @@ def test_points_that_fit_no_card(changes: dict[str, NDArray[Any]], kind: str, se
     with pytest.raises(Problem, match=sentence) as refusal:
         checks.batch(arrays, cloud())
     assert refusal.value.kind == kind
+
+
+@pytest.mark.parametrize(("points", "size"), [(4, 4), (6, 7), (10, 12), (20, 20)])
+def test_calls_on_points_have_few_sizes(points: int, size: int) -> None:
+    sent, _ = checks.batch(
+        {"coordinates": np.random.default_rng(0).random((2, points, 2)), "k": np.ones((2, points))}, cloud()
+    )
+    found = checks.padded(sent, cloud())
+    assert (found["coordinates"].shape, found["k"].shape) == ((2, size, 2), (2, size))
+    assert (found["coordinates"][:, points:] == sent["coordinates"][:, -1:]).all()
+    assert (found["counts"] == (0 if size == points else points)).all()
+    assert (found["wind"] == sent["wind"]).all()
+
+
+def domain() -> Card:
+    axes = ["batch", "row", "column"]
+    inputs = [
+        tensor("k", axes, "conductivity", positive=True),
+        tensor("v", ["batch", "component", *axes[1:]], "velocity", positive=False) | {"shape": [None, 2, None, None]},
+        tensor("inside", axes, "domain", positive=False),
+    ]
+    return Card.model_validate(FLOW.model_dump() | {"inputs": inputs, "mask": "inside", "parameters": []})
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_what_lies_outside_a_domain_is_neither_checked_nor_sent(batch: tuple[int, ...]) -> None:
+    inside = np.ones((*batch, 5, 6))
+    inside[..., 1:3, 2] = 0
+    k, v = np.where(inside == 1, 2.0, -1.0), np.zeros((*batch, 2, 5, 6))
+    v[..., 0, 1, 2] = np.nan
+    found, single = checks.batch({"k": k, "v": v, "inside": inside}, domain())
+    assert single == (batch == ())
+    assert (found["k"][found["inside"] == 0] == 1).all()
+    assert (found["v"][..., 1:3, 2] == 1).all()
+    v[..., 0, 0, 0] = np.nan
+    with pytest.raises(Problem, match=r"v\[(0,)?0,0,0\] is nan"):
+        checks.batch({"k": k, "v": v, "inside": inside}, domain())
+
+
+def test_masks_are_0_and_1_and_have_an_inside() -> None:
+    arrays = {"k": np.ones((2, 5, 6)), "v": np.ones((2, 2, 5, 6)), "inside": np.ones((2, 5, 6))}
+    arrays["inside"][1, 2, 3] = 2
+    with pytest.raises(Problem, match=r"inside\[1,2,3\] is 2.0; expected 1 inside the domain, or 0 outside"):
+        checks.batch(arrays, domain())
+    arrays["inside"][1] = 0
+    with pytest.raises(Problem, match=r"inside\[1\] has no point inside the domain"):
+        checks.batch(arrays, domain())

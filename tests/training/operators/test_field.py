@@ -121,3 +121,43 @@ def test_a_band_limited_network_maps_one_smooth_field_alike_on_every_grid() -> N
 def test_fourier_series_need_periodic_axes() -> None:
     with pytest.raises(ValidationError, match="periodic axes only"):
         plain(1, band_limited=True, periodic=(False,))
+
+
+MASKED = FieldConfig.model_validate(HEAT.model_dump() | {"masked": True})
+
+
+def in_domain(*sides: int) -> list[Tensor]:
+    first, second, numbers = samples(3, *sides)
+    inside = torch.ones(3, *sides)
+    inside[:, 2:5, 1:4] = 0
+    return [first, second, inside, numbers]
+
+
+@torch.inference_mode()
+def test_what_lies_outside_a_domain_changes_nothing_and_has_outputs_of_zero() -> None:
+    operator, inputs = FieldOperator(MASKED), in_domain(10, 14)
+    expected, seen, inside = operator(*inputs), operator.canonical(*inputs), inputs[2] == 1
+    inputs[0][~inside] = -1.0  # of no logarithm
+    inputs[1].movedim(1, -1)[~inside] = torch.nan
+    found = operator(*inputs)
+    for one, other in zip((*found, *operator.canonical(*inputs)), (*expected, *seen), strict=True):
+        assert torch.equal(one, other)
+    assert not found[0][~inside].any()
+    assert not found[1].movedim(1, -1)[~inside].any()
+    inputs[2][:, 7, 7] = 0
+    assert not torch.allclose(operator(*inputs)[0][:, 0, 0], expected[0][:, 0, 0], rtol=0, atol=1e-6)
+
+
+def test_statistics_are_of_the_points_inside() -> None:
+    operator, inputs = FieldOperator(MASKED), in_domain(10, 14)
+    inside, outputs = inputs[2] == 1, [torch.randn(3, 10, 14), torch.rand(3, 3, 10, 14) + 0.1]
+    operator.fit_normalisers(*inputs, *outputs)
+    assert operator.input_normaliser.mean[0].item() == pytest.approx(inputs[0][inside].log().mean().item(), rel=1e-4)
+    deviation = outputs[0][inside].std(correction=0).item()
+    assert operator.output_normaliser.deviation[0].item() == pytest.approx(deviation, rel=1e-4)
+
+
+def test_a_mask_alone_is_an_input() -> None:
+    operator, inside = FieldOperator(plain(2, masked=True, input_components=(), input_scales=())), torch.ones(2, 8, 9)
+    operator.fit_normalisers(inside, torch.randn(2, 8, 9))
+    assert operator(inside).shape == (2, 8, 9)

@@ -20,6 +20,7 @@ from training.problems.checks import Column, DataError, check, columns_of, remar
 from training.problems.draft import draft
 from training.problems.problem_file import (
     DataSection,
+    MaskSection,
     PointsSection,
     ProblemFile,
     ProblemFileError,
@@ -185,7 +186,8 @@ def test_the_documentation_shows_every_key() -> None:
     )
     sections = {
         ProblemFile: [document, *points],
-        PointsSection: [each["points"] for each in points],
+        PointsSection: [each["points"] for each in points if "points" in each],
+        MaskSection: [each["mask"] for each in points if "mask" in each],
         DataSection: [document["data"]],
         Quantity: [*document["inputs"].values(), *document["outputs"].values()],
         Parameter: [*document["inputs"].values(), *document["parameters"].values()],

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
+from petrov_client._meshes import arrays_of, is_mesh, with_outputs
 from petrov_client._models import COMPONENT, PADDING, ModelInfo, ParameterInfo, TensorInfo, Vocabulary
 from petrov_client._quality import Quality, Response, quality_of, warn
 
@@ -94,6 +95,7 @@ class PredictionInput:
     inputs: tuple[FieldInput, ...]  # in the model's order; at least one
     numbers: Mapping[str, Fields]  # parameters `[batch]`
     labels: Labels | None = None  # where the caller passed inputs with xarray
+    mesh: Any = None  # whose points and data the inputs are, where the caller passed one
 
     def __len__(self) -> int:
         return len(self.inputs[0])
@@ -111,6 +113,8 @@ class PredictionInput:
 
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
         """Return outputs (of a piece) as the caller receives them: labelled like the inputs, a single one by itself."""
+        if self.mesh is not None:
+            return with_outputs(self.mesh, outputs)
         tensors = {tensor.name: tensor for tensor in self.info.outputs}
         named = {
             name: self.labels.put_on(array, tensors[name], piece) if self.labels else array
@@ -191,7 +195,8 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
         InvalidInput: A name is missing or unknown; type, rank, components or grid do not fit; or a value is not finite,
             not positive, out of range or not in the vocabulary. `.where` names the input and, for a value, its index.
     """
-    passed, labels = _labelled(info, _named(info, array, named or {}))
+    mesh = array if is_mesh(array) else None
+    passed, labels = _labelled(info, _named(info, array if mesh is None else arrays_of(mesh, info), named or {}))
     inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
     if not inputs:
         names = " or ".join(each.name for each in info.inputs)
@@ -208,10 +213,12 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
     numbers = {
         each.name: _numbers(each, passed[each.name], len(first)) for each in info.parameters if each.name in passed
     }
-    checked = PredictionInput(info, inputs, numbers, labels)
+    checked = PredictionInput(info, inputs, numbers, labels, mesh)
+    mask = next((each for each in inputs if each.tensor.name == info.mask), None)
     for each in inputs:
         for piece in checked.pieces():
-            _check_values(each, piece, info.vocabulary)
+            read = None if mask is None or each is mask else mask.fields(piece) == 1
+            _check_values(each, piece, info.vocabulary, read)
     return checked
 
 
@@ -246,6 +253,7 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
         except (TypeError, ValueError) as error:  # rows that differ in length
             raise _refusal(tensor, f'expected an array of numbers for "{tensor.name}" but: {error}') from error
     kinds, expected = ("iu", "integers") if tensor.dtype == "INT32" else ("fiu", "real numbers")
+    kinds += "b" if tensor.name == info.mask else ""
     if array.dtype.kind not in kinds:
         raise _refusal(tensor, f'expected {expected} but got {array.dtype} for "{tensor.name}"')
     rank, shape = len(tensor.axes), tuple(array.shape)
@@ -287,8 +295,10 @@ def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
     return np.array(np.broadcast_to(numbers, (count,)))
 
 
-def _check_values(checked: FieldInput, piece: slice, vocabulary: Vocabulary | None) -> None:
-    """Check the numbers of a piece: finite and positive fields, or tokens that end with padding."""
+def _check_values(
+    checked: FieldInput, piece: slice, vocabulary: Vocabulary | None, read: npt.NDArray[np.bool_] | None
+) -> None:
+    """Check the numbers of a piece: fields that are finite and positive where they are read, or tokens and padding."""
     tensor = checked.tensor
     rules: list[tuple[npt.NDArray[np.bool_], str]] = []
     if tensor.dtype != "INT32":
@@ -308,6 +318,8 @@ def _check_values(checked: FieldInput, piece: slice, vocabulary: Vocabulary | No
             misplaced[:, 0] |= padding[:, 0]
             rules.append((misplaced, "that is padding and belongs behind the words"))
     for bad, rule in rules:
+        if read is not None:  # in the domain `[field, *grid]`
+            bad &= read.reshape(len(read), *(1,) * (bad.ndim - read.ndim), *read.shape[1:])  # noqa: PLW2901
         if bad.any():
             first = _first(bad)
             index = first[1:] if checked.single else (piece.start + first[0], *first[1:])

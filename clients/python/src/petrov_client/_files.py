@@ -18,12 +18,15 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from petrov_client._meshes import arrays_of, wire_name, with_outputs
 from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
 ARRAYS = SEVERAL | {".npy"}
 ZARR, MOVIE = ".zarr", ".mp4"
+#: Suffixes of mesh files, which `meshio` reads and writes.
+MESHES = frozenset({".vtu", ".vtk", ".msh", ".xdmf", ".inp", ".e", ".exo"})
 #: Suffixes of files, or a folder, for trajectories.
 TRAJECTORIES = ARRAYS | {ZARR, MOVIE}
 
@@ -34,6 +37,7 @@ class Source:
 
     arrays: Mapping[str, Any]  # datasets and memory maps stay on disk
     unused: tuple[str, ...] = ()
+    mesh: Any = None
 
 
 @contextmanager
@@ -46,6 +50,8 @@ def opened(path: Path, info: ModelInfo, dataset: str | None = None) -> Iterator[
     if path.suffix in HDF5:
         with hdf5().File(path, "r") as file:
             yield _chosen(path, _datasets(file, path, info, dataset), info)
+    elif path.suffix in MESHES:
+        yield _of_mesh(path, info)
     elif path.suffix == ".npz":
         with _load(path, ".npz") as archive:
             yield _chosen(path, _Archive(archive, path), info)
@@ -61,6 +67,8 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
         )
     if path.suffix in HDF5:
         hdf5()
+    if path.suffix in MESHES:
+        meshio()
     if path.suffix == MOVIE:
         for name in ("matplotlib.figure", "imageio_ffmpeg"):
             library(name, ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
@@ -75,16 +83,24 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
 def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> None:
     """Check that a file can hold the outputs of a model."""
     names = [tensor.name for tensor in outputs]
-    if len(names) > 1 and path.suffix not in SEVERAL | {ZARR, MOVIE}:
+    if len(names) > 1 and path.suffix not in SEVERAL | MESHES | {ZARR, MOVIE}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
             f"but got {path}"
         )
 
 
-def write(path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo]) -> None:
-    """Write outputs as `.npy` or `.npz`, or as the arrays of an HDF5 file with their units and meaning."""
+def write(
+    path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo], mesh: Any = None
+) -> None:
+    """Write outputs as `.npy` or `.npz`, as the arrays of an HDF5 file with units and meaning, or on their mesh."""
     described = {tensor.name: tensor for tensor in tensors}
+    if path.suffix in MESHES:
+        if mesh is None:
+            raise ValueError(f"expected a mesh file as input for {path.name}, which holds outputs on its mesh")
+        with replacing(path, path.with_name(f".{os.getpid()}.{path.name}")) as temporary:  # its suffix says the format
+            meshio().write(temporary, with_outputs(mesh, outputs))
+        return
     with replacing(path) as temporary:
         if path.suffix in HDF5:
             with hdf5().File(temporary, "w") as file:
@@ -133,6 +149,11 @@ def zarr() -> Any:
     return library("zarr", "zarr folders need zarr: pip install zarr")
 
 
+def meshio() -> Any:
+    """Return the library meshio."""
+    return library("meshio", "mesh files need meshio: pip install meshio")
+
+
 def with_numbers(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:
     """Return the arrays of a file and the parameters of a command."""
     if repeated := [name for name in numbers if name in arrays]:
@@ -173,6 +194,17 @@ def _chosen(path: Path, file: Any, info: ModelInfo) -> Source:
     return Source(
         {name: file[name] for name in known if name in found}, tuple(name for name in found if name not in known)
     )
+
+
+def _of_mesh(path: Path, info: ModelInfo) -> Source:
+    """Return the points of a mesh file and the point data that the model takes."""
+    library = meshio()
+    try:
+        mesh = library.read(path)
+    except (library.ReadError, OSError, ValueError, KeyError, AssertionError, SystemExit) as error:
+        raise ValueError(f"expected a mesh in {path} but meshio cannot read it ({error})") from error
+    arrays, known = arrays_of(mesh, info), {each.name for each in info.arguments}
+    return Source(arrays, tuple(name for name in mesh.point_data if wire_name(name) not in known), mesh)
 
 
 def _listed(names: Iterable[str]) -> str:

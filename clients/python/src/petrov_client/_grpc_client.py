@@ -257,8 +257,9 @@ def _tensors(metadata: Any) -> dict[str, Any]:
 
 def _tensor(tensor: Any) -> TensorInfo:
     sizes = tuple(None if points < 0 else int(points) for points in list(tensor.shape)[1:])
-    vector = (COMPONENT,) if sizes[0] is not None and None in sizes else ()  # only the grid's axes are free
-    axes = (*vector, *(f"axis{number}" for number in range(1, len(sizes) + 1 - len(vector))))
+    first, last = (sizes[end] is not None and None in sizes for end in (0, -1))  # only the grid's axes are free
+    grid = (f"axis{number}" for number in range(1, len(sizes) + 1 - first - last))
+    axes = (*(COMPONENT,) * first, *grid, *(COMPONENT,) * last)
     name = _POSITION.sub("", tensor.name)
     return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *sizes), dtype=str(tensor.datatype))
 

@@ -234,6 +234,7 @@ class ModelInfo:
         parameters: Numbers per field.
         quality: What the model reports about its outputs, such as "error_bound"; see `Quality`.
         frames: The time axis of a model of trajectories; None for any other.
+        mask: The input that is 1 inside the domain and 0 outside; None where fields are on the whole grid.
     """
 
     name: str
@@ -250,6 +251,7 @@ class ModelInfo:
     parameters: tuple[ParameterInfo, ...] = ()
     quality: tuple[str, ...] = ()
     frames: FramesInfo | None = None
+    mask: str | None = None
 
     @property
     def arguments(self) -> tuple[TensorInfo | ParameterInfo, ...]:
@@ -392,6 +394,7 @@ def signature(card: Mapping[str, Any]) -> dict[str, Any]:
             points=str(card["grid"]["points"]),
         ),
         "quality": tuple(str(name) for name in card.get("quality", ())),
+        "mask": None if card.get("mask") is None else str(card["mask"]),
         "frames": None
         if frames is None
         else FramesInfo(

@@ -44,13 +44,15 @@ def predict(
         str,
         typer.Argument(
             metavar="IN",
-            help="Single fields or batches: .npy with one array, .npz or .h5 with several. For a sequence model: a "
-            "text, a file of one text per line, or -.",
+            help="Single fields or batches: .npy with one array, .npz or .h5 with several. For a model on points: a "
+            "mesh, such as .vtu. For a sequence model: a text, a file of one text per line, or -.",
         ),
     ],
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="OUT", dir_okay=False, help="The output file: .npy, .npz or .h5; .csv or - for texts."),
+        typer.Argument(
+            metavar="OUT", dir_okay=False, help="The output: .npy, .npz or .h5; .vtu of a mesh; .csv or - for texts."
+        ),
     ] = None,
     parameter: Parameters = None,
     tolerance: Tolerance = None,
@@ -73,6 +75,10 @@ def predict(
     .npy and HDF5 files may be larger than memory: they are read and sent in
     pieces.
 
+    A mesh file (VTU, VTK, MSH, XDMF, INP or Exodus) is one sample; its point
+    data have the names of the inputs. A mesh file as OUT is that of IN with the
+    outputs among its point data.
+
     For a text the output is its label, the label's probability and the
     second most probable label: one sentence for one text, a table for
     several, or CSV if OUT is given.
@@ -81,16 +87,19 @@ def predict(
 
     Example: petrov predict heat in.npz out.npz --parameter wind=0.3
 
+    Example: petrov predict plate plate.vtu stress.vtu
+
     Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
     """
     with connected(url, timeout) as client:
-        if Path(source).suffix not in files.ARRAYS:
+        if Path(source).suffix not in files.ARRAYS | files.MESHES:
             texts.predict(client, model, source, target, version, progress)
             return
         check_exists(Path(source))
         if target is None:
             raise typer.BadParameter("expected a file for the output", param_hint="OUT")
-        info, start = checked_files(client, model, Path(source), target), time.monotonic()
+        suffixes = files.ARRAYS | (files.MESHES if Path(source).suffix in files.MESHES else frozenset())
+        info, start = checked_files(client, model, Path(source), target, suffixes), time.monotonic()
         with files.opened(Path(source), info) as found:
             report_unused(Path(source), found.unused)
             predicted = client.predict(
@@ -107,7 +116,7 @@ def predict(
         arrays, quality = predicted if info.quality else (predicted, Quality())
         outputs, numbers = by_name(arrays, info), column_arrays(info, quality)
         beside = numbers if target.suffix in files.SEVERAL else {}
-        files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info)))
+        files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info)), found.mesh)
         report(outputs, target, beside)
         known = sentence(numbers) if numbers else published(info, grid)
         typer.echo(f"{info.name} version {version or info.version}, {seconds:.2f} s{known and f', {known}'}")

@@ -1,0 +1,123 @@
+/** Fields that are not defined everywhere as pictures: on points by triangles between them, and on the part of a grid. */
+
+import * as cards from "./card.js";
+import * as fields from "./fields.js";
+import { short } from "./numbers.js";
+import { circumcentre, delaunay } from "./triangles.js";
+
+const PIXELS = 420; // along the longer side
+const WIDEST = 2; // the circle around a triangle, in distances of its corners to their third neighbours; wider ones bridge holes
+
+/**
+ * Return what a panel shows of a whole field: one component, of a box one plane; NaN where the domain is not.
+ *
+ * @param {object} card
+ * @param {{shape: number[], data: Float32Array}} whole
+ * @param {number} component
+ * @param {number} slice
+ * @param {Record<string, object>} inputs The fields of the sample that it belongs to, by name.
+ */
+export function shown(card, whole, component, slice, inputs) {
+  if (cards.scattered(card)) return cloud(inputs[cards.COORDINATES]).picture(whole, component);
+  const plane = fields.plane(whole, cards.dimensions(card), component, slice);
+  const mask = inputs[card.mask];
+  if (!mask || whole === mask || whole.data.length % mask.data.length) return plane;
+  const inside = fields.plane(mask, cards.dimensions(card), 0, slice);
+  return { shape: plane.shape, data: plane.data.map((value, i) => (inside.data[i] === 1 ? value : NaN)) };
+}
+
+/** Return width over height of the picture of a sample's fields. */
+export function aspect(card, shape, inputs) {
+  return cards.scattered(card) ? cloud(inputs[cards.COORDINATES]).aspect : cards.aspect(card, shape);
+}
+
+/** Return a sample without the points that pad it, and without their number. */
+export function withoutPadding(arrays, card) {
+  if (!cards.scattered(card)) return arrays;
+  const { [cards.COUNTS]: counts, ...others } = arrays;
+  const [points] = others[cards.COORDINATES].shape;
+  const count = counts?.data[0] || points;
+  const cut = ({ shape: [, ...rest], data }) => ({ shape: [count, ...rest], data: data.slice(0, count * fields.product(rest)) });
+  return Object.fromEntries(Object.entries(others).map(([name, field]) => [name, field.shape[0] === points ? cut(field) : field]));
+}
+
+const known = new WeakMap(); // by coordinates: all panels of a sample share one
+
+function cloud({ data }) {
+  if (!known.has(data)) known.set(data, new Cloud(data));
+  return known.get(data);
+}
+
+/** Points of the plane, and for every pixel of a picture the triangle that it lies in. */
+class Cloud {
+  /** @param {Float32Array} data x and y of every point, in turn. */
+  constructor(data) {
+    const [x, y] = [0, 1].map((axis) => Float64Array.from({ length: data.length / 2 }, (_, i) => data[2 * i + axis]));
+    this.low = [x, y].map((values) => values.reduce((low, value) => Math.min(low, value), Infinity));
+    const high = [x, y].map((values) => values.reduce((most, value) => Math.max(most, value), -Infinity));
+    this.extent = high.map((most, axis) => most - this.low[axis] || 1);
+    this.aspect = Math.min(3, Math.max(1 / 3, this.extent[0] / this.extent[1]));
+    this.shape = (this.aspect > 1 ? [PIXELS / this.aspect, PIXELS] : [PIXELS, PIXELS * this.aspect]).map(Math.round);
+    this.where = ([down, across]) => `x ${short(this.low[0] + across * this.extent[0])}, y ${short(this.low[1] + (1 - down) * this.extent[1])}`;
+    this.#rasterise(x, y);
+  }
+
+  /** Return a component of a field `[point, (component)]` as a picture, linear on every triangle and NaN beyond them. */
+  picture({ shape: [points, width = 1], data }, component) {
+    const values = new Float32Array(this.corners.length / 3).fill(NaN);
+    for (let pixel = 0, at = 0; pixel < values.length; pixel++, at += 3) {
+      if (this.corners[at] === points) continue;
+      let sum = 0;
+      for (let k = 0; k < 3; k++) sum += this.weights[at + k] * data[this.corners[at + k] * width + component];
+      values[pixel] = sum;
+    }
+    return { shape: this.shape, data: values, where: this.where, points };
+  }
+
+  /** Find the corners of the triangle around the middle of every pixel, and their weights there. */
+  #rasterise(x, y) {
+    const [rows, columns] = this.shape;
+    const column = x.map((value) => ((value - this.low[0]) / this.extent[0]) * columns - 0.5);
+    const row = y.map((value) => (1 - (value - this.low[1]) / this.extent[1]) * rows - 0.5);
+    this.corners = new Uint32Array(3 * rows * columns).fill(x.length); // no point
+    this.weights = new Float32Array(3 * rows * columns);
+    const triangles = within(x, y, delaunay(x, y));
+    for (let at = 0; at < triangles.length; at += 3) {
+      const [a, b, c] = triangles.subarray(at, at + 3);
+      const area = (column[b] - column[a]) * (row[c] - row[a]) - (column[c] - column[a]) * (row[b] - row[a]);
+      const [top, bottom] = [Math.max(0, Math.ceil(Math.min(row[a], row[b], row[c]))), Math.min(rows - 1, Math.floor(Math.max(row[a], row[b], row[c])))];
+      const [left, right] = [Math.max(0, Math.ceil(Math.min(column[a], column[b], column[c]))), Math.min(columns - 1, Math.floor(Math.max(column[a], column[b], column[c])))];
+      for (let i = top; i <= bottom; i++)
+        for (let j = left; j <= right; j++) {
+          const second = ((j - column[a]) * (row[c] - row[a]) - (column[c] - column[a]) * (i - row[a])) / area;
+          const third = ((column[b] - column[a]) * (i - row[a]) - (j - column[a]) * (row[b] - row[a])) / area;
+          if (second < -1e-9 || third < -1e-9 || second + third > 1 + 1e-9) continue;
+          const pixel = 3 * (i * columns + j);
+          this.corners[pixel] = a;
+          this.corners[pixel + 1] = b;
+          this.corners[pixel + 2] = c;
+          this.weights[pixel] = 1 - second - third;
+          this.weights[pixel + 1] = second;
+          this.weights[pixel + 2] = third;
+        }
+    }
+  }
+}
+
+/** Return the triangles that are no larger or flatter than the spacing of their corners allows. */
+function within(x, y, triangles) {
+  const nearest = [0, 1, 2].map(() => new Float64Array(x.length).fill(Infinity)); // neighbours of every point
+  const end = (edge) => triangles[edge % 3 === 2 ? edge - 2 : edge + 1];
+  const lengths = Float64Array.from(triangles, (i, edge) => Math.sqrt((x[i] - x[end(edge)]) ** 2 + (y[i] - y[end(edge)]) ** 2));
+  triangles.forEach((i, edge) => {
+    let length = lengths[edge];
+    for (const distances of nearest) if (length < distances[i]) [length, distances[i]] = [distances[i], length];
+  });
+  const spacing = nearest[2].map((third, i) => (Number.isFinite(third) ? third : nearest[0][i]));
+  const kept = Uint8Array.from({ length: triangles.length / 3 }, (_, at) => {
+    const [a, b, c] = triangles.subarray(3 * at, 3 * at + 3);
+    const [, , square] = circumcentre(x[a], y[a], x[b], y[b], x[c], y[c]);
+    return Math.sqrt(square) <= WIDEST * Math.max(spacing[a], spacing[b], spacing[c]);
+  });
+  return triangles.filter((_, k) => kept[Math.floor(k / 3)]);
+}

@@ -1,0 +1,108 @@
+"""Meshes of meshio and pyvista as inputs and outputs, by their points, point data and cells."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import meshio
+import numpy as np
+import pytest
+
+from petrov_client import InvalidInput, ModelInfo
+from petrov_client._arrays import check_input
+from petrov_client._meshes import arrays_of, with_outputs
+from petrov_client._models import COMPONENT, GridInfo, TensorInfo
+from tests.toy_meshes import write_stars
+from training.data.readers import open_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CUBE = np.stack(np.meshgrid(*[[0.0, 1.0, 3.0]] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+CORNERS = ((0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1))
+
+
+def on_points(dimensions: int = 2, *more: TensorInfo) -> ModelInfo:
+    coordinates = TensorInfo(
+        "coordinates",
+        ("batch", "point", COMPONENT),
+        shape=(None, None, dimensions),
+        components=("x", "y", "z")[:dimensions],
+    )
+    names = ("boundary", "distance", "source")
+    fields = (TensorInfo(name, ("batch", "point"), shape=(None, None)) for name in names)
+    grid = GridInfo(("point",), 4, 1000, (), "anywhere")
+    return ModelInfo("stars", 1, (1,), (coordinates, *fields, *more), (), 8, grid=grid)
+
+
+def cubes() -> meshio.Mesh:
+    """Return eight hexahedra, whose one node in the middle is inside."""
+    number = np.arange(27).reshape(3, 3, 3)
+    cells = [[number[i + a, j + b, k + c] for a, b, c in CORNERS] for i, j, k in np.ndindex(2, 2, 2)]
+    return meshio.Mesh(CUBE, {"hexahedron": np.asarray(cells)}, {"Source": np.arange(27.0)})
+
+
+def test_boundary_and_distance_are_those_of_the_training(tmp_path: Path) -> None:
+    write_stars(tmp_path / "stars", 1)
+    cubes().write(tmp_path / "cubes.vtu")
+    for path, dimensions in ((tmp_path / "stars/0000.vtu", 2), (tmp_path / "cubes.vtu", 3)):
+        mesh = meshio.read(path)
+        found = arrays_of(mesh, on_points(dimensions))
+        with open_file(path) as file:
+            for name in ("coordinates", "boundary", "distance"):
+                np.testing.assert_allclose(found[name], file.array(name).read()[0], rtol=0, atol=1e-6)
+    assert found["boundary"].sum() == 26
+    assert found["source"][3] == 3
+
+
+def test_a_mesh_of_pyvista_has_cells_by_number() -> None:
+    known = cubes()
+    mesh: Any = SimpleNamespace(points=CUBE, point_data={"source": np.zeros(27)}, cells_dict={12: known.cells[0].data})
+    assert arrays_of(mesh, on_points(3))["boundary"].sum() == 26
+
+
+def test_point_data_of_the_mesh_come_before_what_cells_say() -> None:
+    mesh: Any = SimpleNamespace(
+        points=np.column_stack([CUBE[:, :2], 0 * CUBE[:, 0]]),
+        point_data={"boundary": np.ones(27), "distance": np.ones(27), "source": np.ones(27), "Wind": np.ones((27, 3))},
+    )
+    wind = TensorInfo("wind", ("batch", "point", COMPONENT), shape=(None, None, 2), components=("x", "y"))
+    mesh.point_data["Wind"][:, 2] = 0
+    found = check_input(on_points(2, wind), mesh)
+    assert found.single
+    assert [each.tensor.name for each in found.inputs] == ["coordinates", "boundary", "distance", "source", "wind"]
+    assert found.inputs[0].array.shape == found.inputs[4].array.shape == (27, 2)
+
+
+def test_cell_data_are_means_at_the_points(tmp_path: Path) -> None:
+    mesh = cubes()
+    mesh = meshio.Mesh(mesh.points, mesh.cells, {}, {"source": [np.arange(8.0)]})
+    mesh.write(tmp_path / "cubes.vtu")
+    with open_file(tmp_path / "cubes.vtu") as file:
+        expected = file.array("source").read()[0]
+    np.testing.assert_allclose(arrays_of(mesh, on_points(3))["source"], expected, rtol=0, atol=1e-6)
+
+
+def test_outputs_are_point_data_of_a_copy() -> None:
+    mesh = cubes()
+    made = with_outputs(mesh, {"heat": np.ones((1, 27)), "flux": np.ones((27, 3))})
+    assert (made.point_data["heat"].shape, made.point_data["flux"].shape) == ((27,), (27, 3))
+    assert "heat" not in mesh.point_data
+
+
+@pytest.mark.parametrize(
+    ("info", "mesh", "sentence"),
+    [
+        (on_points(2), cubes(), "expected points in 2 dimensions"),
+        (on_points(3), meshio.Mesh(CUBE, [], {"source": CUBE[:, 0]}), "expected cells of the types tetra, "),
+        (
+            ModelInfo("heat", 1, (1,), (TensorInfo("k", ("batch", "row")),), (), 8),
+            cubes(),
+            "whose inputs are on a grid",
+        ),
+    ],
+)
+def test_meshes_that_do_not_fit_are_refused(info: ModelInfo, mesh: meshio.Mesh, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        check_input(info, mesh)

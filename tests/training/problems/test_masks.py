@@ -1,0 +1,133 @@
+"""Fields on a part of the grid, which a mask or NaN say: checks, prepared samples and drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.toy_masks import Arrays, samples
+from training.commands import app
+from training.data.samples import SampleFile, prepare
+from training.problems.checks import DataError
+from training.problems.problem_file import ProblemFile, read_problem_file
+
+
+@pytest.fixture
+def arrays() -> Arrays:
+    return samples(10, 8)
+
+
+def holes(**changes: object) -> ProblemFile:
+    document: dict[str, object] = {
+        "name": "holes",
+        "data": {"files": ["holes.npz"]},
+        "inputs": {"f": {}},
+        "outputs": {"u": {"positive": True}},
+        "axes": {"row": {}, "column": {}},
+        "mask": {"key": "inside"},
+    }
+    return ProblemFile.model_validate(document | changes)
+
+
+def prepared(problem: ProblemFile, folder: Path, arrays: Arrays) -> SampleFile:
+    np.savez(folder / "holes.npz", **arrays)
+    return SampleFile(prepare(problem, folder, folder / "data"), problem)
+
+
+@pytest.mark.parametrize("mask", [{"key": "inside"}, {"nan": "u"}])
+def test_what_lies_outside_is_not_read(mask: dict[str, str], arrays: Arrays, tmp_path: Path) -> None:
+    arrays["f"], arrays["u"] = arrays["f"][:, None], np.abs(arrays["u"])  # a component without a name
+    arrays["f"][4, 0][arrays["inside"][4] == 0] = np.inf
+    found = prepared(holes(mask=mask), tmp_path, arrays)
+    values, inside = found.read(range(10)), arrays["inside"] == 1
+    assert [*values] == ["f", "inside", "u"]
+    assert (values["inside"] == inside).all()
+    assert values["f"][inside] == pytest.approx(arrays["f"][:, 0][inside], rel=1e-6)
+    assert np.isfinite(values["f"]).all()
+    assert (values["u"][~inside] == 0).all()
+    assert found.statistic("u", "deviation") == pytest.approx(arrays["u"][inside].std(), rel=1e-4)
+    assert found.described.mask == "inside"
+
+
+def test_one_mask_serves_all_samples_and_is_the_only_input(arrays: Arrays, tmp_path: Path) -> None:
+    arrays["inside"] = arrays["inside"][0]
+    arrays["u"] = np.random.default_rng(0).random((10, 8, 8)) + 1
+    with pytest.raises(DataError, match="have equal inputs"):
+        prepared(holes(inputs={}), tmp_path, arrays)
+    values = prepared(holes(), tmp_path, arrays | {"f": arrays["u"] + 1}).read(range(10))
+    assert (values["inside"] == arrays["inside"]).all()
+
+
+def test_a_recipe_keeps_the_mask() -> None:
+    assert ProblemFile.model_validate_json(holes().model_dump_json()) == holes()
+
+
+def put(name: str, index: Any, value: Any) -> Callable[[Arrays], None]:
+    def change(arrays: Arrays) -> None:
+        arrays[name] = arrays[name].astype(np.float64)
+        arrays[name][index] = value
+
+    return change
+
+
+def at_first_inside(name: str, value: float) -> Callable[[Arrays], None]:
+    def change(arrays: Arrays) -> None:
+        assert arrays["inside"][3, 0, 0]
+        arrays[name][3, 0, 0] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (put("inside", (3, 1, 2), 0.5), r"holes.npz: 'inside' is 0.5 at sample 3, index \(1, 2\); expected 1 inside"),
+        (put("inside", (3, 1, 2), np.nan), r"'inside' is nan at sample 3, index \(1, 2\); expected 1 inside"),
+        (put("inside", 6, 0), r"'inside': no point of sample 6 is inside the domain"),
+        (at_first_inside("f", np.nan), r"'f' is nan at sample 3, index \(0, 0\); expected a finite number"),
+        (at_first_inside("u", -1), r"'u' is -1.0 at sample 3, index \(0, 0\); expected a positive number"),
+    ],
+)
+def test_faults_are_named(change: Callable[[Arrays], None], sentence: str, arrays: Arrays, tmp_path: Path) -> None:
+    arrays["u"] = np.abs(arrays["u"])
+    change(arrays)
+    with pytest.raises(DataError, match=sentence):
+        prepared(holes(), tmp_path, arrays)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"mask": {}}, "expected either key"),
+        ({"mask": {"key": "inside", "nan": "u"}}, "expected either key"),
+        ({"time": {"step": 0.1}}, r"mask: expected none with \[time\]"),
+        ({"inputs": {"inside": {}}}, "inputs.inside: the name is that of the mask"),
+    ],
+)
+def test_what_masks_exclude(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        holes(**changes)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "section", "remark"),
+    [
+        ("", 'key = "inside"', "inside is 1 inside the domain and 0 outside"),
+        ("inside", 'nan = "f"', "what lies outside the domain is NaN in f"),
+    ],
+)
+def test_describe_finds_the_domain(left_out: str, section: str, remark: str, arrays: Arrays, tmp_path: Path) -> None:
+    arrays.pop(left_out, None)
+    np.savez(tmp_path / "own.npz", **arrays)
+    drawn = CliRunner().invoke(app, ["describe", str(tmp_path / "own.npz")], catch_exceptions=False).stdout
+    assert f"[mask]\n{section}" in drawn
+    assert remark in drawn
+    (tmp_path / "own.toml").write_text(drawn[drawn.index("# ") :])
+    problem = read_problem_file(tmp_path / "own.toml")
+    assert [*problem.inputs] == ["f", "inside"]
+    prepare(problem, tmp_path, tmp_path / "data")
