@@ -257,28 +257,27 @@ class ServedModel:
 
     def pull(self, cotangents: Array) -> Array:
         """Return the gradients of the inner products of the output and the cotangents [batch, rows, columns]."""
-        arrays = {f"cotangents.{self.sensing.measured}": cotangents, self.sensing.unknown: self._repeated(cotangents)}
-        return self._run("vjp", f"gradients.{self.sensing.unknown}", arrays)
+        unknown, measured = self.sensing.unknown, self.sensing.measured
+        field = np.broadcast_to(self.field, cotangents.shape)
+        return self._run("vjp", f"gradients.{unknown}", {f"cotangents.{measured}": cotangents, unknown: field})
 
     def push(self, tangents: Array) -> Array:
         """Return the derivatives of the output along directions of the input [batch, rows, columns]."""
-        arrays = {f"tangents.{self.sensing.unknown}": tangents, self.sensing.unknown: self._repeated(tangents)}
-        return self._run("jvp", f"tangents.{self.sensing.measured}", arrays)
-
-    def _repeated(self, vectors: Array) -> Array:
-        return np.broadcast_to(self.field, vectors.shape)
+        unknown, field = self.sensing.unknown, np.broadcast_to(self.field, tangents.shape)
+        return self._run("jvp", f"tangents.{self.sensing.measured}", {f"tangents.{unknown}": tangents, unknown: field})
 
     def _run(self, kind: Kind | None, name: str, arrays: Mapping[str, Array]) -> Array:
-        """Return one output of the model or of a derivative."""
-        sent = Arrays({name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()})
-        return np.asarray(self.job.call(self._predict(self.cards[kind], sent))[name], dtype=np.float64)
+        """Return one output; wait where the service is busy or the key is over its rate, as the job's time allows."""
+        sent = Arrays({each: np.ascontiguousarray(array, np.float32) for each, array in arrays.items()})
+        wanted = Prediction(self.cards[kind], self.job.id, self.caller)
 
-    async def _predict(self, card: Card, arrays: Arrays) -> Mapping[str, NDArray[np.float32]]:
-        """Predict; wait where the service is busy or the key is over its rate, as the job's time limit allows."""
-        while True:
-            try:
-                return await self.predictor.predict(Prediction(card, self.job.id, self.caller), arrays)
-            except Problem as problem:
-                if problem.status not in {429, 503}:
-                    raise
-                await asyncio.sleep(float(problem.headers["Retry-After"]))
+        async def predict() -> Mapping[str, NDArray[np.float32]]:
+            while True:
+                try:
+                    return await self.predictor.predict(wanted, sent)
+                except Problem as problem:
+                    if problem.status not in {429, 503}:
+                        raise
+                    await asyncio.sleep(float(problem.headers["Retry-After"]))
+
+        return np.asarray(self.job.call(predict())[name], dtype=np.float64)

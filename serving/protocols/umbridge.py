@@ -411,14 +411,13 @@ class FieldModel:
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
         """Return the output vectors."""
-        found = await self._run(self.card, self._arrays(inputs), latest=self.config.version is None)
+        found = await self._run(self.card, inputs)
         return [found[tensor.name].reshape(-1) for tensor in self.card.outputs]
 
     async def gradient(self, output: int, by: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
         """Return the transpose of the Jacobian of one output by one input, times the sensitivity of the output."""
         name = self.card.outputs[output].name
-        vector = {f"cotangents.{name}": sensitivity.reshape(self.shapes[name])}
-        found = await self._run(self.product, self._arrays(inputs) | vector)
+        found = await self._run(self.product, inputs, {f"cotangents.{name}": sensitivity.reshape(self.shapes[name])})
         return found[f"gradients.{self.arguments[by].name}"].reshape(-1)
 
     async def linearise(
@@ -426,25 +425,25 @@ class FieldModel:
     ) -> tuple[Vector, Vector]:
         """Return one output, and its derivative along a direction of one input."""
         name, argument = self.card.outputs[output].name, self.arguments[by].name
-        vector = {f"tangents.{argument}": direction.reshape(self.shapes[argument])}
-        found = await self._run(self.product, self._arrays(inputs) | vector)
+        found = await self._run(
+            self.product, inputs, {f"tangents.{argument}": direction.reshape(self.shapes[argument])}
+        )
         return found[name].reshape(-1), found[f"tangents.{name}"].reshape(-1)
 
     async def _run(
-        self, card: Card | None, arrays: Mapping[str, Vector], *, latest: bool = False
+        self, card: Card | None, inputs: Sequence[Vector], vector: Mapping[str, Vector] | None = None
     ) -> Mapping[str, Vector]:
+        """Run the model, or its product with a vector, on one sample; what has a default may be missing."""
         if card is None:
             raise Problem("not-differentiable", f'"{self.card.model}" was not configured for derivatives')
+        sent = {name: np.full(self.shapes[name], value) for name, value in self.config.parameters.items()}
+        for argument, values in zip(self.arguments, inputs, strict=True):
+            sent[argument.name] = values.reshape(self.shapes[argument.name])
         policy = self.config.policy
         policy = policy.asking(policy.count(self.card))  # a product has fewer frames by default
+        latest = vector is None and self.config.version is None
         wanted = Prediction(card, self.state.request_id, self.state.caller, policy, latest=latest)
-        return await self.service.predictor.predict(wanted, Arrays(arrays))
-
-    def _arrays(self, vectors: Sequence[Vector]) -> dict[str, NDArray[Any]]:
-        """Return one sample of the model's inputs; what has a default may be missing."""
-        constant = {name: np.full(self.shapes[name], value) for name, value in self.config.parameters.items()}
-        sent = zip(self.arguments, vectors, strict=True)
-        return constant | {argument.name: vector.reshape(self.shapes[argument.name]) for argument, vector in sent}
+        return await self.service.predictor.predict(wanted, Arrays(sent | dict(vector or {})))
 
 
 @dataclass(frozen=True)
