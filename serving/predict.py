@@ -186,8 +186,7 @@ class Predictor:
         start, card, policy = time.perf_counter(), request.card, request.policy
         if policy is not ANY:
             policy.check(card, solver=self.classical.solves(card))
-        limits = self.settings.max_body_bytes, frame_bytes
-        inputs = await offload(exchange.size, parse, request, exchange, *limits)
+        inputs = await offload(exchange.size, parse, request, exchange, self.settings.max_body_bytes, frame_bytes)
         self.metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
         solved = request.reference or policy.bypasses(card)
         request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
