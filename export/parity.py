@@ -100,12 +100,18 @@ def evidence(run: Graph, network: nn.Module, signature: Signature, like: Statist
     return found | {"padding": [{**asdict(one), "shape": list(one.shape)} for one in behind]}
 
 
-def compare(run: Graph, operator: nn.Module, signature: Signature, like: Statistics | None = None) -> list[Comparison]:
-    """Compare a graph with its operator over `shapes(signature)`, on inputs of the size of the data's."""
+def compare(
+    run: Graph,
+    operator: nn.Module,
+    signature: Signature,
+    like: Statistics | None = None,
+    over: Sequence[tuple[int, ...]] = (),
+) -> list[Comparison]:
+    """Compare a graph with its operator on inputs of the size of the data's, over `shapes(signature)` by default."""
     single = Deployable(operator, signature.argument_names)
     double = Deployable(operator, signature.argument_names, torch.float64)
     count, found = len(signature.outputs), []
-    for shape in shapes(signature):
+    for shape in over or shapes(signature):
         arguments = draw(shape, signature, like=like)
         outputs, tensors = run(*arguments), [torch.from_numpy(array) for array in arguments]
         with torch.inference_mode():

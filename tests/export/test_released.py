@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from onnxruntime import InferenceSession
 
 from export import layout, parity, probes, released, triton_config
 from export.graphs import to_onnx
-from export.graphs.deployable import Deployable
 from export.signature import Signature
 from export.versions import ONNX, companions, signature_of
 from training import checkpoint
@@ -58,12 +56,9 @@ def test_a_released_graph_computes_what_its_checkpoint_does(folder: Path) -> Non
     trained = checkpoint.load(folder)
     signature = Signature.of_checkpoint(trained)
     run, _ = to_onnx.read(folder / released.FOLDER / folder.name / released.GRAPH)
+    like = probes.statistics(folder / "examples.safetensors", signature)
     smallest = min(probes.shapes(signature), key=np.prod)
-    arguments = probes.draw(smallest, signature, like=probes.statistics(folder / "examples.safetensors", signature))
-    single, double = (
-        Deployable(trained.deployed, signature.argument_names, dtype) for dtype in (torch.float32, torch.float64)
-    )
-    parity.gate([parity.compare_at(smallest, arguments, run, single, double, signature)])
+    parity.gate(parity.compare(run, trained.deployed, signature, like, [smallest]))
 
 
 @pytest.mark.parametrize("name", ["kuramoto_sivashinsky", "memoriser"])
