@@ -134,7 +134,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         frames * max(1, count) if name in problem.states and frames > 1 else count
         for name, count in zip(fields, components(fields), strict=True)
     ]
-    linear: tuple[Scale, ...] = ("linear",) * len(problem.outputs)
+    linear: tuple[Scale, ...] = tuple("linear" for _ in problem.outputs)
     step = FieldConfig(
         input_components=tuple(stacked),
         input_scales=scales(samples, fields),

@@ -228,9 +228,10 @@ class FieldOperator(Operator):
         """
         count = len(self.config.input_components)
         inside = None if self.mask is None else inputs[self.mask] > INSIDE
-        fields = inputs[0][:, None][:, :0]  # a mask alone
         if count:
             fields = stack(within(inputs[:count], inside), self.config.input_components, self.config.input_scales)
+        else:  # a mask alone
+            fields = inputs[0][:, None][:, :0]
         if len(inputs) == self.fields:
             return fields, None, inside
         scaled = (
