@@ -120,7 +120,7 @@ function mapped(object, change) {
   return Object.fromEntries(Object.entries(object).map(([name, each]) => [name, change(each)]));
 }
 
-/** Return an array as JSON has it; both ways take 2.5 % of the time of a prediction of `darcy` at 421 x 421 points. */
+/** Return an array as JSON has it; both ways take 2.5 % of the time of a prediction on 421 x 421 points. */
 function toBase64({ shape, data }) {
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   let text = "";
