@@ -34,7 +34,7 @@ from training import recipe as config
 from training.commands import app
 from training.fit import record as runlog
 from training.fit.record import RunFolder
-from training.fit.run import check, fit, train, workload
+from training.fit.run import fit, train, workload
 from training.nn.attention import kinds, penalty
 from training.problems.sequence_description import BYTES, PADDING, SequenceDescription
 
@@ -362,7 +362,7 @@ def test_an_interrupted_run_resumes_to_the_same_weights(data: Path, tmp_path: Pa
     whole = train(chosen, tmp_path / "whole", data)
 
     work, run = workload(chosen, data), RunFolder(tmp_path / "broken")
-    check(work, run)
+    work.check()
     fit(work.task(), work, run, run.open(chosen, resume=False))
     (run.state / "epoch=2.ckpt").unlink()  # as if it had been killed in the last epoch
     resumed = train(chosen, tmp_path / "broken", data, resume=True)

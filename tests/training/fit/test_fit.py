@@ -21,7 +21,7 @@ from training.data import prepare, read
 from training.fit import record as runlog
 from training.fit.fields import request
 from training.fit.record import RunError, RunFolder, StateIO
-from training.fit.run import check, finish, fit, train, workload
+from training.fit.run import finish, fit, train, workload
 from training.losses import relative_l2
 from training.problems.registry import PROBLEMS
 
@@ -135,7 +135,7 @@ def test_a_state_for_which_there_is_no_room_is_reported(tmp_path: Path) -> None:
 def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Path) -> None:
     recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=1"])
     work, run = workload(recipe, tmp_path / "data"), RunFolder(tmp_path / "run")
-    check(work, run)
+    work.check()
     task = work.task()
     fit(task, work, run, run.open(recipe, resume=False))
     samples = work.prepare()
