@@ -362,7 +362,8 @@ def test_an_interrupted_run_resumes_to_the_same_weights(data: Path, tmp_path: Pa
     whole = train(chosen, tmp_path / "whole", data)
 
     work, run = workload(chosen, data), RunFolder(tmp_path / "broken")
-    work.check()
+    for folder in (run.path, work.data):
+        folder.mkdir(exist_ok=True)
     fit(work.task(), work, run, run.open(chosen, resume=False))
     (run.state / "epoch=2.ckpt").unlink()  # as if it had been killed in the last epoch
     resumed = train(chosen, tmp_path / "broken", data, resume=True)
