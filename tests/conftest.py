@@ -103,8 +103,8 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def free_ports() -> Callable[[int], list[int]]:
     """Return a function that finds n free ports of 127.0.0.1, each of them once.
 
-    They lie below those that the system gives to whoever connects or binds port 0, in an order of each process's own:
-    hardly anybody else takes a port between the moment when it is found and that when a server binds it.
+    They lie below those that the system gives away for connections and for port 0, in an order of each process's own:
+    hardly any other process takes a port between the moment when it is found and that when a server binds it.
     """
     candidates = iter((10_000 + np.random.default_rng(os.getpid()).permutation(22_000)).tolist())
 
