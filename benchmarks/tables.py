@@ -76,6 +76,11 @@ def scientific(value: float | None) -> str:
     return "" if value is None else f"{value:.2e}".replace("e-0", "e-") if value else "0"
 
 
+def uncertain(mean: float, error: float, digits: int = 1) -> str:
+    """Return a mean with its standard error."""
+    return f"{mean:.{digits}e} ± {error:.0e}"
+
+
 def milliseconds(seconds: float) -> str:
     """Return milliseconds with two digits, or without decimals and with a separator of thousands."""
     return f"{1e3 * seconds:,.0f}" if seconds >= 0.01 else f"{1e3 * seconds:.2g}"
@@ -131,7 +136,7 @@ def methods(found: Row) -> Cells:
         same = [each for each in found["rows"] if (each["model"], each["input"]) == (row["model"], row["input"])]
         better = [each for each in same if each["seconds"] < row["seconds"] and each["error"] < row["error"]]
         winner = min(better, key=lambda each: float(each["seconds"]), default={"method": ""})["method"]
-        error = f"{row['error']:.2e} ± {row['standard_error']:.0e}"
+        error = uncertain(row["error"], row["standard_error"], 2)
         yield row["model"], row["input"], row["method"], str(row["fields"]), error, milliseconds(row["seconds"]), winner
 
 
@@ -194,7 +199,7 @@ def families(found: Row) -> Cells:
         rows = [row for row in found["rows"] if row["family"] == family]
         shown = next(row for row in rows if row["grid"] == 141)
         errors = (
-            f"{shown[name]:.1e} ± {shown[spread]:.0e}"
+            uncertain(shown[name], shown[spread])
             for name, spread in (("finite_volumes", "finite_volumes_standard_error"), ("error", "standard_error"))
         )
         worst = f"{max(row['ratio'] for row in rows):.2f}"
@@ -215,9 +220,7 @@ def families(found: Row) -> Cells:
 def foreign(found: Row) -> Cells:
     """Return a row per model and family of inputs."""
     for row in found["rows"]:
-        errors = [
-            f"{row[name]:.1e} ± {row[f'{name}_standard_error']:.0e}" for name in ("network", "method", "response")
-        ]
+        errors = [uncertain(row[name], row[f"{name}_standard_error"]) for name in ("network", "method", "response")]
         yield row["model"], row["family"], *errors, f"{row['continued']} of {row['fields']}"
 
 
@@ -347,7 +350,7 @@ def own_data(found: Row) -> Cells:
         )
         fno = statistics.fmean(row["result"]["error"] for row in groups[problem, "FNO"])
         facts = (f"{mean / fno:.2f}", f"{results[0]['parameters']:,}", f"{epochs:.0f}")
-        yield (problem, title, f"{mean:.2e} ± {spread:.0e}", str(len(results)), *facts)
+        yield (problem, title, uncertain(mean, spread, 2), str(len(results)), *facts)
 
 
 @made_of(
@@ -366,7 +369,7 @@ def few_samples(found: Row) -> Cells:
         difference = mean / first.setdefault(problem, mean) - 1
         change = f"{100 * difference:+.0f} %" if difference else ""
         count = str(rows[0]["training"]["samples"])
-        yield (problem, count, title, f"{mean:.2e} ± {spread:.0e}", change, str(len(rows)), f"{steps:.0f}")
+        yield (problem, count, title, uncertain(mean, spread, 2), change, str(len(rows)), f"{steps:.0f}")
 
 
 @made_of("listops", "research/listops.json", "Attention types on ListOps", TYPES)
