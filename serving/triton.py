@@ -95,7 +95,9 @@ class Triton:
                 logger.warning("%s", fault)
             self._warned = True
             raise Problem("triton-unavailable", fault) from error
-        except (OSError, TimeoutError) as error:
+        except TimeoutError as error:
+            raise Problem("deadline-exceeded", f"Triton at {self.address} did not respond in time") from error
+        except OSError as error:
             raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
         self._warned = False
         kept = {key: found for key, found in self._configurations.items() if key[1] in ready.get(key[0], ())}

@@ -2,7 +2,8 @@
 
 A plain model is *served* when its card can be read, Triton reports it ready, and one input of each declared grid has
 been through it. The catalogue looks every second, so that a new version or a new model is served without a restart.
-When Triton is lost, it forgets what is served, because a restarted Triton is cold.
+When Triton is lost, it forgets what is served, because a restarted Triton is cold. A busy Triton may be late with its
+index without having lost a model; one that is late several times in a row is lost.
 
 The catalogue loads and unloads models itself, by Triton's repository API (`--model-control-mode=explicit`), the most
 used first, each served as soon as it is warm. *Companions* (derivatives, refinements, further formats of a model) are
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is served while Triton is down
+_LATE_LOOKS = 3  # in a row, each of some seconds
 _SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances, which Triton starts side by side
@@ -102,6 +104,7 @@ class Catalogue:
         self._newest_served = newest_served
         self._entries: dict[str, _Entry] = {}  # by name, in order
         self._loads = True  # whether this Triton loads models on request
+        self._late = 0  # looks in a row
         self.responds = False
         self.draining = False
 
@@ -285,11 +288,13 @@ class Catalogue:
         self._adopt(await asyncio.to_thread(self._repository.read))
         try:
             ready = await self._triton.ready_versions()
-            self.responds = True
+            self.responds, self._late = True, 0
             self._forget_gone(ready)
             await self._unload_unused(ready)
-        except Problem:
-            self.lost()
+        except Problem as problem:
+            self._late += problem.kind == "deadline-exceeded"
+            if problem.kind != "deadline-exceeded" or self._late >= _LATE_LOOKS:
+                self.lost()
             self._record()
             return _LOOK_SECONDS_DOWN
         waiting = [entry for entry in self._present if entry.loading is None and self._has_news(entry, ready)]

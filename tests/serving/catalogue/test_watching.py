@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from serving import service as service_module
+from serving import triton as triton_module
 from serving.catalogue import catalogue as catalogue_module
 from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.repository import MAX_BYTES, Repository
@@ -40,12 +41,13 @@ class FakeTriton:
         wrong: The reply to an inference of `bad`, as it goes over the wire.
         index: The reply to a request for the loaded models.
         hangs: Whether an inference of `bad` never gets its reply.
+        late: Whether a request for the loaded models never gets its reply.
     """
 
     def __init__(self) -> None:
         self.wrong = reply("")
         self.index = reply(INDEX, tensors=False)
-        self.hangs = False
+        self.hangs = self.late = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -54,7 +56,7 @@ class FakeTriton:
                 path, _, fields = head.split(" ", 1)[1].partition(" ")
                 length = [line for line in fields.lower().splitlines() if line.startswith("content-length")]
                 await reader.readexactly(int(length[0].split()[1]) if length else 0)
-                if self.hangs and "/bad/" in path:
+                if (self.hangs and "/bad/" in path) or (self.late and path.endswith("index")):
                     await reader.read()
                 writer.write(response := self.respond(path))
                 await writer.drain()
@@ -225,6 +227,24 @@ async def test_an_error_of_triton_s_index_loses_the_server_until_it_is_right(rep
         fake.index = right
         await catalogue.look()
         assert catalogue.readiness().ready
+
+
+async def test_a_busy_triton_loses_nothing_and_one_that_stays_silent_is_lost(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_module, "_PROBE_SECONDS", 0.1)
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
+        for silent in (2, 2, 3):  # looks in a row
+            fake.late = True
+            for _ in range(silent):
+                assert catalogue.readiness().ready
+                await catalogue.look()
+            fake.late = False
+            assert catalogue.readiness().ready == (silent < 3)
+            await catalogue.look()
+            await look_until(catalogue, lambda: catalogue.readiness().ready)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ PARAMETERS = {
     "burgers_galerkin-paper512": 530_305,
     "darcy-paper": 2_220_829,
     "darcy_galerkin-paper85": 2_220_829,
-    "darcy_inverse-paper": 2_383_873,
+    "darcy_inverse_galerkin-paper": 2_383_873,
 }
 SMALL = ["data.train=4", "data.test=2", "fit.batch=2", "fit.epochs=1"]
 PLANE = ["data.mesh=43", "data.grids=[22]", "operator.grid=[22, 22]", "operator.output=[22, 22]"]
@@ -28,7 +28,7 @@ SIDES = ["operator.down_middle=[13, 13]", "operator.tokens=[8, 8]", "operator.up
 TINY = {  # the recipes for smaller grids are the same with these
     "burgers-paper": [*SMALL, "data.mesh=256", "data.grids=[64]"],
     "darcy-paper": [*SMALL, *PLANE, *SIDES],
-    "darcy_inverse-paper": [*SMALL, *SIDES, "data.mesh=141", "data.grids=[71]", "operator.grid=[22, 22]"],
+    "darcy_inverse_galerkin-paper": [*SMALL, *SIDES, "data.mesh=141", "data.grids=[71]", "operator.grid=[22, 22]"],
 }
 
 
@@ -102,7 +102,7 @@ def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     ("name", "override", "message"),
     [
         ("burgers-paper", "fit.symmetries=true", "symmetries move fields, not the gradients"),
-        ("darcy_inverse-paper", "fit.gamma=0.1", "set fit.gamma = 0"),
+        ("darcy_inverse_galerkin-paper", "fit.gamma=0.1", "set fit.gamma = 0"),
         ("darcy-paper", "problem=darci", "expected a problem among burgers, .*darcy, "),
     ],
 )
