@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from research import ablation
@@ -57,6 +58,25 @@ def ablate(
     for cells in ablation.cells(rows):
         table.add_row(*cells)
     Console().print(table)
+
+
+@app.command()
+def plates(
+    folder: Annotated[Path, typer.Argument(help="Where the files go.")] = Path("data/plates"),
+    samples: Annotated[int, typer.Option(min=1, help="How many.")] = 800,
+    seed: Annotated[int, typer.Option(min=0, help="Of the holes and meshes.")] = 0,
+) -> None:
+    """Solve plates with a hole under tension by finite elements, and write one VTU file for each.
+
+    Needs scikit-fem: pip install --group plates -c constraints.txt
+
+    python -m research plates data/plates
+    """
+    from research.plates import write  # noqa: PLC0415 - scikit-fem is in no other command's environment
+
+    for _ in track(write(folder, samples, seed), "plates", samples, console=console):
+        pass
+    typer.echo(folder)
 
 
 @app.command()
