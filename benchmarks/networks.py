@@ -37,11 +37,12 @@ KEPT_SECONDS = 120.0  # between two states of a training on disk
 
 @dataclass(frozen=True)
 class Settings:
-    """What is chosen per network: the highest rate, the batch and the weight decay."""
+    """What is chosen per network: the highest rate, the batch, the weight decay, and what is averaged."""
 
     learning_rate: float = 2e-3
     batch: int = 16
     weight_decay: float = 1e-4
+    half_life: float = 0.0  # of the exponential mean of the weights that is measured, in trainings; 0 for no mean
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def train(
     state = weights and weights.with_suffix(".part.npz")
     before, steps = restore(network, optimiser, state) if state and state.exists() else (0.0, 0)
     batches = islice(order(len(samples), settings.batch, seed), steps, None)
+    means, last = [each.detach().clone() for each in network.parameters()], before
     started, kept = time.process_time(), 0.0
     while (used := time.process_time() - started) < seconds - before:
         for group in optimiser.param_groups:
@@ -96,9 +98,17 @@ def train(
         batch = samples[next(batches)]
         step(network, optimiser, batch if move is None else move(batch))
         steps += 1
+        if settings.half_life:  # by the time that has passed, so that a slow network forgets as fast
+            weight = 1 - 0.5 ** ((before + used - last) / (settings.half_life * seconds))
+            last = before + used
+            torch._foreach_lerp_(means, [each.detach() for each in network.parameters()], weight)
         if state and used > kept + KEPT_SECONDS:
             kept = used
             keep(network, optimiser, state, before + used, steps)
+    if settings.half_life:
+        with torch.no_grad():
+            for parameter, mean in zip(network.parameters(), means, strict=True):
+                parameter.copy_(mean)
     if weights and state:
         write(weights, {name: each.detach() for name, each in network.named_parameters()})
         state.unlink(missing_ok=True)
@@ -300,7 +310,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     move = None
     build: Any = {"fno": fno, "unet": unet}.get(request["network"])
     if build is None:
-        from benchmarks.own_data import moved, petrov  # noqa: PLC0415 -- only the environment of this project has it
+        from benchmarks.own_data import MeanOverFlips, moved, petrov  # noqa: PLC0415 -- only the environment of this project has it
 
         network = petrov(request["prepared"], training, **request["sizes"])
         move = moved(request["prepared"], request["seed"]) if request.get("symmetries") else None
@@ -311,7 +321,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     counted = sum(each.numel() * (2 if stepping and each.is_complex() else 1) for each in network.parameters())
     facts = {"parameters": counted, "steps": steps, "seconds": used}
     if isinstance(held, Samples):
-        found = measure(network, held)
+        found = measure(MeanOverFlips(network, request["prepared"]) if request.get("averaged") else network, held)
         spread = float(found.std() / len(found) ** 0.5)
         epochs = steps * request["settings"]["batch"] / len(training)
         return {"error": float(found.mean()), "standard_error": spread, "samples": len(found), "epochs": epochs} | facts

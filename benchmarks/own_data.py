@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from benchmarks.harness import OWN, Kept, Row, interpreter, result_of, run
@@ -24,6 +25,7 @@ from benchmarks.networks import Samples
 from training.data.samples import SampleFile, prepare
 from training.fit.presets import PRESETS, fitting
 from training.fit.presets import network as preset_network
+from training.nn import Dropout
 from training.operators.field import FieldConfig, FieldOperator
 from training.problems import symmetries
 from training.problems.problem_file import read_problem_file
@@ -38,8 +40,13 @@ CHOICES: dict[str, dict[str, Any]] = {
     "as the preset chooses": {},
     "without tokens": {"sizes": {"layers": 0}},
     "without tokens, half of the channels": {"sizes": {"layers": 0, "detail": 16}},
+    "with a U-Net, without tokens": {"sizes": {"layers": 0, "unet": 1}},
+    "with a U-Net, without tokens, half of the channels": {"sizes": {"layers": 0, "unet": 1, "detail": 16}},
     "weight decay 0.1": {"settings": {"weight_decay": 0.1}},
+    "dropout 0.05 before the spectral layers": {"sizes": {"dropped": 0.05}},
+    "averaged weights, half-life of 1 % of the training": {"settings": {"half_life": 0.01}},
     "with the symmetries of the equation": {"symmetries": True},
+    "mean over the flips of the equation in evaluation": {"averaged": True},
 }
 #: Of the equation and its domain, by the name of the problem; no problem file of the comparison declares them.
 SYMMETRIES = {"neuralop": ("flip_row", "flip_column", "transpose"), "wind": ("flip_row", "shift_column")}
@@ -79,14 +86,37 @@ def described(file: Path, samples: SampleFile) -> dict[str, Any]:
     }
 
 
-def petrov(prepared: dict[str, Any], samples: Samples, *, attention: bool = True, **sizes: Any) -> FieldOperator:
-    """Return the general operator with the sizes that its preset takes from the data, but for those that are named."""
+def petrov(
+    prepared: dict[str, Any], samples: Samples, *, attention: bool = True, dropped: float = 0.0, **sizes: Any
+) -> FieldOperator:
+    """Return the general operator with the sizes that its preset takes from the data, but for those that are named.
+
+    `dropped` is the dropout rate before each spectral transform.
+    """
     config = cast("FieldConfig", preset_network(opened(prepared), PRESETS["quick"])).model_copy(update=sizes)
     operator = FieldOperator(config)
     operator.fit_normalisers(*(each[:STATISTICS_SAMPLES] for each in (*samples.inputs, samples.output)))
     for layer in () if attention else operator.encoder:
         layer.attention = NoAttention()
+    for layer in operator.spectral:
+        layer.dropout = Dropout(dropped)
     return operator
+
+
+class MeanOverFlips(nn.Module):
+    """Average a network over the flips that are symmetries of an equation: its value for one field is that for all."""
+
+    def __init__(self, network: nn.Module, prepared: dict[str, Any]) -> None:
+        super().__init__()
+        problem = read_problem_file(Path(prepared["problem"]))
+        axes = [index for index, name in enumerate(problem.axes, start=1) if f"flip_{name}" in SYMMETRIES[problem.name]]
+        self.network, self.fields = network, len(problem.inputs)
+        self.flips = [flip for count in range(len(axes) + 1) for flip in itertools.combinations(axes, count)]
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        fields, numbers = inputs[: self.fields], inputs[self.fields :]
+        found = [self.network(*(each.flip(flip) for each in fields), *numbers).flip(flip) for flip in self.flips]
+        return torch.stack(found).mean(dim=0)
 
 
 def moved(prepared: dict[str, Any], seed: int) -> Callable[[Samples], Samples]:

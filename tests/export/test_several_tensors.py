@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from export.graphs.deployable import Deployable
 from export.probes import shapes
 from export.signature import Signature
 from training.operators import Operator
+from training.operators.field import FieldConfig, FieldOperator
 from training.problems.schema import Description
 
 HEAT: dict[str, Any] = {
@@ -63,6 +65,31 @@ def test_an_onnx_graph_has_every_tensor_by_its_name(tmp_path: Path) -> None:
     compared = parity.compare(run, Heat(), described)
     parity.gate(compared)
     assert len(compared) > 3
+
+
+def test_a_unet_on_data_of_a_user_has_a_graph_for_every_grid(tmp_path: Path) -> None:
+    config = FieldConfig(
+        input_components=(0, 2),
+        input_scales=("log", "linear"),
+        parameter_scales=("linear",),
+        output_components=(0, 2),
+        output_scales=("linear", "linear"),
+        periodic=(False, True),
+        points=("cells", "left"),
+        working=(10, 12),
+        layers=0,
+        unet=1,
+        detail=4,
+        modes=3,
+        spectral=1,
+    )
+    network, described = FieldOperator(config).eval(), signature()
+    to_onnx.write(Deployable(network, described.argument_names), described, tmp_path / to_onnx.FILE)
+    run, _ = to_onnx.read(tmp_path / to_onnx.FILE)
+    compared = parity.compare(run, network, described)
+    parity.gate(compared)
+    assert len(compared) > 3
+    assert "DFT" not in {node.op_type for node in onnx.load(tmp_path / to_onnx.FILE).graph.node}
 
 
 def test_a_torchscript_graph_has_every_tensor(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@
 | between grids by convolutions: `Downscaler`, `Upscaler` | `scalers.py` |
 | between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | `scalers.py` |
 | convolutions with a residual: `ResidualBlock` | `scalers.py` |
+| convolutions on three levels: `UNet` | `unet.py` |
 | between grids by matrices: `resample`, `sample` | `grids.py` |
 | coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | `grids.py` |
 | positions of tokens: `square_positions`, `circle_positions` | `grids.py` |
@@ -64,6 +65,7 @@ from training.nn.measured import AxisDifferences, derivatives
 from training.nn.pointwise import Dropout, Normaliser, build_activation
 from training.nn.scalers import DeconvolutionUpscaler, Downscaler, PoolingDownscaler, ResidualBlock, Upscaler
 from training.nn.spectral import GatedSpectralLayer, SpectralConv, resample_periodic
+from training.nn.unet import UNet
 
 __all__ = [
     "AxisDifferences",
@@ -97,6 +99,7 @@ __all__ = [
     "SpectralConv",
     "SpectralDecoder",
     "SpectralDecoderConfig",
+    "UNet",
     "Upscaler",
     "build_activation",
     "build_attention",

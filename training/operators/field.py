@@ -10,8 +10,10 @@ r"""The general operator: any fields and numbers on a line, a plane or in space,
       -> standard units -> carry to the requested grid -> exponential of logarithms
     outputs [B, (component), *grid] per field
 
-Without encoder layers (`layers = 0`) there are no tokens: the detail enters the spectral layers as it is. With `gated`
-these are gated ones, and with `band_limited` fields are carried by Fourier series: for smooth fields on periodic grids.
+Without encoder layers (`layers = 0`) there are no tokens: the detail enters the spectral layers as it is. With `unet`
+the result of a U-Net is added to it first: its stencils see the jumps of a material, which the lowest waves blur. With
+`gated` the spectral layers are gated ones, and with `band_limited` fields are carried by Fourier series: for smooth
+fields on periodic grids.
 
 The working grid is that of the training data, on which both transfers are the identity; every other grid is
 interpolated to it and from it, so the same weights accept any grid. Periodic axes are closed everywhere: in stencils,
@@ -31,13 +33,14 @@ from functools import partial
 from typing import Literal
 
 import torch
-from pydantic import PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
 from training.nn.pointwise import Normaliser
 from training.nn.spectral import BoundaryConv, BoundarySpectralConv, GatedSpectralLayer, band_limited
+from training.nn.unet import COARSEST, UNet
 from training.operators.operator import Operator, OperatorKind
 
 Scale = Literal["linear", "log"]
@@ -73,6 +76,7 @@ class FieldConfig(EncoderConfig):
     # Wave numbers of the spectral layers per axis; the period of an axis with ends is twice its length.
     modes: PositiveInt = 12
     spectral: PositiveInt = 2  # number of spectral layers
+    unet: NonNegativeInt = 0  # pairs of convolutions per level of a U-Net before them; 0 for none
     gated: bool = False  # whether the spectral layers multiply pairs of channels; see `training.nn.GatedSpectralLayer`
     # Whether fields are carried to and from the working grid by Fourier series. All axes are periodic.
     band_limited: bool = False
@@ -155,6 +159,9 @@ class FieldOperator(Operator):
             self.encoder = encoder_stack(config, positions.shape[1], lambda: TokenStencil(config))
             self.unpatch = nn.Linear(config.channels, detail * config.patch**axes)
             self.skip = convolution(detail, detail, 1)
+        if config.unet:
+            stencil = partial(BoundaryConv, periodic=config.periodic)
+            self.unet = UNet(axes, detail, detail, config.unet, stencil)
         self.spectral = nn.ModuleList(spectral_layer(config) for _ in range(config.spectral))
         pointwise = nn.Linear if config.gated else partial(convolution, kernel_size=1)
         self.head = nn.Sequential(pointwise(detail, 2 * detail), nn.SiLU(), pointwise(2 * detail, outputs))
@@ -178,7 +185,11 @@ class FieldOperator(Operator):
         fields, numbers, inside = self.split(inputs)
         masks = None if self.mask is None else self.masks(inputs[self.mask])
         detail = self.lift(self.features(fields, numbers, inside, masks))
-        found = self.decoded(self.global_path(detail) + self.skip(detail) if self.config.layers else detail, masks)
+        if self.config.layers:
+            detail = self.global_path(detail) + self.skip(detail)
+        if self.config.unet:
+            detail = detail + self.crop(self.unet(self.fill(detail, COARSEST)))
+        found = self.decoded(detail, masks)
         sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]
         standard = self.carried(found, sides)
         outputs = self.outputs(self.output_normaliser.inverse(standard))
@@ -269,16 +280,16 @@ class FieldOperator(Operator):
 
     def global_path(self, detail: Tensor) -> Tensor:
         """Mix the detail `[B, D, *F]` globally as tokens."""
-        tokens = self.patch(self.fill(detail)).flatten(2).transpose(1, 2)
+        tokens = self.patch(self.fill(detail, self.config.patch)).flatten(2).transpose(1, 2)
         positions = self.positions.to(tokens.dtype) if any(self.config.located) else None
         for layer in self.encoder:
             tokens = layer(tokens, positions)
         return self.crop(unpatch(self.unpatch(tokens), self.config.tokens, self.config.patch))
 
-    def fill(self, detail: Tensor) -> Tensor:
-        """Extend every axis to whole patches, around the circle or by zeros."""
-        for axis, (side, tokens, closed) in enumerate(self.extents(), start=2):
-            missing = tokens * self.config.patch - side
+    def fill(self, detail: Tensor, multiple: int) -> Tensor:
+        """Extend every axis to a multiple of some points, around the circle or by zeros."""
+        for axis, (side, closed) in enumerate(zip(self.config.working, self.config.periodic, strict=True), start=2):
+            missing = -side % multiple
             more = detail.narrow(axis, 0, missing)
             detail = torch.cat([detail, more if closed else torch.zeros_like(more)], dim=axis) if missing else detail
         return detail
@@ -288,10 +299,6 @@ class FieldOperator(Operator):
         for axis, side in enumerate(self.config.working, start=2):
             x = x.narrow(axis, 0, side)
         return x
-
-    def extents(self) -> list[tuple[int, int, bool]]:
-        """Return points, tokens and whether the ends meet, per axis."""
-        return list(zip(self.config.working, self.config.tokens, self.config.periodic, strict=True))
 
     def outputs(self, fields: Tensor) -> tuple[Tensor, ...]:
         """Separate the output fields from the channels `[batch, channel, *grid]`."""

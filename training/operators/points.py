@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise, product
+from itertools import product
 from typing import Literal
 
 import torch
@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.grids import CONVOLUTION
+from training.nn.unet import COARSEST, UNet
 from training.operators.field import ChannelNormaliser, Scale, channels, scale
 from training.operators.operator import Operator, OperatorKind
 
@@ -38,7 +38,6 @@ LIGHT = 0.02
 """Weight at which a node counts as half filled: means stay continuous where the last point leaves a cell."""
 COARSE = 4
 """Cells of the latent grid along one cell of the grid whose statistics decide how unusual an input is."""
-LEVELS = 3
 
 
 class PointsConfig(BaseModel):
@@ -84,9 +83,8 @@ class PointsConfig(BaseModel):
     def lattice(self, cells: int) -> Lattice:
         """Return the grid of about so many cells along the longest side of the box."""
         width = max(high - low for low, high in self.box) / cells
-        coarsest = 2 ** (LEVELS - 1)
         nodes = [math.ceil((high - low) / width) + 1 + 2 * HALO for low, high in self.box]
-        sides = tuple(coarsest * math.ceil(count / coarsest) for count in nodes)
+        sides = tuple(COARSEST * math.ceil(count / COARSEST) for count in nodes)
         return Lattice(tuple(low for low, _ in self.box), width, sides)
 
 
@@ -287,51 +285,6 @@ class Lattice:
         batch, points, corners = place.nodes.shape
         found = rows.index_select(0, place.nodes.flatten()).unflatten(0, (batch, points, corners))
         return (found * place.weights[:, :, :, None]).sum(dim=2)
-
-
-class UNet(nn.Module):
-    """Convolutions on three levels, each half as fine as the one before, with residuals and sums of the levels."""
-
-    def __init__(self, dimensions: int, inputs: int, width: int, blocks: int) -> None:
-        super().__init__()
-        convolution = CONVOLUTION[dimensions]
-        transposed = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}[dimensions]
-        widths = [width * 2**level for level in range(LEVELS)]
-        self.first = convolution(inputs, width, 3, padding=1)
-        self.down = nn.ModuleList(convolution(fine, coarse, 2, 2) for fine, coarse in pairwise(widths))
-        self.up = nn.ModuleList(transposed(coarse, fine, 2, 2) for fine, coarse in pairwise(widths))
-        self.before, self.after = (
-            nn.ModuleList(
-                nn.Sequential(*(Residual(convolution, each) for _ in range(blocks))) for each in widths[:levels]
-            )
-            for levels in (LEVELS, LEVELS - 1)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        x, levels = self.first(x), []
-        for block, down in zip(self.before[:-1], self.down, strict=True):
-            levels.append(block(x))
-            x = down(levels[-1])
-        x = self.before[-1](x)
-        for block, up, level in zip(reversed(self.after), reversed(self.up), reversed(levels), strict=True):
-            x = block(level + up(x))
-        return x
-
-
-class Residual(nn.Module):
-    """Add two convolutions of a field to it."""
-
-    def __init__(self, convolution: type[nn.Module], width: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.SiLU(),
-            convolution(width, width, 3, padding=1),
-            nn.SiLU(),
-            convolution(width, width, 3, padding=1),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.body(x)
 
 
 def blur(x: Tensor) -> Tensor:

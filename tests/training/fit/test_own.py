@@ -175,6 +175,16 @@ def test_another_operator_takes_a_user_s_fields_vectors_and_numbers(samples: Sam
         recipe(samples, "tiny", operator={"kind": "line-transformer"})
 
 
+def test_a_checkpoint_of_an_earlier_release_predicts_what_it_did() -> None:
+    """It was written before networks had a U-Net and trainings a race, of which it says nothing."""
+    operator = checkpoint.load(Path(__file__).parent / "own_checkpoint").operator
+    k, wind = torch.linspace(0.1, 10, 9 * 7).reshape(1, 9, 7), torch.tensor([0.3])
+    with torch.inference_mode():
+        found = operator(k, wind)[0, ::4, ::3]
+    expected = [[0.438969, 0.388704, 0.132844], [0.364806, 0.367502, 0.366271], [0.212743, 0.416034, 0.350337]]
+    assert torch.allclose(found, torch.tensor(expected), atol=1e-5)
+
+
 def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 

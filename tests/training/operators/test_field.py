@@ -56,6 +56,27 @@ def test_one_to_three_axes(axes: int) -> None:
     assert operator(torch.randn(2, *sides)).shape == (2, *sides)
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("layers", [0, 1])
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_unet_takes_grids_of_any_number_of_points(axes: int, layers: int, gated: bool) -> None:
+    config = plain(
+        axes, unet=1, layers=layers, gated=gated, periodic=(True, False, False)[:axes], working=(8, 9, 6)[:axes]
+    )
+    operator, sides = FieldOperator(config), (11, 6, 7)[:axes]
+    output = operator(torch.randn(2, *sides))
+    assert output.shape == (2, *sides)
+    output.square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in operator.parameters())
+
+
+def test_a_unet_is_closed_around_a_periodic_axis() -> None:
+    """A shift by a whole number of the coarsest cells moves the output alike."""
+    operator = FieldOperator(plain(1, unet=1, layers=0, working=(16,), translation=(True,))).eval()
+    x = torch.randn(1, 16)
+    assert torch.allclose(operator(x.roll(4, 1)), operator(x).roll(4, 1), atol=1e-5)
+
+
 def test_units_of_inputs_do_not_matter_once_statistics_are_taken() -> None:
     """K in other units is a shift of its logarithm; the output scales with its own statistics."""
     inputs, outputs = samples(6, 10, 14), [torch.randn(6, 10, 14), torch.rand(6, 3, 10, 14) + 1]

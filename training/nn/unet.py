@@ -1,0 +1,74 @@
+"""A U-Net for fields on a grid: local features of several sizes, such as the jumps of a material."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from training.nn.grids import CONVOLUTION
+
+LEVELS = 3
+"""Levels of the U-Net, each half as fine as the one before."""
+COARSEST = 2 ** (LEVELS - 1)
+"""What the points of every axis have to be a multiple of."""
+TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+
+
+class UNet(nn.Module):
+    """Convolutions on three levels, each half as fine as the one before, with residuals and sums of the levels.
+
+    Args:
+        dimensions: Axes of the grid, of which each has a multiple of `COARSEST` points.
+        inputs: Channels in.
+        width: Channels out, and on the finest level; twice as many on each coarser one.
+        blocks: Pairs of convolutions per level.
+        convolution: Returns a convolution of three points per axis that keeps the grid, of channels in and out; by
+            default one with zeros beyond the ends.
+
+    Example:
+        >>> UNet(2, 3, 4, blocks=1)(torch.zeros(1, 3, 8, 12)).shape
+        torch.Size([1, 4, 8, 12])
+    """
+
+    def __init__(
+        self,
+        dimensions: int,
+        inputs: int,
+        width: int,
+        blocks: int,
+        convolution: Callable[[int, int], nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        plain = CONVOLUTION[dimensions]
+        wide = convolution or (lambda before, after: plain(before, after, 3, padding=1))
+        widths = [width * 2**level for level in range(LEVELS)]
+        self.first = wide(inputs, width)
+        self.down = nn.ModuleList(plain(fine, coarse, 2, 2) for fine, coarse in pairwise(widths))
+        self.up = nn.ModuleList(TRANSPOSED[dimensions](coarse, fine, 2, 2) for fine, coarse in pairwise(widths))
+        self.before, self.after = (
+            nn.ModuleList(nn.Sequential(*(Residual(wide, each) for _ in range(blocks))) for each in widths[:levels])
+            for levels in (LEVELS, LEVELS - 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, levels = self.first(x), []
+        for block, down in zip(self.before[:-1], self.down, strict=True):
+            levels.append(block(x))
+            x = down(levels[-1])
+        x = self.before[-1](x)
+        for block, up, level in zip(reversed(self.after), reversed(self.up), reversed(levels), strict=True):
+            x = block(level + up(x))
+        return x
+
+
+class Residual(nn.Module):
+    """Add two convolutions of a field to it."""
+
+    def __init__(self, convolution: Callable[[int, int], nn.Module], width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.SiLU(), convolution(width, width), nn.SiLU(), convolution(width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x)
