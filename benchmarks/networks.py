@@ -19,8 +19,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +30,6 @@ WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
 CLIP, MEASURED_BATCH = 1.0, 50
 DECADES = 30.0  # a positive quantity that spans more enters by its logarithm, as in the presets of own data
 LOST = 1e3  # the relative error of a rollout that overflows, as in the evaluation of trained models
-KEPT_SECONDS = 120.0  # between two states of a training on disk
 
 
 @dataclass(frozen=True)
@@ -79,40 +76,30 @@ def train(
     settings: Settings,
     seconds: float,
     seed: int,
-    weights: Path | None = None,
     move: Callable[[Samples], Samples] | None = None,
 ) -> tuple[float, int]:
-    """Train a network for some processor seconds, on batches that `move` has augmented."""
+    """Train a network on batches that `move` has augmented, and return the processor seconds and steps it took."""
     tune = ctypes.CDLL(None).mallopt
     for threshold in (-1, -3):  # the C library keeps freed memory, for every network alike (glibc's malloc.h)
         tune(threshold, 2**31 - 1)
     optimiser = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    state = weights and weights.with_suffix(".part.npz")
-    before, steps = restore(network, optimiser, state) if state and state.exists() else (0.0, 0)
-    batches = islice(order(len(samples), settings.batch, seed), steps, None)
-    means, last = [each.detach().clone() for each in network.parameters()], before
-    started, kept = time.process_time(), 0.0
-    while (used := time.process_time() - started) < seconds - before:
+    batches, steps, started = order(len(samples), settings.batch, seed), 0, time.process_time()
+    means, last = [each.detach().clone() for each in network.parameters()], 0.0
+    while (used := time.process_time() - started) < seconds:
         for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * cycle((before + used) / seconds)
+            group["lr"] = settings.learning_rate * cycle(used / seconds)
         batch = samples[next(batches)]
         step(network, optimiser, batch if move is None else move(batch))
         steps += 1
         if settings.half_life:  # by the time that has passed, so that a slow network forgets as fast
-            weight = 1 - 0.5 ** ((before + used - last) / (settings.half_life * seconds))
-            last = before + used
+            weight = 1 - 0.5 ** ((used - last) / (settings.half_life * seconds))
+            last = used
             torch._foreach_lerp_(means, [each.detach() for each in network.parameters()], weight)
-        if state and used > kept + KEPT_SECONDS:
-            kept = used
-            keep(network, optimiser, state, before + used, steps)
     if settings.half_life:
         with torch.no_grad():
             for parameter, mean in zip(network.parameters(), means, strict=True):
                 parameter.copy_(mean)
-    if weights and state:
-        write(weights, {name: each.detach() for name, each in network.named_parameters()})
-        state.unlink(missing_ok=True)
-    return before + used, steps
+    return used, steps
 
 
 def cycle(share: float) -> float:
@@ -134,35 +121,6 @@ def step(network: nn.Module, optimiser: torch.optim.Optimizer, batch: Samples) -
     errors(network, batch).mean().backward()
     nn.utils.clip_grad_norm_(network.parameters(), CLIP)
     optimiser.step()
-
-
-def keep(network: nn.Module, optimiser: torch.optim.Optimizer, path: Path, seconds: float, steps: int) -> None:
-    """Write the state of a training: weights, and the moments of the optimiser."""
-    arrays = {"used": torch.tensor([seconds, steps], dtype=torch.float64)}
-    for name, weight in network.named_parameters():
-        arrays |= {f"weight {name}": weight.detach()}
-        arrays |= {f"{key} {name}": each for key, each in optimiser.state[weight].items()}
-    write(path, arrays)
-
-
-def restore(network: nn.Module, optimiser: torch.optim.Optimizer, path: Path) -> tuple[float, int]:
-    """Read what `keep` has written, and return the seconds and steps."""
-    with np.load(path) as file, torch.no_grad():
-        for name, weight in network.named_parameters():
-            weight.copy_(torch.from_numpy(file[f"weight {name}"]))
-            keys = ("step", "exp_avg", "exp_avg_sq")
-            optimiser.state[weight] = {key: torch.from_numpy(file[f"{key} {name}"]) for key in keys}
-        seconds, steps = file["used"]
-    return float(seconds), int(steps)
-
-
-def write(path: Path, arrays: dict[str, Tensor]) -> None:
-    """Write arrays to a file that is never half written."""
-    aside = path.with_suffix(".tmp")
-    values = {name: each.numpy() for name, each in arrays.items()}
-    with aside.open("wb") as file:
-        np.savez(file, **values)  # type: ignore[arg-type] # its stub takes allow_pickle for an array
-    aside.replace(path)
 
 
 class ChannelNetwork(nn.Module):
@@ -316,8 +274,10 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         move = moved(request["prepared"], request["seed"]) if request.get("symmetries") else None
     else:
         network = build(training, **request["sizes"])
-    weights, settings = Path(request["weights"]) if stepping else None, Settings(**request["settings"])
-    used, steps = train(network, training, settings, request["seconds"], request["seed"], weights, move)
+    settings = Settings(**request["settings"])
+    used, steps = train(network, training, settings, request["seconds"], request["seed"], move)
+    if stepping:  # for `Rollout`
+        np.savez(request["weights"], **{name: each.detach().numpy() for name, each in network.named_parameters()})  # type: ignore[arg-type] # its stub takes allow_pickle for an array
     counted = sum(each.numel() * (2 if stepping and each.is_complex() else 1) for each in network.parameters())
     facts = {"parameters": counted, "steps": steps, "seconds": used}
     if isinstance(held, Samples):

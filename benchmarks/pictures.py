@@ -22,6 +22,7 @@ from physics.numerics.grid import WALL, coarsen
 
 mpl.use("agg")
 SEED, POINTS, BLOCKS, NOISE = 20, 141, (36, 36), 0.01
+SOLVED = "pressure (solved on 421 x 421)"
 OTHERS = 24  # samples for the standard deviation of the pressure at each point, the unit of the noise
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", "p", ">", "d", "8", ".", "+")
 #: The colours of Okabe and Ito, which are distinguishable with any colour vision.
@@ -41,38 +42,34 @@ def predictions(repository: Path, folder: Path) -> None:
     spread = np.std([sample(SEED + 1 + other)[1] for other in range(OTHERS)], axis=0)
     noisy = truth + NOISE * spread * np.random.default_rng(SEED).standard_normal(truth.shape)
     blocks = coarsen(physics.darcy.sample(SEED)[0], BLOCKS, WALL)
-    for model, inputs, true, names in (
-        (
-            "darcy",
-            coefficient,
-            truth,
-            ("permeability (input)", "pressure (predicted)", "pressure (solved on 421 x 421)"),
-        ),
-        (
-            "darcy_inverse",
-            noisy,
-            blocks,
-            ("pressure with 1 % noise (input)", "permeability of blocks (predicted)", "permeability of blocks (true)"),
-        ),
+    inverse = ("pressure with 1 % noise (input)", "permeability of blocks (predicted)", "permeability of blocks (true)")
+    for model, field, true, titles in (
+        ("darcy", coefficient, truth, ("permeability (input)", "pressure (predicted)", SOLVED)),
+        ("darcy_inverse", noisy, blocks, inverse),
     ):
-        found = graph(newest_graph(repository / model))(inputs)
-        error = found - true
-        relative, bound = np.linalg.norm(error) / np.linalg.norm(true), float(np.abs(error).max())
-        colours = ("cividis", "viridis") if model == "darcy" else ("viridis", "cividis")
-        panels = [
-            (names[0], inputs, colours[0], 0.0, inputs.max()),
-            (names[1], found, colours[1], 0.0, true.max()),
-            (names[2], true, colours[1], 0.0, true.max()),
-            (f"difference, relative L2 {relative:.1e}", error, "RdBu", -bound, bound),
-        ]
         figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), layout="constrained")
-        for axis, (title, field, colour, low, high) in zip(axes, panels, strict=True):
-            image = axis.imshow(field, cmap=colour, vmin=low, vmax=high, origin="lower", extent=(0, 1, 0, 1))
-            axis.set_title(title, fontsize=10)
-            axis.set_xticks([0, 1])
-            axis.set_yticks([0, 1])
-            figure.colorbar(image, ax=axis, shrink=0.85)
+        colours = ("cividis", "viridis") if model == "darcy" else ("viridis", "cividis")
+        compared(axes, field, graph(newest_graph(repository / model))(field), true, titles, colours)
         save(figure, folder / f"{model}.png")
+
+
+def compared(
+    axes: Sequence[Axes], field: Array, found: Array, true: Array, titles: Sequence[str], colours: tuple[str, str]
+) -> None:
+    """Draw an input, what is predicted for it, the truth, and their difference, on the unit square."""
+    error = found - true
+    bound = float(np.abs(error).max())
+    panels = (
+        (titles[0], field, colours[0], 0.0, field.max()),
+        (titles[1], found, colours[1], 0.0, true.max()),
+        (titles[2], true, colours[1], 0.0, true.max()),
+        (f"difference, relative L2 {norm(error) / norm(true):.1e}", error, "RdBu", -bound, bound),
+    )
+    for axis, (title, values, colour, low, high) in zip(axes, panels, strict=True):
+        image = axis.imshow(values, cmap=colour, vmin=low, vmax=high, origin="lower", extent=(0, 1, 0, 1))
+        axis.set_title(title, fontsize=10)
+        axis.set(xticks=[0, 1], yticks=[0, 1])
+        axis.figure.colorbar(image, ax=axis, shrink=0.85)
 
 
 def paper(repository: Path, target: Path) -> None:
@@ -80,17 +77,8 @@ def paper(repository: Path, target: Path) -> None:
     figure, axes = plt.subplots(2, 4, figsize=(13, 5.8), layout="constrained", height_ratios=(3, 2.6))
     coefficient, truth = sample(SEED)
     found = graph(newest_graph(repository / "darcy_galerkin"))(coefficient)
-    error = found - truth
-    bound = float(np.abs(error).max())
-    for axis, title, field, colour, low, high in (
-        (axes[0, 0], "permeability (input)", coefficient, "cividis", 0.0, coefficient.max()),
-        (axes[0, 1], "pressure, darcy_galerkin", found, "viridis", 0.0, truth.max()),
-        (axes[0, 2], "pressure (solved on 421 x 421)", truth, "viridis", 0.0, truth.max()),
-        (axes[0, 3], f"difference, relative L2 {norm(error) / norm(truth):.1e}", error, "RdBu", -bound, bound),
-    ):
-        image = axis.imshow(field, cmap=colour, vmin=low, vmax=high, origin="lower", extent=(0, 1, 0, 1))
-        axis.set_title(title, fontsize=10)
-        figure.colorbar(image, ax=axis, shrink=0.85)
+    titles = ("permeability (input)", "pressure, darcy_galerkin", SOLVED)
+    compared(axes[0], coefficient, found, truth, titles, ("cividis", "viridis"))
     solve = graph(newest_graph(repository / "burgers_galerkin"))
     for axis, seed in zip(axes[1], range(SEED, SEED + 4), strict=True):
         initial, final = physics.burgers.sample(seed)

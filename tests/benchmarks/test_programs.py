@@ -136,37 +136,6 @@ def test_the_loop_lowers_the_error_within_its_time() -> None:
     assert steps > 10
 
 
-def test_an_interrupted_training_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(10**6))
-    monkeypatch.setattr(networks.time, "process_time", lambda: float(next(clock)))
-    monkeypatch.setattr(networks, "KEPT_SECONDS", 0.0)
-    samples = Samples([torch.randn(8, 3)], torch.randn(8, 3))
-    whole, part = tmp_path / "whole.npz", tmp_path / "part.npz"
-
-    def train(path: Path) -> dict[str, Any]:
-        torch.manual_seed(0)
-        _, steps = networks.train(nn.Linear(3, 3), samples, Settings(batch=2), 12.0, 1, path)
-        assert steps == 11
-        with np.load(path) as file:
-            return dict(file)
-
-    expected, step = train(whole), networks.step
-
-    def interrupted(*arguments: Any) -> None:
-        if part.with_suffix(".part.npz").exists():
-            raise KeyboardInterrupt
-        step(*arguments)
-
-    monkeypatch.setattr(networks, "step", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        train(part)
-    monkeypatch.setattr(networks, "step", step)
-    found = train(part)
-    assert not part.with_suffix(".part.npz").exists()
-    for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-6)
-
-
 def test_networks_of_channels_see_logarithms_numbers_and_coordinates(prepared: dict[str, Any]) -> None:
     samples, _ = networks.fields({"prepared": prepared, "split": "test"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import io
 import json
 import socket
 import sys
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from serving.local_triton.server import TritonServer
     from tests.conftest import Gateway
 
 KINDS: dict[str, Any] = {
@@ -40,7 +42,7 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 def address_for(kind: str, gateway: Gateway) -> str:
-    """Return the address of a gateway for a kind of client."""
+    """Return the address of a gateway for a kind of client: a URL, or HOST:PORT for gRPC."""
     return f"127.0.0.1:{gateway.settings.grpc_port}" if "Grpc" in kind else gateway.url
 
 
@@ -57,12 +59,13 @@ class Done:
 def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
     """Run the command in this process, with these arguments and without PETROV variables in the environment."""
 
-    def run(*arguments: object, **environment: str) -> Done:
+    def run(*arguments: object, stdin: str = "", **environment: str) -> Done:
         for name in ("PETROV_URL", "PETROV_API_KEY"):
             monkeypatch.delenv(name, raising=False)
         for name, value in {"COLUMNS": "200", **environment}.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr(sys, "argv", ["petrov", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         with pytest.raises(SystemExit) as end:
             main()
         return Done(int(end.value.code or 0), *capsys.readouterr())
@@ -98,6 +101,19 @@ class AnyClient:
 @pytest.fixture(params=list(KINDS))
 def any_client(request: pytest.FixtureRequest) -> AnyClient:
     return AnyClient(request.param)
+
+
+@pytest.fixture
+def call(any_client: AnyClient, gateway: Gateway) -> Callable[..., Any]:
+    """Return a function that calls a method of one of the four clients of the gateway."""
+    return partial(any_client.call, address_for(any_client.kind, gateway).removeprefix("http://"))
+
+
+@pytest.fixture
+def call_triton(any_client: AnyClient, gateway: Gateway, triton: TritonServer) -> Callable[..., Any]:
+    """Return the same for the gateway over HTTP, and for the plain Triton behind it over gRPC."""
+    grpc = f"127.0.0.1:{triton.settings.triton_grpc_port}"
+    return partial(any_client.call, gateway.url.removeprefix("http://") if any_client.http else grpc)
 
 
 @pytest.fixture(params=["Client", "AsyncClient"])
@@ -241,7 +257,14 @@ def grpc_service() -> Iterator[GrpcService]:
 def description() -> Callable[..., Reply]:
     """Return the function that makes the gateway's JSON description of a model "toy"."""
 
-    def describe(*, batch: int = 64, minimum: int = 2, maximum: int = 512, positive: bool = True) -> Reply:
+    def describe(
+        *,
+        batch: int = 64,
+        minimum: int = 2,
+        maximum: int = 512,
+        positive: bool = True,
+        quality: tuple[str, ...] = (),
+    ) -> Reply:
         axes = ["batch", "row", "column"]
         common = {"dtype": "FP32", "axes": axes, "units": "1"}
         card = {
@@ -250,6 +273,7 @@ def description() -> Callable[..., Reply]:
             "outputs": [{"name": "solution", "meaning": "pressure", "positive": False, **common}],
             "grid": {"axes": axes[1:], "minimum": minimum, "maximum": maximum, "declared": [8], "points": "x_i = i"},
             "limits": {"batch": batch},
+            "quality": quality,
             "errors": [{"grid": [85, 85], "relative_l2": 0.01234}],
         }
         document = {"name": "toy", "version": 2, "versions": [1, 2], "card": card, "certificate": None}

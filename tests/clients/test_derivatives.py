@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, InvalidInput, RequestError, UnknownModel
+from petrov_client import Client, InvalidInput, RequestError, UnknownModel
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
 from tests import toy_fields
 from tests.toy_fields import NAME, gradients, samples, tangents
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -62,39 +61,23 @@ def close(found: dict[str, Any], expected: dict[str, Any]) -> None:
         np.testing.assert_allclose(np.asarray(found[name]), array, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("grpc", [False, True])
-def test_products_of_a_batch(gateway: Gateway, grpc: bool) -> None:
-    with GrpcClient(f"127.0.0.1:{gateway.settings.grpc_port}") if grpc else Client(gateway.url) as petrov:
-        outputs, found = petrov.vjp(NAME, X, C)
-        close(outputs, Y)
-        close(found, gradients(X, C))
-        outputs, along = petrov.jvp(NAME, X, T, version=1)
-        close(outputs, Y)
-        close(along, tangents(X, T))
-        some = {name: X[name] for name in ("density", "velocity")}
-        _, found = petrov.vjp(NAME, some, {"flux": C["flux"]})
-        assert found.keys() == some.keys()
+def test_products_of_a_batch(call: Callable[..., Any]) -> None:
+    outputs, found = call("vjp", NAME, X, C)
+    close(outputs, Y)
+    close(found, gradients(X, C))
+    outputs, along = call("jvp", NAME, X, T, version=1)
+    close(outputs, Y)
+    close(along, tangents(X, T))
+    some = {name: X[name] for name in ("density", "velocity")}
+    _, found = call("vjp", NAME, some, {"flux": C["flux"]})
+    assert found.keys() == some.keys()
 
 
-@pytest.mark.parametrize("grpc", [False, True])
-def test_products_of_one_field(gateway: Gateway, grpc: bool) -> None:
+def test_products_of_one_field(call: Callable[..., Any]) -> None:
     one, cotangent = ({name: array[1] for name, array in arrays.items()} for arrays in (X, C))
-    with GrpcClient(f"127.0.0.1:{gateway.settings.grpc_port}") if grpc else Client(gateway.url) as petrov:
-        outputs, found = petrov.vjp(NAME, one, cotangent)
+    outputs, found = call("vjp", NAME, one, cotangent)
     close(outputs, {name: array[1] for name, array in Y.items()})
     close(found, {name: array[1] for name, array in gradients(X, C).items()})
-
-
-def test_asynchronous_clients(gateway: Gateway) -> None:
-    async def products() -> None:
-        for made in (AsyncClient(gateway.url), AsyncGrpcClient(f"127.0.0.1:{gateway.settings.grpc_port}")):
-            async with made as petrov:
-                _, found = await petrov.vjp(NAME, X, C)
-                close(found, gradients(X, C))
-                _, along = await petrov.jvp(NAME, X, T)
-                close(along, tangents(X, T))
-
-    asyncio.run(products())
 
 
 def test_refusals(client: Client) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from petrov_client import AsyncClient, Client, DeadlineExceeded, InvalidInput, Inversion, RequestError, UnknownModel
-from petrov_client.__main__ import main
 from petrov_client._inversion import sensors, status
 from physics import darcy
 from physics.numerics.grid import axis
@@ -23,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tests.clients.conftest import Done
     from tests.conftest import Gateway
 
 GRID, SENSORS = (11, 13), lattice(5)
@@ -123,16 +122,13 @@ def test_a_job_that_fails_raises_its_problem() -> None:
 
 @pytest.mark.parametrize("noise", [(), ("--noise", "1e-5")])
 def test_the_command_reads_a_table_and_writes_arrays(
-    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: tuple[str, ...]
+    petrov: Callable[..., Done], gateway: Gateway, tmp_path: Path, noise: tuple[str, ...]
 ) -> None:
     source, target = tmp_path / "sensors.csv", tmp_path / "found.npz"
     columns = [SENSORS, measured()[:, None], *([] if noise else [np.full((25, 1), 1e-5)])]
     np.savetxt(source, np.hstack(columns), delimiter=",")
-    command = ["petrov", "invert", "blur", source, target, *noise, "--solver", "--points", *GRID, "--url", gateway.url]
-    monkeypatch.setattr(sys, "argv", [*map(str, command)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
+    command = ("invert", "blur", source, target, *noise, "--solver", "--points", *GRID, "--url", gateway.url)
+    assert petrov(*command).returncode == 0
     with np.load(target) as found:
         assert found["coefficient"].shape == found["upper"].shape == GRID
         np.testing.assert_allclose(found["predicted"], measured(), atol=1e-4)

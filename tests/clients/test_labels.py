@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,9 @@ import xarray
 
 from petrov_client import Client, InvalidInput
 from tests import toy_fields
-from tests.clients.conftest import AnyClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GRID = (12, 9)
 DAYS = ("monday", "tuesday", "friday")
@@ -30,11 +32,8 @@ def inputs() -> dict[str, xarray.DataArray]:
     }
 
 
-def test_outputs_keep_dimensions_and_coordinates(
-    any_client: AnyClient, gateway: Any, inputs: dict[str, xarray.DataArray]
-) -> None:
-    address = gateway.url.removeprefix("http://") if any_client.http else f"127.0.0.1:{gateway.settings.grpc_port}"
-    found = any_client.call(address, "predict", "drift", **inputs)
+def test_outputs_keep_dimensions_and_coordinates(call: Callable[..., Any], inputs: dict[str, xarray.DataArray]) -> None:
+    found = call("predict", "drift", **inputs)
     expected = toy_fields.compute(**{name: array.to_numpy() for name, array in inputs.items()})
     for name, array in found.items():
         assert isinstance(array, xarray.DataArray)

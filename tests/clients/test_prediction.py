@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,9 +23,6 @@ from petrov_client import (
 from petrov_client._flow import run
 from petrov_client._quality import Options
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 MODELS = ["blur", "blur_torchscript"]
 
 
@@ -39,17 +36,10 @@ def addresses(gateway: Any, triton: Any) -> tuple[str, str]:
     return gateway.url.removeprefix("http://"), f"127.0.0.1:{triton.settings.triton_grpc_port}"
 
 
-@pytest.fixture
-def call(any_client: Any, addresses: tuple[str, str]) -> Callable[..., Any]:
-    """Return a function that calls one of the four clients."""
-    http, grpc = addresses
-    return lambda *args, **named: any_client.call(http if any_client.http else grpc, *args, **named)
-
-
 @pytest.mark.parametrize("model", MODELS)
-def test_every_client_returns_the_model_s_output(call: Any, blur: Any, model: str) -> None:
+def test_every_client_returns_the_model_s_output(call_triton: Any, blur: Any, model: str) -> None:
     fields = permeability(3, 24, 17)
-    np.testing.assert_allclose(call("predict", model, fields), blur(fields), rtol=1e-5)
+    np.testing.assert_allclose(call_triton("predict", model, fields), blur(fields), rtol=1e-5)
 
 
 async def test_four_clients_give_the_same_numbers(addresses: tuple[str, str]) -> None:
@@ -63,45 +53,47 @@ async def test_four_clients_give_the_same_numbers(addresses: tuple[str, str]) ->
 
 
 @pytest.mark.parametrize("shape", [(16, 24), (1, 16, 24), (7, 16, 24)])
-def test_the_output_has_the_rank_of_the_input(call: Any, blur: Any, shape: tuple[int, ...]) -> None:
+def test_the_output_has_the_rank_of_the_input(call_triton: Any, blur: Any, shape: tuple[int, ...]) -> None:
     fields = permeability(*shape)
-    output = call("predict", "blur", fields)
+    output = call_triton("predict", "blur", fields)
     assert output.shape == shape
     assert output.dtype == np.float32
     np.testing.assert_allclose(output, blur(fields.reshape(-1, 16, 24)).reshape(shape), rtol=1e-5)
 
 
-def test_a_batch_in_pieces_is_its_fields_one_by_one(call: Any, blur: Any) -> None:
+def test_a_batch_in_pieces_is_its_fields_one_by_one(call_triton: Any, blur: Any) -> None:
     fields, seen = permeability(29, 12, 9), []
-    output = call("predict", "blur", fields, progress=lambda done, total: seen.append((done, total)))
+    output = call_triton("predict", "blur", fields, progress=lambda done, total: seen.append((done, total)))
     np.testing.assert_allclose(output, blur(fields), rtol=1e-5)
-    np.testing.assert_array_equal(output[20], call("predict", "blur", fields[20]))
+    np.testing.assert_array_equal(output[20], call_triton("predict", "blur", fields[20]))
     assert sorted(total for _, total in seen) == [29] * 4  # 8 + 8 + 8 + 5: the model's batch is 8
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (29, 29)
 
 
-def test_the_caller_s_array_is_left_alone(call: Any) -> None:
+def test_the_caller_s_array_is_left_alone(call_triton: Any) -> None:
     fields = permeability(2, 8, 8)
     kept = fields.copy()
-    output = call("predict", "blur", fields)
+    output = call_triton("predict", "blur", fields)
     np.testing.assert_array_equal(fields, kept)
     output[...] = 0  # the caller's own, to write to
 
 
-def test_a_version_can_be_named(call: Any) -> None:
+def test_a_version_can_be_named(call_triton: Any) -> None:
     fields = permeability(8, 8)
-    np.testing.assert_array_equal(call("predict", "blur", fields, version=1), call("predict", "blur", fields))
+    np.testing.assert_array_equal(
+        call_triton("predict", "blur", fields, version=1), call_triton("predict", "blur", fields)
+    )
 
 
-def test_models_are_described(call: Any, any_client: Any) -> None:
-    models = {info.name: info for info in call("models")}
+def test_models_are_described(call_triton: Any, any_client: Any) -> None:
+    models = {info.name: info for info in call_triton("models")}
     assert ("blur_torchscript" in models) is not any_client.http  # Triton's name, and a format of `blur` over HTTP
     blur = models["blur"]
-    assert blur == call("model", "blur")
+    assert blur == call_triton("model", "blur")
     assert (blur.version, blur.versions, blur.batch) == (1, (1,), 8)
     assert [tensor.name for tensor in blur.inputs + blur.outputs] == ["coefficient", "solution"]
-    assert [tensor.name for tensor in call("model", "blur_torchscript").outputs] == ["solution"]
+    assert [tensor.name for tensor in call_triton("model", "blur_torchscript").outputs] == ["solution"]
     if any_client.http:
         axes, free = ("batch", "row", "column"), (None, None, None)
         assert blur.inputs == (TensorInfo("coefficient", axes, "1", "permeability", positive=True, shape=free),)
@@ -129,11 +121,13 @@ def test_models_are_described(call: Any, any_client: Any) -> None:
         (InvalidInput, ("blur", np.full((8, 8), "a")), {}),
     ],
 )
-def test_the_same_fault_is_the_same_class(call: Any, fault: type[PetrovError], arguments: Any, named: Any) -> None:
+def test_the_same_fault_is_the_same_class(
+    call_triton: Any, fault: type[PetrovError], arguments: Any, named: Any
+) -> None:
     with pytest.raises(PetrovError) as caught:
-        call("predict", *arguments, **named)
+        call_triton("predict", *arguments, **named)
     assert type(caught.value) is fault
-    assert call("predict", "blur", np.ones((8, 8))).shape == (8, 8)
+    assert call_triton("predict", "blur", np.ones((8, 8))).shape == (8, 8)
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from petrov_client import Client, GrpcClient, InvalidInput, OutsideTrainingWarning, Quality
+from petrov_client import Client, GrpcClient, InvalidInput, OutsideTrainingWarning, Quality, score
+from petrov_client._codecs import encode_safetensors
 from petrov_client._quality import Options
 from physics import darcy
 from tests import toy_gauges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from serving.local_triton.server import TritonServer
     from tests.conftest import Gateway
-
-
-@pytest.fixture
-def call(any_client: Any, gateway: Gateway) -> Callable[..., Any]:
-    """Return a function that calls one of the four clients."""
-    http, grpc = gateway.url.removeprefix("http://"), f"127.0.0.1:{gateway.settings.grpc_port}"
-    return lambda *args, **named: any_client.call(http if any_client.http else grpc, *args, **named)
 
 
 def test_the_quality_has_one_number_per_field(call: Any, gauged: NDArray[Any]) -> None:
@@ -92,6 +87,30 @@ def test_a_tolerance_is_met(call: Any, gauged: NDArray[Any]) -> None:
     assert quality.solved_by == "solver"
     with pytest.raises(InvalidInput, match=r"has an error_bound of 0\.00\d+; expected at most 0\.0001"):
         call("predict", "unsolved", gauged, tolerance=1e-4)
+
+
+def test_a_number_that_is_known_of_some_requests_alone_is_nan_in_the_others(
+    http_service: Any, description: Callable[..., Any], tmp_path: Path
+) -> None:
+    """As the bounds of the classical solver are, where a tolerance lets it solve some fields of a batch."""
+
+    def reply(number: int, **numbers: float) -> tuple[int, dict[str, str], bytes]:
+        arrays = {"solution": np.full((1, 3, 4), number), **{name: np.array([each]) for name, each in numbers.items()}}
+        content = encode_safetensors({name: array.astype(np.float32) for name, array in arrays.items()})
+        return 200, {"Content-Type": "application/vnd.safetensors"}, content
+
+    replies = [reply(0), reply(1, error_bound=0.5), reply(2)]
+    np.save(tmp_path / "in.npy", np.ones((3, 3, 4)))
+    url, predict = f"http://{http_service.address}", "/v1/models/toy/predict"
+    described = description(batch=1, quality=("error_bound",))
+    http_service.replies = {"/v1/models/toy": [described], predict: replies[:]}
+    with Client(url) as client:
+        output, quality = client.predict("toy", np.ones((3, 3, 4)), quality=True)
+    http_service.replies["/v1/models/toy/versions/2/predict"] = replies[:]
+    done = score("toy", tmp_path / "in.npy", tmp_path / "out.h5", [url], in_flight=1)
+    for found in (quality.error_bound, done.quality["error_bound"]):
+        np.testing.assert_array_equal(found, [np.nan, 0.5, np.nan])
+    assert output[:, 0, 0].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,10 @@ from petrov_client import (
     Where,
 )
 from petrov_client import _models as models
-from petrov_client.__main__ import main
 from petrov_client._arrays import check_input
 from petrov_client._models import vocabulary
 from tests import toy_sequences
+from tests.clients.conftest import Done
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,26 +140,19 @@ def test_a_vocabulary_of_nonsense_is_unreadable(change: dict[str, Any], descript
         models.model_info(document)
 
 
-@pytest.fixture
-def call(any_client: Any, gateway: Any, triton: Any) -> Callable[..., Any]:
-    """Return a function that calls one of the four clients: the gateway over HTTP, or Triton over gRPC."""
-    http, grpc = gateway.url.removeprefix("http://"), f"127.0.0.1:{triton.settings.triton_grpc_port}"
-    return lambda *args, **named: any_client.call(http if any_client.http else grpc, *args, **named)
-
-
 @pytest.mark.parametrize("model", toy_sequences.OUTPUTS)
-def test_every_client_predicts_texts(call: Any, model: str) -> None:
-    info = call("model", model)
+def test_every_client_predicts_texts(call_triton: Any, model: str) -> None:
+    info = call_triton("model", model)
     assert info.vocabulary == vocabulary(json.loads(json.dumps(toy_sequences._vocabulary(model))))
     assert (info.inputs[0].dtype, info.outputs[0].dtype) == ("INT32", "FP32")
     tokens = info.encode(TEXTS)
-    output = call("predict", model, tokens)
+    output = call_triton("predict", model, tokens)
     np.testing.assert_array_equal(output, toy_sequences.compute(model, tokens))
-    np.testing.assert_array_equal(call("predict", model, SINGLE), toy_sequences.compute(model, SINGLE))
+    np.testing.assert_array_equal(call_triton("predict", model, SINGLE), toy_sequences.compute(model, SINGLE))
     many = np.random.default_rng(0).integers(1, 4, (11, 7))
-    np.testing.assert_array_equal(call("predict", model, many), toy_sequences.compute(model, many))
+    np.testing.assert_array_equal(call_triton("predict", model, many), toy_sequences.compute(model, many))
     with pytest.raises(InvalidInput, match="expected integers but got float32"):
-        call("predict", model, tokens.astype(np.float32))
+        call_triton("predict", model, tokens.astype(np.float32))
 
 
 def test_the_gateway_s_grpc_has_the_vocabulary_too(gateway: Any, grpc_client: Any) -> None:
@@ -169,52 +161,38 @@ def test_the_gateway_s_grpc_has_the_vocabulary_too(gateway: Any, grpc_client: An
     assert info.decode(grpc_client.call(address, "predict", "tally", info.encode("bee cat cat"))).label == "cat"
 
 
-@pytest.fixture
-def petrov(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gateway: Any) -> Callable[..., Any]:
-    """Run the command in this process: its exit code, its output and its error message."""
-
-    def run(*arguments: object, stdin: str = "", url: str = gateway.url) -> tuple[int, str, str]:
-        monkeypatch.setenv("COLUMNS", "120")
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        monkeypatch.setattr(sys, "argv", ["petrov", *map(str, arguments), "--url", url])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return int(end.value.code or 0), *capsys.readouterr()
-
-    return run
-
-
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_one_text_gives_one_sentence(petrov: Any, gateway: Any, scheme: str) -> None:
     url = gateway.url if scheme == "http" else f"grpc://127.0.0.1:{gateway.settings.grpc_port}"
-    assert petrov("predict", "tally", "ant ant cat bee", url=url) == (0, "ant with 57.6%, then bee with 21.2%\n", "")
+    done = petrov("predict", "tally", "ant ant cat bee", PETROV_URL=url)
+    assert done == Done(0, "ant with 57.6%, then bee with 21.2%\n", "")
 
 
-def test_a_file_and_standard_input_are_tables(petrov: Any, tmp_path: Path) -> None:
+def test_a_file_and_standard_input_are_tables(petrov: Any, gateway: Any, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("ant ant\n\nbee " + "bee " * 30 + "\n")
     for source, stdin in ((tmp_path / "texts.txt", ""), ("-", (tmp_path / "texts.txt").read_text())):
-        code, printed, _ = petrov("predict", "tally", source, stdin=stdin)
-        assert code == 0
-        assert [word in printed for word in ("runner up", "ant ant", "bee bee", "…")] == [True] * 4
+        done = petrov("predict", "tally", source, stdin=stdin, PETROV_URL=gateway.url)
+        assert done.returncode == 0
+        assert [word in done.stdout for word in ("runner up", "ant ant", "bee bee", "…")] == [True] * 4
 
 
 @pytest.mark.parametrize("to_file", [True, False])
-def test_the_labels_are_written_as_csv(petrov: Any, tmp_path: Path, to_file: bool) -> None:
+def test_the_labels_are_written_as_csv(petrov: Any, gateway: Any, tmp_path: Path, to_file: bool) -> None:
     target = tmp_path / "out.csv"
     texts = "ant\nbee bee\ncat\nant\nbee\ncat cat"  # the model's batch is four
-    code, printed, _ = petrov("predict", "tally", "-", target if to_file else "-", stdin=texts)
-    rows = list(csv.DictReader(io.StringIO(target.read_text() if to_file else printed)))
-    assert code == 0
+    done = petrov("predict", "tally", "-", target if to_file else "-", stdin=texts, PETROV_URL=gateway.url)
+    rows = list(csv.DictReader(io.StringIO(target.read_text() if to_file else done.stdout)))
+    assert done.returncode == 0
     assert [row["text"] for row in rows] == texts.split("\n")
     assert [row["label"] for row in rows] == ["ant", "bee", "cat", "ant", "bee", "cat"]
     assert all(float(row["probability"]) > float(row["runner_up_probability"]) > 0 for row in rows)
     assert sorted(path.name for path in tmp_path.iterdir()) == (["out.csv"] if to_file else [])
 
 
-def test_every_word_has_a_row_where_every_token_has_a_label(petrov: Any) -> None:
-    code, printed, _ = petrov("predict", "kinds", "-", "-", stdin="ant cat\nbee\n")
-    rows = list(csv.DictReader(io.StringIO(printed)))
-    assert code == 0
+def test_every_word_has_a_row_where_every_token_has_a_label(petrov: Any, gateway: Any) -> None:
+    done = petrov("predict", "kinds", "-", "-", stdin="ant cat\nbee\n", PETROV_URL=gateway.url)
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert done.returncode == 0
     assert [(row["text"], row["word"], row["label"]) for row in rows] == [
         ("ant cat", "ant", "ant"),
         ("ant cat", "cat", "cat"),
@@ -222,9 +200,10 @@ def test_every_word_has_a_row_where_every_token_has_a_label(petrov: Any) -> None
     ]
 
 
-def test_tokens_in_a_file_are_predicted_into_a_file(petrov: Any, tmp_path: Path) -> None:
+def test_tokens_in_a_file_are_predicted_into_a_file(petrov: Any, gateway: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", SINGLE)
-    assert petrov("predict", "tally", tmp_path / "in.npy", tmp_path / "out.npy")[0] == 0
+    done = petrov("predict", "tally", tmp_path / "in.npy", tmp_path / "out.npy", PETROV_URL=gateway.url)
+    assert done.returncode == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), toy_sequences.compute("tally", SINGLE))
 
 
@@ -239,16 +218,18 @@ def test_tokens_in_a_file_are_predicted_into_a_file(petrov: Any, tmp_path: Path)
         (("tally", "in.npy"), "", 2, "does not exist"),
     ],
 )
-def test_a_fault_ends_with_its_code(petrov: Any, arguments: Any, stdin: str, code: int, message: str) -> None:
-    found, printed, message_found = petrov("predict", *arguments, stdin=stdin)
-    assert (found, printed) == (code, "")
-    assert message in message_found
+def test_a_fault_ends_with_its_code(
+    petrov: Any, gateway: Any, arguments: Any, stdin: str, code: int, message: str
+) -> None:
+    done = petrov("predict", *arguments, stdin=stdin, PETROV_URL=gateway.url)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert message in done.stderr
 
 
-def test_the_lists_show_words_and_labels(petrov: Any) -> None:
-    _, printed, _ = petrov("models")
+def test_the_lists_show_words_and_labels(petrov: Any, gateway: Any) -> None:
+    listed = petrov("models", PETROV_URL=gateway.url).stdout
     for words in ("tally", "1 to 40 words", "4 to 64 points, 2-D"):
-        assert words in printed
-    _, printed, _ = petrov("model", "kinds")
+        assert words in listed
+    shown = petrov("model", "kinds", PETROV_URL=gateway.url).stdout
     for words in ("name the animal", "ant bee cat", "ant, bee, cat", "every token", "accuracy", "0.5"):
-        assert words in printed
+        assert words in shown

@@ -146,13 +146,18 @@ class PredictionOutput:
 
     def checked(self, piece: slice, response: Response, *, warned: bool = False) -> Any:
         """Return the outputs for one piece as the caller receives them; the first piece outside may issue a warning."""
-        self._check(piece, response)
+        self.check(piece, response)
         if warned and response.outside and not self.outside:
             warn(self._source.info.name)
         self.outside |= response.outside
         return self._source.shown(response.outputs, None if self._source.single else piece)
 
-    def _check(self, piece: slice, response: Response) -> None:
+    def check(self, piece: slice, response: Response) -> None:
+        """Check that the response for one piece fits it, and those for the others.
+
+        Raises:
+            InvalidResponse: An output has another shape, or a number is not there once per field.
+        """
         count = piece.stop - piece.start
         for name, fields in response.outputs.items():
             expected = (count, *self._shapes.setdefault(name, fields.shape[1:]))
@@ -164,7 +169,7 @@ class PredictionOutput:
 
     def put(self, piece: slice, response: Response) -> None:
         """Copy the outputs for one piece into the whole."""
-        self._check(piece, response)
+        self.check(piece, response)
         self._put(piece, response)
 
     def _put(self, index: Any, response: Response, frames: tuple[int, ...] = ()) -> None:
@@ -173,7 +178,8 @@ class PredictionOutput:
         for whole, part in ((self._arrays, response.outputs), (self._numbers, response.numbers)):
             for name, fields in part.items():
                 if name not in whole:
-                    whole[name] = np.empty((len(self._source), *frames, *fields.shape[1:]), np.float32)
+                    shape = (len(self._source), *frames, *fields.shape[1:])
+                    whole[name] = np.full(shape, np.nan, np.float32)  # a number may be known of some pieces alone
                 whole[name][index] = fields
 
     def array(self) -> Any:

@@ -19,14 +19,12 @@ from petrov_client._arrays import Arrays
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
-from petrov_client._models import Example, ModelInfo, example, model_info, readable
+from petrov_client._models import GRADIENTS, Example, ModelInfo, example, model_info, readable
 from petrov_client._quality import NAMES, PLAIN, Options, Response
 
 CONNECT_SECONDS = 5.0
 #: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
 HEADERS = {"accept-encoding": "identity", "user-agent": "petrov-client"}
-#: How the names of gradients begin; a response has those of what was sent.
-GRADIENTS = "gradients."
 JSON, PROBLEM = "application/json", "application/problem+json"
 #: Bytes of the longest response. The largest piece gives a few megabytes; the limit stops an endless response.
 LONGEST_RESPONSE = 256 * 2**20

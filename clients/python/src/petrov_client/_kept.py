@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from petrov_client._arrays import Fields
 from petrov_client._codecs import encode_safetensors
 from petrov_client._files import library, remove_path, replacing
+from petrov_client._models import ModelInfo
 
 Description = dict[str, str | int]
 
@@ -160,6 +161,11 @@ class Kept:
 
     def _fault(self, name: str, fault: str) -> ValueError:
         return ValueError(f"{self.path} is damaged ({name} {fault}): remove it to start again")
+
+
+def outputs_of(record: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
+    """Return the outputs in a record, without the numbers that are known about them."""
+    return {tensor.name: record[tensor.name] for tensor in info.outputs}
 
 
 def _checksum(number: int, arrays: Mapping[str, Fields]) -> int:

@@ -17,6 +17,8 @@ from petrov_client._errors import InvalidInput, InvalidResponse, UnknownModel, W
 
 #: The names of the axes before the grid's: frames, given frames of a state, and components of a vector field.
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"
+#: How the names of the arguments and results of a derivative begin.
+GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
 #: The token that fills a sequence up, behind its words.
 PADDING = 0
 

@@ -21,7 +21,7 @@ from petrov_client._arrays import Arrays, PredictionInput, PredictionOutput, che
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, RequestError, UnknownModel, Where
 from petrov_client._flow import AsyncDriver, Attempts, Call, Progress, SyncDriver, checked_timeout, reporting
 from petrov_client._inversion import Inversion
-from petrov_client._models import Example, ModelInfo, checked_name
+from petrov_client._models import COTANGENTS, GRADIENTS, TANGENTS, Example, ModelInfo, checked_name
 from petrov_client._quality import Options, Outside, Response, warn
 from petrov_client._rollout import Rollout, Rollouts, Trajectory, unwrapped
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from petrov_client._http import HttpWire
 
 
-#: How the names of the arguments and results of a derivative begin.
-GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
 PER_FIELD = ("batch", "value")
 T = TypeVar("T")
 

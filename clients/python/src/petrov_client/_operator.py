@@ -6,7 +6,7 @@ All batch axes become one batch on the wire, so a vectorised function sends one 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -81,11 +81,12 @@ class BatchedOperator:
             return self._whole(lead, self.client.predict(self.model, inputs, self.version))
         return self._whole(lead, self.client.rollout(self.model, inputs, self.frames, version=self.version))
 
-    def vjp(self, names: Sequence[str], arrays: Sequence[Array], cotangents: Sequence[Array]) -> list[Array]:
-        """Return the gradient by each of the arrays, in its shape; there is a cotangent per output, in its shape.
+    def vjp(self, names: Sequence[str], arrays: Sequence[Array]) -> list[Array]:
+        """Return the gradient by each argument, in its shape; behind the arguments is a cotangent per output.
 
         A gradient is summed over the batch axes that its argument lacks.
         """
+        arrays, cotangents = arrays[: len(names)], arrays[len(names) :]
         lead = self._lead(names, [array.shape for array in arrays])
         seeds = {
             tensor.name: seed.reshape(-1, *seed.shape[len(lead) :])
@@ -99,10 +100,11 @@ class BatchedOperator:
             gradients.append(np.asarray(whole.sum(axis=tuple(range(own, len(lead)))).reshape(array.shape)))
         return gradients
 
-    def jvp(self, names: Sequence[str], arrays: Sequence[Array], tangents: Mapping[str, Array]) -> list[Array]:
-        """Return the tangents of the outputs, for tangents by the names of some of the arguments, in their shapes."""
+    def jvp(self, names: Sequence[str], moving: Sequence[str], arrays: Sequence[Array]) -> list[Array]:
+        """Return the tangents of the outputs; behind the arguments are the tangents of those with the other names."""
+        arrays, tangents = arrays[: len(names)], arrays[len(names) :]
         lead = self._lead(names, [array.shape for array in arrays])
-        directions = self._flat(lead, list(tangents), list(tangents.values()))
+        directions = self._flat(lead, moving, tangents)
         inputs = self._flat(lead, names, arrays)
         _, found = self.client.jvp(self.model, inputs, directions, self.version, frames=self.frames)
         return self._whole(lead, found)

@@ -167,8 +167,9 @@ MEANINGS = {
 
 
 def columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
-    """Return the columns of a model: one number per field for each of the numbers that it reports."""
-    return tuple(TensorInfo(name, ("batch",), "1", MEANINGS.get(name, "")) for name in info.quality)
+    """Return what a model reports about its errors: one number per field, or per frame of a trajectory."""
+    found = [TensorInfo(name, ("batch",), "1", MEANINGS.get(name, "")) for name in info.quality]
+    return (*found, *((FOLLOWS_OUTSIDE,) if info.frames is not None and NOVELTY in info.quality else ()))
 
 
 def column_arrays(info: ModelInfo, quality: Quality) -> dict[str, Any]:
@@ -177,40 +178,10 @@ def column_arrays(info: ModelInfo, quality: Quality) -> dict[str, Any]:
     return {name: np.asarray(value, np.float32) for name, value in found.items() if value is not None}
 
 
-def frame_columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
-    """Return the columns of a model of trajectories: one number per frame."""
-    return (*columns(info), *((FOLLOWS_OUTSIDE,) if NOVELTY in info.quality else ()))
-
-
 def columns_of_frame(info: ModelInfo, quality: Quality, batch: tuple[int, ...]) -> dict[str, Any]:
     """Return the numbers of a frame by name, NaN where one is not known."""
-    found = {tensor.name: getattr(quality, tensor.name, None) for tensor in frame_columns(info)}
+    found = {tensor.name: getattr(quality, tensor.name, None) for tensor in columns(info)}
     return {
         name: np.array(np.broadcast_to(np.nan if value is None else value, batch), np.float32)
         for name, value in found.items()
     }
-
-
-def sentence(numbers: Mapping[str, Any]) -> str:
-    """Return what the numbers say: the range of each, and how many inputs are unlike the training data."""
-    parts = [f"{name} {span(np.atleast_1d(values))}" for name, values in numbers.items()]
-    if NOVELTY in numbers:
-        novelty = np.atleast_1d(numbers[NOVELTY])
-        parts.append(f"{int((novelty < OUTSIDE).sum())} of {len(novelty)} inputs unlike the training data")
-    return ", ".join(parts)
-
-
-def published(info: ModelInfo, grid: tuple[int, ...]) -> str:
-    """Return the relative error that the card publishes for a grid, in a few words; empty where it has none."""
-    rows = [row for row in info.card.get("errors", ()) if tuple(row.get("grid", ())) == grid]
-    errors = [float(row["relative_l2"]) for row in rows if "relative_l2" in row]
-    return f"mean relative error of test samples {span(np.array(errors))}" if errors else ""
-
-
-def span(values: Any) -> str:
-    """Return the range of the finite numbers of an array."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return "unknown"
-    low, high = float(known.min()), float(known.max())
-    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"

@@ -16,26 +16,26 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from petrov_client import _files as files
-from petrov_client._arrays import Arrays, PredictionInput, check_input
+from petrov_client._arrays import Arrays, PredictionInput, PredictionOutput, check_input
 from petrov_client._client import AsyncClient
 from petrov_client._errors import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidInput,
-    InvalidResponse,
     PetrovError,
     RateLimited,
     Unavailable,
 )
 from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Advance, Progress, checked_timeout, reporting
-from petrov_client._kept import Description, Kept, check_same
+from petrov_client._kept import Description, Kept, check_same, outputs_of
 from petrov_client._models import ModelInfo, TensorInfo
-from petrov_client._quality import NAMES, Options, Outside, columns
+from petrov_client._quality import NAMES, Options, Outside, Response, columns
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
@@ -151,9 +151,7 @@ def score(
                 if target.exists():
                     with files.hdf5().File(target, "r") as file:
                         check_same(target, dict(file.attrs), job)
-                        return Scored(
-                            target, {each.name: file[each.name].shape for each in tensors if each.name in file}, 0
-                        )
+                        return Scored(target, shapes_of(file, tensors), 0)
                 with Kept(target, job) as kept, reporting(progress, info.name, len(bulk.batch)) as advance:
                     computed = await bulk.run(clients, in_flight, kept, advance)
                     shapes = await asyncio.to_thread(write, kept, bulk.pieces, tensors, job)
@@ -169,7 +167,7 @@ class Bulk:
         self.batch, self.pieces = batch, batch.pieces()
         self._version, self._options, self._patience = options.version or batch.info.version, options, patience
         self._verified: set[AsyncClient] = set()
-        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._output = PredictionOutput(batch)
         self._last_response = time.monotonic()
 
     def job(self) -> Description:
@@ -195,7 +193,8 @@ class Bulk:
     async def run(self, clients: Sequence[AsyncClient], in_flight: int, kept: Kept, advance: Advance) -> int:
         """Compute all pieces that are not kept, and return their number of fields."""
         if kept.done:
-            self._check(min(kept.done), kept.read(min(kept.done)))
+            number = min(kept.done)
+            self._output.check(self.pieces[number], Response(outputs_of(kept.read(number), self.batch.info)))
         waiting: asyncio.Queue[int] = asyncio.Queue()
         missing = [number for number in range(len(self.pieces)) if number not in kept.done]
         for number in missing:
@@ -253,22 +252,11 @@ class Bulk:
             raise
         self._verified.add(client)
         self._last_response = time.monotonic()
-        outputs = {**response.outputs, **response.numbers}
-        self._check(number, outputs)
-        return outputs
+        self._output.check(self.pieces[number], response)
+        return {**response.outputs, **response.numbers}
 
     def _count(self, number: int) -> int:
         return int(self.pieces[number].stop - self.pieces[number].start)
-
-    def _check(self, number: int, arrays: Arrays) -> None:
-        """Check that outputs match a piece, and those of the other pieces in their names and shapes."""
-        shapes = {name: array.shape[1:] for name, array in arrays.items()}
-        self._shapes = self._shapes or shapes
-        if missing := [name for name in self._shapes if name not in shapes]:
-            raise InvalidResponse(f"expected {missing[0]} in a response but got {', '.join(shapes)}")
-        for name, shape in self._shapes.items():
-            if arrays[name].shape != (expected := (self._count(number), *shape)):
-                raise InvalidResponse(f"expected a response of shape {expected} but got {arrays[name].shape}")
 
     def _pause_after(self, fault: PetrovError, faults: int) -> float:
         """Return the seconds before a gateway is used again; raise the fault itself if it is not temporary."""
@@ -295,19 +283,24 @@ def write(
     """Make the HDF5 file of the pieces, and return the shapes of its datasets; no byte of it depends on the time."""
     with kept.finishing() as whole, files.hdf5().File(whole, "w", libver="earliest", track_order=False) as file:
         file.attrs.update(job)
-        first, datasets = kept.read(0), {}
-        for tensor in tensors:
-            if tensor.name in first:  # an older version may report fewer columns than the newest, which is described
-                shape = (pieces[-1].stop, *first[tensor.name].shape[1:])
-                datasets[tensor.name] = file.create_dataset(tensor.name, shape, "<f4")
-                datasets[tensor.name].attrs.update(files.attributes(tensor))
         for number, piece in enumerate(pieces):
             arrays = kept.read(number)
-            for name, dataset in datasets.items():
-                dataset[piece] = arrays[name]
-        shapes = {name: dataset.shape for name, dataset in datasets.items()}
+            for tensor in tensors:
+                if tensor.name in arrays:  # a number may be known of some pieces alone, or of the newest version
+                    if tensor.name not in file:
+                        shape = (pieces[-1].stop, *arrays[tensor.name].shape[1:])
+                        fill = np.nan if tensor.axes == ("batch",) else None
+                        dataset = file.create_dataset(tensor.name, shape, "<f4", fillvalue=fill)
+                        dataset.attrs.update(files.attributes(tensor))
+                    file[tensor.name][piece] = arrays[tensor.name]
+        shapes = shapes_of(file, tensors)
     kept.remove()
     return shapes
+
+
+def shapes_of(file: Any, tensors: Sequence[TensorInfo]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the datasets in a file, in the order of the tensors."""
+    return {tensor.name: file[tensor.name].shape for tensor in tensors if tensor.name in file}
 
 
 def artefact(info: ModelInfo, version: int) -> str:

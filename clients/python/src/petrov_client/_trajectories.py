@@ -22,7 +22,7 @@ from petrov_client import _files as files
 from petrov_client._arrays import Fields
 from petrov_client._kept import Description
 from petrov_client._models import ModelInfo, TensorInfo
-from petrov_client._quality import frame_columns
+from petrov_client._quality import columns
 
 Shape = tuple[int, ...]
 
@@ -64,8 +64,8 @@ def write(
         total: How many frames there are, at least one.
         described: What the frames depend on, for the formats in `CONTINUED`.
     """
-    first, columns = read(0), frame_columns(info) if path.suffix in WITH_COLUMNS else ()
-    tensors = [tensor for tensor in (*info.outputs, *columns) if tensor.name in first]
+    first, reported = read(0), columns(info) if path.suffix in WITH_COLUMNS else ()
+    tensors = [tensor for tensor in (*info.outputs, *reported) if tensor.name in first]
     most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in first.values())))
     arrays, spans = dict[str, Any](), dict[str, Any]()
     with _group_or_folder(path) as (group, folder):
@@ -138,7 +138,7 @@ def finished(path: Path, info: ModelInfo) -> Iterator[tuple[Mapping[str, Any], i
         else:
             file = files.zarr().open_group(str(path), mode="r")
         arrays: dict[str, tuple[Any, int]] = {}
-        for tensor in (*info.outputs, *frame_columns(info)):
+        for tensor in (*info.outputs, *columns(info)):
             array = file.get(tensor.name)
             if hasattr(array, "shape"):
                 arrays[tensor.name] = array, _axis(info, tensor, len(array.shape) - 1)
@@ -163,11 +163,6 @@ def finished(path: Path, info: ModelInfo) -> Iterator[tuple[Mapping[str, Any], i
                 raise OSError(fault)
 
         yield attributes, count, frames()
-
-
-def outputs_of(frame: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
-    """Return a frame without the numbers of columns."""
-    return {tensor.name: frame[tensor.name] for tensor in info.outputs}
 
 
 def batch_of(outputs: Mapping[str, Fields], info: ModelInfo) -> Shape:

@@ -11,7 +11,7 @@ pressures = jax.vmap(darcy)(permeabilities)  # one request
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -57,34 +57,25 @@ def function(batched: BatchedOperator, names: tuple[str, ...]) -> Callable[..., 
     """Return a differentiable function of the arguments of these names, which returns a tuple of outputs."""
 
     def predicted(*inputs: Any) -> Any:
-        shapes = batched.shapes(names, [x.shape for x in inputs])
-        made = tuple(described(shape) for shape in shapes)
-        return jax.pure_callback(partial(evaluate, batched, names), made, *inputs, vmap_method="broadcast_all")
+        made = batched.shapes(names, [x.shape for x in inputs])
+        return on_host(partial(batched.predict, names), made, *inputs)
 
     def forward(*inputs: Any) -> Any:
         return predicted(*inputs), inputs
 
     def backward(inputs: Any, cotangents: Any) -> Any:
-        made = tuple(described(x.shape) for x in inputs)
-        call = partial(differentiate, batched, names)
-        return jax.pure_callback(call, made, *inputs, *cotangents, vmap_method="broadcast_all")
+        return on_host(partial(batched.vjp, names), [x.shape for x in inputs], *inputs, *cotangents)
 
     wrapped = jax.custom_vjp(predicted)
     wrapped.defvjp(forward, backward)
     return wrapped
 
 
-def described(shape: tuple[int, ...]) -> Any:
-    """Describe an array on the wire."""
-    return jax.ShapeDtypeStruct(shape, jnp.float32)  # type: ignore[no-untyped-call]
+def on_host(call: Callable[[list[Any]], list[Any]], shapes: Sequence[tuple[int, ...]], *inputs: Any) -> Any:
+    """Call a function of NumPy arrays whose results have these shapes; a vectorised call is one call."""
 
+    def called(*arrays: Any) -> Any:
+        return tuple(np.asarray(found, np.float32) for found in call([np.asarray(array) for array in arrays]))
 
-def evaluate(batched: BatchedOperator, names: tuple[str, ...], *inputs: Any) -> Any:
-    """Predict on the host."""
-    return tuple(np.asarray(found, np.float32) for found in batched.predict(names, [np.asarray(x) for x in inputs]))
-
-
-def differentiate(batched: BatchedOperator, names: tuple[str, ...], *arrays: Any) -> Any:
-    """Compute gradients on the host, from inputs and cotangents."""
-    inputs, cotangents = ([np.asarray(x) for x in part] for part in (arrays[: len(names)], arrays[len(names) :]))
-    return tuple(np.asarray(found, np.float32) for found in batched.vjp(names, inputs, cotangents))
+    made = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)  # type: ignore[no-untyped-call]
+    return jax.pure_callback(called, made, *inputs, vmap_method="broadcast_all")

@@ -81,7 +81,7 @@ class Call(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
         inputs = ctx.saved_tensors
-        call = partial(pull, ctx.operator, ctx.names)
+        call = partial(ctx.operator.vjp, ctx.names)
         found = Host.apply(call, *inputs, *cotangents)  # type: ignore[no-untyped-call]
         return (None, None, *(g.to(x) for g, x in zip(found, inputs, strict=True)))
 
@@ -89,7 +89,7 @@ class Call(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
         inputs, given = ctx.saved_tensors, [tangent for tangent in tangents[2:] if tangent is not None]
         moving = tuple(name for name, t in zip(ctx.names, tangents[2:], strict=True) if t is not None)
-        call = partial(push, ctx.operator, ctx.names, moving)
+        call = partial(ctx.operator.jvp, ctx.names, moving)
         found: tuple[Tensor, ...] = Host.apply(call, *inputs, *given)  # type: ignore[no-untyped-call]
         return found
 
@@ -114,17 +114,6 @@ class Host(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], call: Any, *tensors: Tensor) -> Any:
         found = Host.apply(call, *in_front(info, in_dims[1:], tensors))  # type: ignore[no-untyped-call]
         return found, tuple(0 for _ in found)
-
-
-def pull(operator: BatchedOperator, names: Names, arrays: Sequence[Array]) -> list[Array]:
-    """Return gradients for inputs and, behind them, cotangents."""
-    return operator.vjp(names, arrays[: len(names)], arrays[len(names) :])
-
-
-def push(operator: BatchedOperator, names: Names, moving: Names, arrays: Sequence[Array]) -> list[Array]:
-    """Return tangents of the outputs for inputs and, behind them, the tangents of those that move."""
-    tangents = dict(zip(moving, arrays[len(names) :], strict=True))
-    return operator.jvp(names, arrays[: len(names)], tangents)
 
 
 def in_front(info: Any, in_dims: Sequence[int | None], tensors: Sequence[Tensor]) -> list[Tensor]:

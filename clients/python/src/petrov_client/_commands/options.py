@@ -9,12 +9,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from petrov_client import _files as files
 from petrov_client._client import Client, SyncPredictor
 from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
-from petrov_client._quality import Outside, span
+from petrov_client._quality import NOVELTY, OUTSIDE, Outside
 
 GATEWAY = "http://127.0.0.1:8080"
 Url = Annotated[
@@ -51,6 +52,7 @@ OutsideOption = Annotated[
         "the classical solver) or refuse.",
     ),
 ]
+ShowProgress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -134,3 +136,28 @@ def report_unused(source: Path, names: tuple[str, ...]) -> None:
     """Say which arrays of a file are not read."""
     if names:
         typer.echo(f"petrov: ignored in {source}: {', '.join(names)}", err=True)
+
+
+def sentence(numbers: Mapping[str, Any]) -> str:
+    """Return what the numbers say: the range of each, and how many inputs are unlike the training data."""
+    parts = [f"{name} {span(np.atleast_1d(values))}" for name, values in numbers.items()]
+    if NOVELTY in numbers:
+        novelty = np.atleast_1d(numbers[NOVELTY])
+        parts.append(f"{int((novelty < OUTSIDE).sum())} of {len(novelty)} inputs unlike the training data")
+    return ", ".join(parts)
+
+
+def published(info: ModelInfo, grid: tuple[int, ...]) -> str:
+    """Return the relative error that the card publishes for a grid, in a few words; empty where it has none."""
+    rows = [row for row in info.card.get("errors", ()) if tuple(row.get("grid", ())) == grid]
+    errors = [float(row["relative_l2"]) for row in rows if "relative_l2" in row]
+    return f"mean relative error of test samples {span(np.array(errors))}" if errors else ""
+
+
+def span(values: Any) -> str:
+    """Return the range of the finite numbers of an array."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return "unknown"
+    low, high = float(known.min()), float(known.max())
+    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"

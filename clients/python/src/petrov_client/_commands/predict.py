@@ -19,6 +19,7 @@ from petrov_client._commands.options import (
     Name,
     OutsideOption,
     Parameters,
+    ShowProgress,
     Timeout,
     Tolerance,
     Url,
@@ -28,11 +29,13 @@ from petrov_client._commands.options import (
     connected,
     connected_over_http,
     numbers_of,
+    published,
     report,
     report_unused,
+    sentence,
 )
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._quality import Quality, column_arrays, columns, published, sentence
+from petrov_client._quality import Quality, column_arrays, columns
 from petrov_client._rollout import by_name
 from petrov_client._score import PATIENCE_SECONDS
 from petrov_client._score import score as score_file
@@ -60,7 +63,7 @@ def predict(
     url: Url = GATEWAY,
     version: Version = None,
     timeout: Timeout = TIMEOUT_SECONDS,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
+    progress: ShowProgress = False,
 ) -> None:
     r"""Predict the outputs for all fields of IN, in physical units, and write them to OUT with the same rank.
 
@@ -129,7 +132,7 @@ def reference(
     parameter: Parameters = None,
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
+    progress: ShowProgress = False,
 ) -> None:
     """Solve all fields of IN with the classical solver of the model's problem, one by one, and write them to OUT.
 
@@ -168,7 +171,7 @@ def score(
     patience: Annotated[
         float, typer.Option(help="Seconds without a response from any gateway before the command fails.")
     ] = PATIENCE_SECONDS,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
+    progress: ShowProgress = True,
 ) -> None:
     r"""Predict the outputs for a file of any length, and write them to OUT; the same command resumes.
 
@@ -231,7 +234,7 @@ def invert(
     points: Annotated[tuple[int, int] | None, typer.Option(metavar="ROWS COLUMNS", help="Grid of the model.")] = None,
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
+    progress: ShowProgress = False,
 ) -> None:
     """Infer an input of a model from its output at sensors, and write it with its uncertainty to OUT.
 

@@ -20,6 +20,7 @@ from petrov_client._commands.options import (
     GATEWAY,
     Name,
     Parameters,
+    ShowProgress,
     Timeout,
     Url,
     Version,
@@ -27,12 +28,13 @@ from petrov_client._commands.options import (
     connected,
     numbers_of,
     report_unused,
+    span,
 )
 from petrov_client._errors import ServiceError
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._kept import Description, Kept, check_same, kept_path
+from petrov_client._kept import Description, Kept, check_same, kept_path, outputs_of
 from petrov_client._models import ModelInfo
-from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, columns_of_frame, span, warn
+from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, columns_of_frame, warn
 from petrov_client._rollout import by_name, time_axis
 from petrov_client._score import artefact
 
@@ -62,7 +64,7 @@ def rollout(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on behind the frames that an earlier run has left in OUT.partial.")
     ] = False,
-    progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = False,
+    progress: ShowProgress = False,
 ) -> None:
     r"""Predict the trajectories that follow from the states in IN, and write them to OUT as \[..., frame, ...].
 
@@ -113,7 +115,7 @@ def rollout(
                     progress=progress,
                     quality=True,
                     partial=partial,
-                    earlier=(trajectories.outputs_of(kept.read(frame), info) for frame in range(min(done, total))),
+                    earlier=(outputs_of(kept.read(frame), info) for frame in range(min(done, total))),
                 )
                 ended: IncompleteRolloutWarning | None = None
                 try:
