@@ -1,8 +1,9 @@
 """The harness of all measurements: sides do the same work, interleaved in one run, and rows go into a file.
 
-A side maps input arrays to an output array and the processor seconds that it took. It is a function of this process
-(`timed`) or a `Worker` in an environment with other packages. Other load on the machine slows all sides alike, so
-ratios hold where times do not. Results are JSON files of `rows`, from which `benchmarks.tables` makes the tables.
+A side maps input arrays to an output, mostly an array, and the processor seconds that it took. It is a function of
+this process (`timed`) or a `Worker` in an environment with other packages. Other load on the machine slows all sides
+alike, so ratios hold where times do not. Results are JSON files of `rows`, from which `benchmarks.tables` makes the
+tables.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 Array: TypeAlias = NDArray[Any]
-Side: TypeAlias = Callable[..., tuple[Array, float]]
+Side: TypeAlias = Callable[..., tuple[Any, float]]
 Row: TypeAlias = dict[str, Any]
 
 OWN = "own"  # the environment of this process
@@ -46,7 +47,7 @@ class BaselineError(RuntimeError):
 class Measured:
     """The outputs of a side, one per input, and the seconds of every call."""
 
-    outputs: list[Array] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 
     @property
@@ -55,10 +56,10 @@ class Measured:
         return statistics.median(self.times)
 
 
-def timed(work: Callable[..., Array]) -> Side:
+def timed(work: Callable[..., object]) -> Side:
     """Return a function of this process as a side."""
 
-    def side(*inputs: Array) -> tuple[Array, float]:
+    def side(*inputs: Array) -> tuple[object, float]:
         started = time.process_time()
         output = work(*inputs)
         return output, time.process_time() - started

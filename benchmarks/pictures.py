@@ -166,11 +166,11 @@ def profile(rows: Sequence[Row], target: Path) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(13, 5), layout="constrained")
     for axis, (cost, (title, scale)) in zip(axes, units.items(), strict=True):
         for drawn, form in enumerate(dict.fromkeys(row["form"] for row in rows)):
-            own = sorted((row for row in rows if row["form"] == form), key=lambda row: row["points"])
+            own = sorted((row for row in rows if row["form"] == form), key=lambda row: row["length"])
             number, explicit = types.index(form.removesuffix(SUFFIX)), form.endswith(SUFFIX)
             colour = COLOURS[number % len(COLOURS)]
             axis.plot(
-                [row["points"] for row in own],
+                [row["length"] for row in own],
                 [scale * COSTS[cost](row) for row in own],
                 color=colour,
                 marker=MARKS[number % len(MARKS)],
@@ -182,7 +182,7 @@ def profile(rows: Sequence[Row], target: Path) -> None:
             )
         logarithmic(axis, "tokens", title)
         axis.yaxis.set_major_formatter("{x:g}")
-        ticks = sorted({row["points"] for row in rows})
+        ticks = sorted({row["length"] for row in rows})
         axis.set_xticks(ticks, [str(each) for each in ticks])
         axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2, frameon=False)
     save(figure, target)

@@ -102,7 +102,7 @@ class Case:
         self.tokens = torch.rand(batch, length, channels, requires_grad=True)  # as inside a larger network
         self.positions = torch.linspace(0, 1, length)[:, None]
         self.target = torch.rand(batch, length, channels)
-        facts = {"subject": "attention", "form": form, "batch": batch, "length": length, "points": length}
+        facts = {"form": form, "batch": batch, "length": length}
         self.row: Row = {**facts, "forward_seconds": [], "backward_seconds": [], "peak_bytes": 0}
 
     def clear(self) -> None:
@@ -165,13 +165,13 @@ COSTS: dict[str, Callable[[Row], float]] = {
 
 def growth(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     """Return the exponents of every form that was measured at two lengths or more, by cost."""
-    groups = grouped(sorted(rows, key=lambda row: int(row["points"])), lambda row: row["form"])
+    groups = grouped(sorted(rows, key=lambda row: int(row["length"])), lambda row: row["form"])
     return {
         form: {
-            cost: exponent([row["points"] for row in found], [of(row) for row in found]) for cost, of in COSTS.items()
+            cost: exponent([row["length"] for row in found], [of(row) for row in found]) for cost, of in COSTS.items()
         }
         for form, found in groups.items()
-        if found[0]["points"] < found[-1]["points"]
+        if found[0]["length"] < found[-1]["length"]
     }
 
 

@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import onnx
@@ -51,6 +51,8 @@ from serving.quality import (
 from training import checkpoint
 from training.nn.elliptic.certified_gradients import Faces, means
 from training.operators.elliptic import EllipticOperator
+
+Bounded: TypeAlias = tuple[Array, float | None]  # a solution and its error bound; None where the graph has none
 
 FAMILY_SEED, SEED, FRAMES = 7_000, 6_000, 10
 
@@ -265,37 +267,30 @@ def tolerance(folder: Path, *, quick: bool) -> Iterator[Row]:
             inputs, truth = (np.stack([physics.darcy.restrict(pair[n], points) for pair in samples]) for n in range(2))
             sides = {name: timed(method) for name, method in methods.items()}
             for name, found in interleave(sides, [(each.astype(np.float32),) for each in inputs], 1).items():
-                solutions, bounds = np.split(np.stack(found.outputs), [points], axis=1)
+                solutions, bounds = zip(*found.outputs, strict=True)
                 yield {
                     "grid": points,
                     "fields": len(inputs),
                     "method": name,
-                    "bound": None if np.isnan(bounds).any() else bounds.max().item(),
-                    "error": relative_l2(solutions, truth).mean().item(),
+                    "bound": None if None in bounds else max(bounds),
+                    "error": relative_l2(np.stack(solutions), truth).mean().item(),
                     "seconds": found.seconds,
                 }
 
 
-def responding(graph: Path | bytes) -> Callable[[Array], Array]:
-    """Return a graph as a map of a field to its solution, with a last row that holds the bound (NaN for none)."""
+def responding(graph: Path | bytes) -> Callable[[Array], Bounded]:
+    """Return a graph as a map of a field to its solution and bound; every output is computed, as for a response."""
     session = one_thread(graph)
-    names = [name for name in ("solution", "error_bound") if name in {each.name for each in session.get_outputs()}]
-    # Without names every output is computed, as for a response.
-    every = None if len(names) > 1 else names
+    names = [each.name for each in session.get_outputs()]
 
-    def respond(field: Array) -> Array:
-        found = dict(zip((each.name for each in session.get_outputs()), session.run(every, feed(session, field[None]))))  # noqa: B905
-        return with_bound(found["solution"][0], found.get("error_bound", np.full(1, np.nan)).item())
+    def respond(field: Array) -> Bounded:
+        found = dict(zip(names, session.run(None, feed(session, field[None])), strict=True))
+        return found["solution"][0], found["error_bound"].item() if "error_bound" in found else None
 
     return respond
 
 
-def solved(field: Array) -> Array:
+def solved(field: Array) -> Bounded:
     """Return the solution of the classical solver as the gateway sends it, in float32, and its bound."""
     found = physics.darcy.solve(field).astype(np.float32)
-    return with_bound(found, physics.darcy.bound(field, found))
-
-
-def with_bound(solution: Array, bound: float) -> Array:
-    """Append a row that holds the bound."""
-    return np.concatenate([solution, np.full((1, solution.shape[1]), bound)])
+    return found, float(physics.darcy.bound(field, found))

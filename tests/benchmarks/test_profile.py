@@ -23,7 +23,6 @@ def row(form: str, length: int, *, backward: tuple[float, ...] = (1.0,)) -> dict
     return {
         "form": form,
         "length": length,
-        "points": length,
         "forward_seconds": [1e-3 * length] * len(backward),
         "backward_seconds": list(backward),
         "peak_bytes": 1,
