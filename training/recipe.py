@@ -207,10 +207,26 @@ class OwnFit(Fit):
     unroll: tuple[PositiveInt, ...] = (1,)  # steps of a training rollout, each for an equal share of the training
     through: bool = True  # whether gradients flow through all steps of a rollout, or only through its last one
     noise: NonNegativeFloat = 0.0  # of the states that a rollout starts from, in deviations of the state
+    raced: float = Field(default=0.0, ge=0, lt=1)  # of the budget, that the turns of others in a race have taken
+    symmetries: tuple[str, ...] = ()  # drawn beside those of the problem, since they lowered the validation error
 
     def steps_of(self, share: float) -> int:
         """Return the steps of a training rollout when a share of the training is done."""
         return self.unroll[min(len(self.unroll) - 1, int(len(self.unroll) * share))]
+
+
+class Candidate(BaseModel):
+    """A network in the race at the start of a training; see `training.fit.race`."""
+
+    model_config = FROZEN
+
+    name: str  # in words, for card and report
+    operator: dict[str, int] = {}  # keys of the operator's config, and `step.key` of a trajectory's
+
+    @property
+    def overrides(self) -> list[str]:
+        """The changes of a recipe."""
+        return [f"operator.{key}={value}" for key, value in self.operator.items()]
 
 
 class OwnRecipe(BaseRecipe):
@@ -222,6 +238,7 @@ class OwnRecipe(BaseRecipe):
     seed: NonNegativeInt = 1127802
     operator: OperatorConfig
     fit: OwnFit
+    race: tuple[Candidate, ...] = ()  # the networks that are compared first; none once one has won
 
     @model_validator(mode="after")
     def refuse_impossible_losses(self) -> OwnRecipe:

@@ -111,10 +111,14 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     def batch(self, rows: Rows | range, frames: int | None = None) -> Batch:
         """Read samples by their numbers; of trajectories the rollouts from their first frames, to the horizon."""
+        return self.as_batch(self.stored(rows, frames))
+
+    def stored(self, rows: Rows | range, frames: int | None = None) -> dict[str, NDArray[Any]]:
+        """Read samples, or the beginnings of trajectories, by the names of their arrays."""
         if not self.moving:
-            return self.as_batch(self.samples.read(rows))
+            return self.samples.read(rows)
         length = self.history + (self.horizon if frames is None else frames)
-        return self.as_batch(self.samples.windows(np.asarray(rows), [0] * len(rows), length))
+        return self.samples.windows(np.asarray(rows), [0] * len(rows), length)
 
     def as_batch(self, values: dict[str, NDArray[Any]]) -> Batch:
         """Divide samples into the arguments of a network, in their order, and what it has to predict.
@@ -152,11 +156,18 @@ class OwnWorkload(Workload[OwnRecipe]):
                 given += rng.normal(0, size, given.shape).astype(np.float32)
         return self.as_batch(values)
 
-    def moved(self, values: dict[str, NDArray[Any]], rng: Generator) -> dict[str, NDArray[Any]]:
-        """Move every sample by a symmetry of its own, all its frames and fields alike."""
+    def moved(
+        self, values: dict[str, NDArray[Any]], rng: Generator, names: Sequence[str] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Move every sample by a symmetry of its own, all its frames and fields alike.
+
+        `names` are the symmetries; by default those of the problem, and those that a race has found.
+        """
         description = self.problem.description
-        if not description.symmetries:
+        names = (*description.symmetries, *self.recipe.fit.symmetries) if names is None else tuple(names)
+        if not names:
             return values
+        description = description.model_copy(update={"symmetries": names})
         fields = {
             name: torch.from_numpy(values[name]) for name in (*self.file.inputs, *self.file.outputs) if name in values
         }

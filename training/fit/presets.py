@@ -50,10 +50,11 @@ class Preset:
     most: int  # most epochs, where the samples are so few or small that the time is not needed
     latent: dict[int, int]  # cells along the longest side of the latent grid of points, by the number of dimensions
     average: float = 0.99  # decay per step of the weights' exponential mean; 0 for none
+    race: bool = True  # whether several networks are compared first; see `training.fit.race`
 
 
 PRESETS = {
-    "tiny": Preset(8.0, 100, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, {2: 12, 3: 8}, average=0.0),
+    "tiny": Preset(8.0, 100, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, {2: 12, 3: 8}, 0.0, race=False),
     "quick": Preset(300.0, 1000, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500, {2: 40, 3: 16}),
     "laptop": Preset(5400.0, 5000, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500, {2: 64, 3: 24}),
 }

@@ -76,12 +76,16 @@ class RunFolder:
                 raise RecipeError(
                     f"{self.path} was interrupted under another recipe ({self.recipe}): restore it, or start afresh"
                 )
-            states = sorted(self.state.glob("epoch=*.ckpt"), key=lambda path: -int(path.stem.partition("=")[2]))
-            return next(filter(whole, states), None)
+            return self.newest()
         self.close()
         self.metrics.unlink(missing_ok=True)
         self.recipe.write_text(recipe.model_dump_json())
         return None
+
+    def newest(self) -> Path | None:
+        """Return the newest whole state; None where there is none."""
+        states = sorted(self.state.glob("epoch=*.ckpt"), key=lambda path: -int(path.stem.partition("=")[2]))
+        return next(filter(whole, states), None)
 
     def began(self) -> BaseRecipe | None:
         """Return the recipe of the run that has not ended; None where there is none that can be read."""
@@ -204,7 +208,7 @@ def read_log(path: Path) -> list[dict[str, str]]:
 
 def training_seconds(path: Path) -> float:
     """Return how long all epochs of a log took."""
-    return sum(float(row["seconds"]) for row in read_log(path))
+    return sum((float(row["seconds"]) for row in read_log(path)), 0.0)
 
 
 class Bar(TQDMProgressBar):

@@ -5,19 +5,21 @@ from __future__ import annotations
 import ctypes
 import logging
 import resource
+import shutil
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
-from torch import nn
+from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
+from torch import Tensor, nn
 
 from training import calibration, checkpoint
 from training.files import write_json
-from training.fit import processes
+from training.fit import processes, race
 from training.fit.fields import FieldWorkload
 from training.fit.own import OwnWorkload
 from training.fit.record import (
@@ -38,6 +40,7 @@ from training.recipe import AddedRecipe, BaseRecipe, OwnRecipe, Recipe, RecipeEr
 
 EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
+    "The dirpath has changed from",  # the winner of a race goes on in the folder of the run
     ".*does not have many workers",  # the samples are in memory: workers would only copy them
     ".*is smaller than the logging interval",  # a tiny run has few batches, and metrics are logged by epoch
     ".*isinstance.treespec, LeafSpec.. is deprecated",  # Lightning's own use of torch
@@ -86,17 +89,61 @@ def train(
     """
     keep_freed_memory()
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # without its tips and its hardware report
+    if init is not None and isinstance(recipe, OwnRecipe):
+        recipe = recipe.model_copy(update={"race": ()})  # the weights are of one network
     work, run = workload(recipe, data), RunFolder(folder)
     work.check()  # what can be checked before samples are generated
-    expect_room(run.path, state_bytes(work.parameters))
+    expect_room(run.path, state_bytes(work.parameters * (1 + len(getattr(recipe, "race", ())))))
     expect_room(work.data, work.sample_bytes)
     state = processes.from_first(lambda: run.open(recipe, resume=resume))
+    raced: dict[str, Any] = {}
+    if isinstance(recipe, OwnRecipe) and recipe.race:
+        check_shares(recipe.fit.batch, recipe)
+        recipe, start, raced = held(recipe, run, data, workers)
+        state, work = state or start, workload(recipe, data)
     task = work.task(init, workers)
     check_shares(task.order.batch, recipe)
     fit(task, work, run, state)
     if processes.first():
-        finish(work, task.network.eval(), run)
+        finish(work, task.network.eval(), run, raced)
     return folder
+
+
+def held(recipe: OwnRecipe, run: RunFolder, data: Path, workers: int) -> tuple[OwnRecipe, Path, dict[str, Any]]:
+    """Hold the race of a recipe, or what is left of it: the winner's recipe and state, and what the card says of it.
+
+    The run's log begins with that of the winner.
+    """
+
+    def advance(entry: OwnRecipe, home: RunFolder, start: Path | None, until: float) -> float:
+        work = OwnWorkload(entry, data, progress=False)
+        home.path.mkdir(parents=True, exist_ok=True)
+        state = processes.from_first(lambda: home.open(entry, resume=True))
+        if state is None and start is not None:
+            state = start
+            if processes.first():  # the log goes on, too
+                shutil.copyfile(start.parent.parent / home.metrics.name, home.metrics)
+        task = work.task(workers=workers)
+        task.budget.until = until
+        try:
+            fit(task, work, home, state, keep=False)
+        except RunError:
+            if processes.count() > 1:  # the others go on
+                raise
+            return race.LOST  # it diverged
+        return race.last_error(work, home)
+
+    def holding(entry: OwnRecipe, state: Path) -> tuple[str, ...]:
+        work = OwnWorkload(entry, data)
+        task = work.task()
+        task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
+        return race.uncontradicted(work, task, event.symmetries)
+
+    event = race.Race(recipe, run, OwnWorkload(recipe, data).samples.sides, advance, holding)
+    winner = event.winner()
+    if processes.first() and not run.metrics.exists():
+        shutil.copyfile(event.home(event.found["winner"]).metrics, run.metrics)
+    return winner, event.newest(event.found["winner"]), event.account()
 
 
 def check_shares(batch: int, recipe: BaseRecipe) -> None:
@@ -108,19 +155,23 @@ def check_shares(batch: int, recipe: BaseRecipe) -> None:
         )
 
 
-def finish(work: Workload[Any], network: nn.Module, run: RunFolder) -> None:
-    """Write the checkpoint of a trained network, then measure it and complete its card."""
+def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[str, Any]) -> None:
+    """Write the checkpoint of a trained network, then measure it and complete its card.
+
+    `raced` is what the card says of the race that the network has won; empty for none.
+    """
     recipe, parameters = work.recipe, sum(parameter.numel() for parameter in network.parameters())
     training = work.account() | {
         "epochs": recipe.fit.epochs,
         "kept": work.metric.best if recipe.fit.keep == "best" else "the last epoch",
-        "seconds": round(training_seconds(run.metrics), 1),
+        "seconds": round(training_seconds(run.metrics) + raced.get("seconds", 0.0), 1),
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "threads": torch.get_num_threads(),
         "preset": recipe.preset,
         "seed": recipe.seed,
     }
     card = {"training": training, "checkpoint": {"parameters": parameters}, MISSING: list(work.figures)}
+    card |= {"race": raced} if raced else {}
     checkpoint.save(run.path, network, recipe, work.problem, card)
     try:
         figures = work.measure(network, work.problem, Scope()) | calibrate(work, network, run)
@@ -145,13 +196,16 @@ def calibrate(work: Workload[Any], network: nn.Module, run: RunFolder, fresh: in
     return {"calibration": calibration.account(found, network, samples)}
 
 
-def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None) -> None:
-    """Train, from a saved state if there is one, and leave the weights that the recipe keeps in the task."""
+def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, keep: bool = True) -> None:
+    """Train, from a saved state if there is one, and leave the weights that the recipe keeps in the task.
+
+    Without `keep` the training goes on later, and the task has the last weights.
+    """
     with warnings.catch_warnings():
         for message in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message)
         trainer(work, run).fit(task, ckpt_path=state, weights_only=True)
-    if work.recipe.fit.keep == "best":
+    if keep and work.recipe.fit.keep == "best":
         task.load_state_dict(torch.load(run.best, weights_only=True)["state_dict"])
 
 
@@ -171,16 +225,17 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         enable_version_counter=False,
     )
     return pl.Trainer(
-        max_epochs=config.epochs,
+        max_epochs=-1 if getattr(config, "raced", 0) else config.epochs,  # turns of a race end within epochs
         gradient_clip_val=config.clip,
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
         callbacks=[
             # The exponential mean of the weights is measured and saved instead of them: the noise of steps cancels.
-            *([EMAWeightAveraging(decay=average)] if average else []),
+            *([WeightAveraging(avg_fn=partial(averaged, decay=average))] if average else []),
             # The best first: a state that is saved before it has chosen would forget its choice when it is resumed.
             *([best, newest] if config.keep == "best" else [newest]),
-            *([RunLog(run.metrics, work.metric.name), progress(run.metrics)] if processes.first() else []),
+            *([RunLog(run.metrics, work.metric.name)] if processes.first() else []),
+            *([progress(run.metrics)] if processes.first() and work.progress else []),
         ],
         plugins=[StateIO()],
         logger=False,
@@ -192,6 +247,18 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         strategy="ddp" if processes.count() > 1 else "auto",
         use_distributed_sampler=False,  # every process takes its part of each batch
     )
+
+
+def averaged(mean: Tensor, weight: Tensor, steps: Tensor, decay: float) -> Tensor:
+    """Return the exponential mean of a weight after one step more.
+
+    Early on it forgets faster, so that it is the mean over the last tenth of the steps: the first weights would stay in
+    it for 1 / (1 - decay) steps otherwise, which is longer than a turn of a race.
+    """
+    if not mean.is_floating_point() and not mean.is_complex():
+        return weight  # a buffer of indices, say
+    done = float(steps)
+    return mean.lerp(weight, 1 - min(decay, (1 + done) / (10 + done)))
 
 
 def complete(work: Workload[Any], run: RunFolder, card: dict[str, Any], figures: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from training import checkpoint
 from training.data.samples import SampleFile, generate, prepare
 from training.files import read_toml
 from training.fit.presets import preset_of, recipe
+from training.fit.race import entered
 from training.fit.record import RunFolder
 from training.problems.problem import Trajectories
 from training.problems.problem_file import ProblemFile, read_problem_file
@@ -90,7 +91,12 @@ class OwnRun:
             pairs = dict(parse(each) for each in self.overrides)
             own = {key.removeprefix("operator."): value for key, value in pairs.items() if key.startswith("operator.")}
             operator = {"kind": self.operator, **{key: value for key, value in own.items() if "." not in key}}
-        return changed(recipe(self.samples(), self.preset, adapt, operator), self.overrides)
+        samples = self.samples()
+        made = recipe(samples, self.preset, adapt, operator)
+        chosen = operator is not None or any(each.startswith("operator.") for each in self.overrides)
+        if self.generated is None and not chosen:
+            made = entered(made, samples)
+        return changed(made, self.overrides)
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
         """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one."""

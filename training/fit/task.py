@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any, TypeVar
@@ -37,8 +37,9 @@ class Task(pl.LightningModule):
     def __init__(self, network: nn.Module, work: Any, workers: int = 0) -> None:
         super().__init__()
         self.network, self.work, self.workers, self.order = network, work, workers, work.order
-        fit = work.recipe.fit
-        self.budget = Budget(fit.epochs * self.order.steps, getattr(fit, "seconds", None), getattr(fit, "least", 1))
+        fit, steps = work.recipe.fit, work.recipe.fit.epochs * self.order.steps
+        whole = Budget(steps, getattr(fit, "seconds", None), getattr(fit, "least", 1))
+        self.budget = whole.part(1 - getattr(fit, "raced", 0.0))
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the epoch's batches; the trainer calls this at every epoch."""
@@ -62,11 +63,11 @@ class Task(pl.LightningModule):
         return DataLoader(batches, batch_size=None, num_workers=self.workers)
 
     def on_train_start(self) -> None:
-        """Start the clock, on an accelerator that of the wall; stop what is complete."""
+        """Start the clock, on an accelerator that of the wall; stop what is complete, or as far as it is to be."""
         if self.device.type != "cpu":
             self.budget.clock = time.perf_counter
         self.budget.start()
-        self.trainer.should_stop = self.budget.share >= 1
+        self.trainer.should_stop = self.budget.share >= self.budget.until
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["budget"] = {"used": self.budget.used, "share": self.budget.share}
@@ -108,7 +109,7 @@ class Task(pl.LightningModule):
         """
         del metric
         self.budget.share = processes.from_first(lambda: self.budget.advance(self.global_step))
-        self.trainer.should_stop = self.budget.share >= 1
+        self.trainer.should_stop = self.budget.share >= self.budget.until
         if self.budget.seconds is not None:
             scheduler.last_epoch = self.budget.share * (scheduler.total_steps - 1) - 1
         scheduler.step()
@@ -134,7 +135,15 @@ class Budget:
     clock: Callable[[], float] = time.thread_time
     used: float = 0.0  # seconds so far, also of an interrupted run that this one continues
     share: float = 0.0  # the share that is done, from 0 to 1
+    until: float = 1.0  # the share at which the training pauses
     began: float = 0.0
+
+    def part(self, share: float) -> Budget:
+        """Return a budget of a share of the steps and of the time."""
+        if share == 1:
+            return self
+        steps, least = (max(1, round(share * each)) for each in (self.steps, self.least))
+        return replace(self, steps=steps, seconds=self.seconds and share * self.seconds, least=least)
 
     def start(self) -> None:
         """Start the clock, after what has been used."""

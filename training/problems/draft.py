@@ -14,7 +14,8 @@ import numpy as np
 
 from training.data.readers import DataFile, LazyArray
 from training.problems.checks import NUMERIC
-from training.problems.problem_file import AXES, is_taken
+from training.problems.problem_file import AXES, candidate_symmetries, is_taken
+from training.problems.schema import Axis, Quantity
 from training.user_error import UserError
 
 INPUTS = """
@@ -48,6 +49,12 @@ class Tensor:
     frame: int | None = None
     positive: bool = False
 
+    @property
+    def quantity(self) -> Quantity:
+        """What decides which symmetries a field may have."""
+        components = tuple(f"c{index}" for index in range(self.components))
+        return Quantity(name=self.name, meaning="", positive=self.positive, components=components)
+
     def entries(self) -> list[str]:
         """Write the keys of the tensor's table."""
         lines = [f"key = {quoted(self.array.name)}", f"units = {quoted(self.array.units or '1')}"]
@@ -74,6 +81,7 @@ class Draft:
     moving: bool = False  # whether a field has frames
     step: float = 1.0  # time between two frames
     remarks: list[str] = field(default_factory=list)  # what was decided and guessed
+    candidates: tuple[str, ...] = ()  # symmetries that the axes allow
 
     def of(self, role: str) -> list[Tensor]:
         return [tensor for tensor in self.tensors if tensor.role == role]
@@ -93,7 +101,8 @@ class Draft:
             return "\n".join([*lines, "", "[points]", f"dimensions = {self.dimensions}", ""])
         mask = ["", "[mask]", self.mask] if self.mask else []
         time = ["", "[time]", f"step = {self.step}", "history = 1"] if self.moving else []
-        return "\n".join([*lines, *mask, "", "[symmetries]", "exact = []", *time, ""])
+        tried = [f"# quick and laptop try what the axes allow: {', '.join(self.candidates)}"] if self.candidates else []
+        return "\n".join([*lines, *mask, "", "[symmetries]", *tried, "exact = []", *time, ""])
 
 
 def quoted(text: str) -> str:
@@ -139,6 +148,10 @@ def on_grid(made: Draft, file: DataFile) -> Draft:
             made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
+    described = {name: Axis(name=name, **entry) for name, entry in made.axes.items()}
+    made.candidates = candidate_symmetries(
+        described, sides, [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
+    )
     times = np.asarray(file.coordinates.get("time", ()), dtype=np.float64).ravel()
     if made.moving and len(times) > 1 and np.isfinite(times).all() and times[-1] > times[0]:
         made.step = rounded((times[-1] - times[0]) / (len(times) - 1))

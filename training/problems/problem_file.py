@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -415,6 +415,21 @@ def possible_symmetries(axes: Mapping[str, Axis]) -> list[str]:
     if len(axes) == 2 and len({(axis.length, axis.boundary, axis.points) for axis in axes.values()}) == 1:
         found.append("transpose")
     return [*found, "negate"]
+
+
+def candidate_symmetries(
+    axes: Mapping[str, Axis], sides: Sequence[int], fields: Iterable[Quantity], exact: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the symmetries beside the exact ones that the axes, their points and the fields do not rule out.
+
+    `reflect_AXIS` is none of them: it is for equations that `negate` is not for, such as that of Burgers.
+    """
+    fields = [*fields]
+    if any(field.components for field in fields) or any(axis.points == "scattered" for axis in axes.values()):
+        return ()
+    found = [name for name in possible_symmetries(axes) if not name.startswith("reflect_") and name not in exact]
+    equal = len({*sides}) == 1
+    return tuple(name for name in found if not change_signs([name], fields) and (equal or name != "transpose"))
 
 
 def is_taken(name: str) -> bool:

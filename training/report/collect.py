@@ -96,6 +96,8 @@ class Report:
     frames: int | None = None  # frames of the measured rollouts; None where the samples are no trajectories
     # Measures of every frame of the test trajectories; empty where the samples are no trajectories.
     rollout: tuple[Mapping[str, float], ...] = ()
+    # What the card says of the race that the network has won; None where there was none.
+    race: Mapping[str, Any] | None = None
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -169,11 +171,12 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
         baseline=float(np.concatenate(naive).mean()),
         drawn=tuple(drawn(found.operator, work, errors["test"])),
         amounts=tuple(amounts),
-        times=Times(network, record.training_seconds(run / "metrics.csv"), problem.solver_seconds),
+        times=Times(network, found.card["training"]["seconds"], problem.solver_seconds),
         processor=found.card["training"]["processor"],
         calibration=next(iter(found.card.get("calibration", {}).get("test", ())), None),
         frames=found.card["training"].get("horizon"),
         rollout=tuple(found.card.get("rollout", ())),
+        race=found.card.get("race"),
     )
 
 

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from training.evaluation import pictures
 from training.files import write_json, write_text
+from training.fit.race import WITH
 from training.report.advice import advise, sentence
 from training.report.collect import Report
 
@@ -29,6 +30,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
 ERRORS = ("split", "samples", "mean", "standard error", "median", "95th percentile", "worst")
 KEYS = ("relative_l2", "standard_error", "median", "percentile_95", "worst")
+RACE = ("network", "share of the budget", "validation error")
 DATA = ("array", "role", "shape", "units", "least", "greatest", "mean", "deviation")
 
 
@@ -55,6 +57,9 @@ def render(report: Report) -> str:
         distribution=image(distribution(report)),
         amounts=image(amounts(report)) if report.amounts else None,
         rollout=image(rollout(report)) if report.rollout else None,
+        race=image(race(report.race)) if report.race else None,
+        race_rows=(RACE, race_rows(report.race)) if report.race else None,
+        choice=choice(report.race) if report.race else None,
         samples={name: image(figure) for name, figure in pictures.figures(report.drawn, report.description).items()},
     )
 
@@ -70,6 +75,7 @@ def numbers(report: Report) -> dict[str, Any]:
         "mean_output_error": report.baseline,
         "amounts": [{"samples": one.samples, "relative_l2": float(one.errors.mean())} for one in report.amounts],
         "rollout": [dict(row) for row in report.rollout],
+        "race": report.race,
         "seconds": {"network": times.network, "solver": times.solver, "training": times.training},
         "evidence": {"gap": evidence.gap, "fall": evidence.fall, "doubling": evidence.doubling},
         "next": advise(evidence).value,
@@ -87,6 +93,9 @@ def show(report: Report, console: Console) -> None:
     console.print(table("relative L2 error by sample", ERRORS, error_rows(report)))
     curve = [row["relative_l2"] for row in report.epochs]
     console.print(f"validation error by epoch, {curve[0]:.2g} to {curve[-1]:.2g}, logarithmic\n{sparkline(curve)}\n")
+    if report.race:
+        console.print(table("validation error in the race", RACE, race_rows(report.race)))
+        console.print(choice(report.race), markup=False, highlight=False)
     ranks = ", ".join(f"{one.rank} {one.number} ({percent(one.error)})" for one in report.drawn)
     console.print(f"test samples: {ranks}", markup=False)
     if rows := amount_rows(report):
@@ -156,6 +165,36 @@ def error_rows(report: Report) -> list[tuple[str, ...]]:
         (split, str(len(report.errors[split])), *(percent(figures[key]) if key in figures else "" for key in KEYS))
         for split, figures in report.figures.items()
     ]
+
+
+def race_rows(race: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the share of the budget that each network has used, and its last error; the winner first."""
+    found: dict[str, tuple[float, float]] = {}
+    for each in race["rounds"]:
+        found |= {name: (each["share"], error) for name, error in each["validation_error"].items()}
+    order = sorted(found, key=lambda name: (name != race["winner"], -found[name][0], found[name][1]))
+    return [(name, f"{100 * found[name][0]:.2g} %", percent(found[name][1])) for name in order]
+
+
+def choice(race: Mapping[str, Any]) -> str:
+    """Say why this network was chosen, and which symmetries were tried."""
+    winner, symmetries = race["winner"], race["symmetries"]
+    name, _, moved = winner.partition(WITH)
+    rounds = [each["validation_error"] for each in race["rounds"]]
+    last = next(errors for errors in reversed(rounds[:-1] if symmetries["tried"] else rounds) if name in errors)
+    rest = min((error, other) for other, error in last.items() if other != name)
+    why = (
+        f"Network: {name}, the best of {len(rounds[0])} in the first {100 * race['share']:.0f} % of the training, "
+        f"with a validation error of {percent(last[name])} beside {percent(rest[0])} of {rest[1]}."
+    )
+    if not symmetries["tried"]:
+        return why
+    if not symmetries["not_contradicted"]:
+        return f"{why} No symmetry is used: the validation samples contradict {', '.join(symmetries['tried'])}."
+    without, copied = rounds[-1][name], next(error for other, error in rounds[-1].items() if other != name)
+    named, beside = ", ".join(symmetries["not_contradicted"]), f"{percent(copied)} beside {percent(without)} without"
+    used = "The symmetries in use lower it" if moved else "No symmetry is used, since none lowers it"
+    return f"{why} {used}: {beside} {named}."
 
 
 def amount_rows(report: Report) -> list[tuple[str, str]]:
@@ -241,6 +280,23 @@ def rollout(report: Report) -> Figure:
     axes.axvline(times[(report.frames or 1) - 1], color="grey", lw=0.8)
     axes.set(xlabel="time", ylabel="relative L2 error")
     return finished(figure, axes)
+
+
+def race(found: Mapping[str, Any]) -> Figure:
+    """Draw the validation error of each network against the share of the budget that it has used."""
+    figure, axes = panel()
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for each in found["rounds"]:
+        for name, error in each["validation_error"].items():
+            lines.setdefault(name, []).append((100 * each["share"], error))
+    for name, points in lines.items():
+        won = name == found["winner"]
+        start = [lines[name.partition(WITH)[0]][-2]] if WITH in name else []
+        axes.semilogy(*zip(*start, *points, strict=False), marker="o", lw=3 if won else 1, ms=4, label=name)
+    axes.set(xlabel="share of the budget that a network has used, %", ylabel="validation error")
+    finished(figure, axes).set_size_inches(6.4, 4.4)
+    axes.legend(frameon=False, fontsize="x-small")
+    return figure
 
 
 def panel() -> tuple[Figure, Axes]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from training.data.samples import prepare
 from training.fit.own import OwnWorkload
@@ -53,13 +55,14 @@ class Ticks:
 
 
 class Stepped(Task):
-    """Its clock advances at each step; writes down the rates."""
+    """Its clock advances at each step, or is that of the processor; writes down the rates."""
 
-    def __init__(self, work: OwnWorkload, second: float = 1.0, last: int | None = None) -> None:
+    def __init__(self, work: OwnWorkload, second: float | None = 1.0, last: int | None = None) -> None:
         network = work.network()
         work.fit_normalisers(network)
         super().__init__(network, work)
-        self.budget.clock = Ticks(second)
+        if second is not None:
+            self.budget.clock = Ticks(second)
         self.rates: list[float] = []
         self.last = last
 
@@ -92,6 +95,29 @@ def test_a_slow_machine_makes_the_least_steps(work: OwnWorkload, tmp_path: Path)
     task = trained(work, tmp_path / "run", Stepped(work, second=60.0))
     assert len(task.rates) == 5
     assert task.rates[-1] < task.rates[2]
+
+
+def test_a_busy_machine_makes_as_many_steps_in_the_same_share(work: OwnWorkload, tmp_path: Path) -> None:
+    """It waits in every step while other processes compute, which their number would only make less certain."""
+    work.recipe = changed(work.recipe, ["fit.seconds=0.5", "fit.least=4", "fit.epochs=100000"])
+
+    def steps(name: str, waiting: float) -> NDArray[np.float64]:
+        """Return the steps until half of the budget was used, and until its end; `waiting` are seconds per step."""
+        shares: list[float] = []
+
+        class Shared(Stepped):
+            def on_train_batch_start(self, *arguments: Any) -> None:
+                super().on_train_batch_start(*arguments)
+                shares.append(self.budget.share)
+                time.sleep(waiting)
+
+        trained(work, tmp_path / name, Shared(work, second=None))
+        return np.array([sum(share < 0.5 for share in shares), len(shares)])
+
+    steps("first", 0)  # which imports and allocates
+    alone, beside = steps("alone", 0), steps("beside", 0.2)
+    assert alone.min() > 4
+    assert (abs(np.log(beside / alone)) < np.log(2)).all()  # by the clock of the wall a fourth of them, or fewer
 
 
 def test_few_samples_end_with_the_epochs(work: OwnWorkload, tmp_path: Path) -> None:

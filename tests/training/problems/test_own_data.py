@@ -331,6 +331,30 @@ def test_a_draft_says_what_it_guessed(tmp_path: Path) -> None:
     assert tomllib.loads(text)["axes"].keys() == {"row", "column"}
 
 
+@pytest.mark.parametrize(
+    ("sides", "least", "tried"),
+    [
+        ((8, 8), 0.1, "flip_row, flip_column, transpose"),
+        ((8, 9), -1.0, "flip_row, flip_column, negate"),
+        ((8,), -1.0, "flip_point, negate"),
+    ],
+)
+def test_a_draft_names_the_symmetries_that_a_training_tries(
+    sides: tuple[int, ...], least: float, tried: str, tmp_path: Path
+) -> None:
+    values = np.random.default_rng(0).uniform(least, 1, (2, 20, *sides))
+    np.savez(tmp_path / "field.npz", x=values[0], y=values[1])
+    assert drafted(tmp_path / "field.npz", tmp_path).symmetries.exact == ()
+    text = (tmp_path / "problem.toml").read_text()
+    assert f"[symmetries]\n# quick and laptop try what the axes allow: {tried}\nexact = []\n" in text
+
+
+def test_fields_with_components_have_no_symmetries_to_try(tmp_path: Path) -> None:
+    np.savez(tmp_path / "vectors.npz", x=np.zeros((12, 2, 60, 90)), y=np.ones((12, 60, 90)))
+    drafted(tmp_path / "vectors.npz", tmp_path)
+    assert "try what the axes allow" not in (tmp_path / "problem.toml").read_text()
+
+
 def drafted(path: Path, folder: Path) -> ProblemFile:
     with open_file(path) as file:
         (folder / "problem.toml").write_text(draft(file, [path]).toml())

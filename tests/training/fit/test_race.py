@@ -1,0 +1,195 @@
+"""The race of own data: candidates in turns, half of them dropped after each round, and a winner that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from training import checkpoint
+from training import report as reports
+from training.data.samples import SampleFile, prepare
+from training.fit import race
+from training.fit.own import OwnWorkload
+from training.fit.presets import PRESETS, network, recipe
+from training.fit.race import Plan, Race, candidates, entered
+from training.fit.record import RunFolder, read_log, training_seconds
+from training.fit.run import train
+from training.fit.start import OwnRun
+from training.problems.problem_file import ProblemFile
+from training.recipe import Candidate, OwnRecipe, changed
+
+SMALL = (
+    "operator.channels=4",
+    "operator.heads=1",
+    "operator.feedforward=4",
+    "operator.layers=0",
+    "operator.spectral=1",
+)
+COUNTED = ("fit.epochs=12", "fit.seconds=1e9", "fit.batch=4")  # steps decide, on any machine
+
+
+def problem(name: str = "line", **changes: object) -> ProblemFile:
+    document: dict[str, object] = {
+        "name": name,
+        "data": {"files": ["line.npz"], "validation": 8, "test": 4},
+        "inputs": {"k": {}},
+        "outputs": {"u": {}},
+        "axes": {"x": {"boundary": "periodic", "points": "left"}},
+    }
+    return ProblemFile.model_validate(document | changes)
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> SampleFile:
+    """Return samples whose equation is the same at every point, but not for a flip of the axis."""
+    k = np.random.default_rng(0).standard_normal((44, 12))
+    np.savez(tmp_path / "line.npz", k=k, u=k + np.roll(k, 1, axis=1))
+    return SampleFile(prepare(problem(), tmp_path, tmp_path), problem())
+
+
+@pytest.fixture
+def raced(samples: SampleFile) -> OwnRecipe:
+    found = changed(recipe(samples, "tiny"), [*SMALL, *COUNTED])
+    entries = tuple(Candidate(name=f"{detail} channels", operator={"detail": detail}) for detail in (4, 2, 3))
+    return found.model_copy(update={"race": entries})
+
+
+class Trainings:
+    """Stands for trainings of candidates, whose errors are known by their channels."""
+
+    def __init__(self, errors: dict[int, float], last: int = 100) -> None:
+        self.errors, self.last = errors, last
+        self.turns: list[tuple[str, int, tuple[str, ...], float]] = []
+
+    def __call__(self, entry: OwnRecipe, home: RunFolder, start: Path | None, until: float) -> float:
+        if len(self.turns) == self.last:
+            raise KeyboardInterrupt
+        self.turns.append((home.path.name, entry.operator.detail, entry.fit.symmetries, until))
+        home.state.mkdir(parents=True, exist_ok=True)
+        torch.save({}, home.state / f"epoch={len(self.turns)}.ckpt")
+        assert (start is not None) == bool(entry.fit.symmetries)
+        return self.errors[entry.operator.detail] - 0.01 * len(entry.fit.symmetries)
+
+
+def flips(entry: OwnRecipe, state: Path) -> tuple[str, ...]:
+    del entry
+    assert state.is_file()
+    return ("flip_x",)
+
+
+def test_the_better_half_goes_on_and_the_symmetries_are_last(raced: OwnRecipe, tmp_path: Path) -> None:
+    trainings = Trainings({4: 0.3, 2: 0.2, 3: 0.4})
+    event = Race(raced, RunFolder(tmp_path / "run"), (12,), trainings, flips)
+    winner = event.winner()
+    assert event.symmetries == ("flip_x", "shift_x", "negate")
+    assert [turn[:3] for turn in trainings.turns] == [
+        ("0", 4, ()), ("1", 2, ()), ("2", 3, ()),
+        ("1", 2, ()), ("0", 4, ()),
+        ("1-with", 2, ("flip_x",)), ("1", 2, ()),
+    ]  # fmt: skip
+    assert (winner.operator.detail, winner.fit.symmetries, winner.race) == (2, ("flip_x",), ())
+    account = event.account()
+    assert account["winner"] == "2 channels with flip_x"
+    assert [round_["validation_error"] for round_ in account["rounds"]] == [
+        {"4 channels": 0.3, "2 channels": 0.2, "3 channels": 0.4},
+        {"2 channels": 0.2, "4 channels": 0.3},
+        {"2 channels with flip_x": 0.19, "2 channels": 0.2},
+    ]
+
+
+def test_a_race_uses_a_third_and_the_winner_the_rest() -> None:
+    plan = Plan.of(3, symmetries=True)
+    used = float(np.dot(plan.counts, np.diff([0, *plan.shares])))
+    assert used == pytest.approx(1 / 3)
+    assert plan.shares[-1] + 2 / 3 == pytest.approx(1 - plan.raced)
+    assert plan.until(2) == pytest.approx(plan.shares[2] / (1 - plan.raced))
+
+
+def test_a_killed_race_repeats_no_turn(raced: OwnRecipe, tmp_path: Path) -> None:
+    errors, run = {4: 0.3, 2: 0.2, 3: 0.4}, RunFolder(tmp_path / "run")
+    whole = Trainings(errors)
+    expected = Race(raced, RunFolder(tmp_path / "other"), (12,), whole, flips).winner()
+    found = []
+    for last in (0, 1, 2, 2, 100):
+        part = Trainings(errors, last)
+        with suppress(KeyboardInterrupt):
+            winner = Race(raced, run, (12,), part, flips).winner()
+        found += part.turns
+    assert winner == expected
+    assert found == whole.turns
+
+
+def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
+    raced: OwnRecipe, samples: SampleFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = samples.path.parent
+    first = checkpoint.load(train(raced, tmp_path / "1", data))
+    assert first.recipe.race == ()
+    assert first.card["race"]["winner"].startswith(f"{first.recipe.operator.detail} channels")
+    assert len(first.card["race"]["rounds"]) == 3
+    rows = read_log(tmp_path / "1/metrics.csv")
+    assert [float(row["share"]) for row in rows] == sorted(float(row["share"]) for row in rows)
+    assert float(rows[0]["share"]) < 0.1
+    assert float(rows[-1]["share"]) == 1
+    assert not (tmp_path / "1/state").exists()
+    report = reports.collect(tmp_path / "1", data)
+    page = reports.write(report, tmp_path / "1").read_text()
+    assert "Choice of the network" in page
+    assert f"Network: {first.card['race']['winner'].partition(' with ')[0]}, the best of 3 in the first 33 %" in page
+    assert report.times.training > training_seconds(tmp_path / "1/metrics.csv")
+
+    def killed(*_: object) -> float:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(race, "uncontradicted", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(raced, tmp_path / "2", data)
+    second = checkpoint.load(train(raced, tmp_path / "2", data, resume=True))
+    assert second.card["race"]["rounds"] == first.card["race"]["rounds"]
+    for one, other in zip(second.operator.parameters(), first.operator.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_symmetries_that_samples_contradict_are_found(raced: OwnRecipe, samples: SampleFile) -> None:
+    """The equation of the fixture is that of a shift: a perfect network is as good on shifted samples alone."""
+
+    class Exact(torch.nn.Module):
+        def forward(self, k: torch.Tensor) -> torch.Tensor:
+            return k + k.roll(1, 1) + 0.01 * torch.sin(7 * k)
+
+    work = OwnWorkload(raced, samples.path.parent)
+    task = work.task()
+    task.network = Exact()
+    assert race.uncontradicted(work, task, ("flip_x", "shift_x", "negate")) == ("shift_x", "negate")
+
+
+def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: SampleFile) -> None:
+    found = candidates(network(samples, PRESETS["quick"]))
+    assert [one.name for one in found] == [
+        "attention and spectral layers, 32 channels",
+        "spectral layers, 32 channels",
+        "U-Net and spectral layers, 32 channels",
+        "attention and spectral layers, 16 channels",
+        "spectral layers, 16 channels",
+        "U-Net and spectral layers, 16 channels",
+    ]
+    made = entered(recipe(samples, "quick"), samples)
+    for one in made.race:
+        OwnWorkload(changed(made, one.overrides), samples.path.parent).network()
+    assert entered(recipe(samples, "tiny"), samples).race == ()
+
+
+@pytest.mark.usefixtures("samples")
+def test_a_network_that_is_chosen_has_no_race(tmp_path: Path) -> None:
+    def raced(*overrides: str) -> Sequence[Candidate]:
+        return OwnRun(problem(), "quick", overrides, tmp_path, folder=tmp_path).recipe().race
+
+    assert len(raced()) == 6
+    assert raced("operator.layers=2") == raced("race=[]") == ()
+    assert len(raced("fit.seconds=60")) == 6

@@ -1,0 +1,269 @@
+"""The race at the start of a training on own data: which network learns these samples best.
+
+The first third of the budget belongs to the race. Candidates, networks of several kinds and sizes, train in turns.
+After each round the half with the larger errors on the validation samples is dropped. In the last round two copies of
+the best one go on: as it is, and with the symmetries that the validation samples do not contradict. The better copy
+wins, and trains for the rest of the budget.
+
+.. code-block:: text
+
+    round     1              2        3      4                       rest
+    share     1/12           1/12     1/12   1/12                    2/3
+    trained   a b c d e f    b c e    c e    c with flip_row, c      c with flip_row
+
+Every candidate follows the schedule that it would have as the winner: its shares are those of the budget without the
+turns of the others (`OwnFit.raced`). So the winner goes on without a break, with its weights. A turn ends with the
+share that it was to reach, in processor time or in steps, whichever the recipe counts. What turns have found and the
+states of the candidates are in the state of the run, from where a killed race continues.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from training.data.samples import SampleFile
+from training.files import read_json, write_json
+from training.fit import processes
+from training.fit.own import OwnWorkload
+from training.fit.presets import PRESETS
+from training.fit.record import RunError, RunFolder, read_log, training_seconds
+from training.fit.task import Task
+from training.operators.field import FieldConfig
+from training.operators.points import PointsConfig
+from training.operators.trajectory import TrajectoryConfig
+from training.problems.problem_file import candidate_symmetries
+from training.recipe import Candidate, OwnRecipe, changed
+
+SHARE = 1 / 3  # of the budget
+LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
+DOUBT = 2.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
+LOST = 1e3  # the error of a network whose training diverges
+WITH = " with "  # between the name of a candidate and its symmetries
+
+Advance = Callable[[OwnRecipe, RunFolder, Path | None, float], float]
+"""Trains a candidate in a folder, from a state where the folder has none, to a share of its budget.
+
+Returns its error on validation samples.
+"""
+Holding = Callable[[OwnRecipe, Path], tuple[str, ...]]
+"""Returns which symmetries the validation samples do not contradict, by a candidate and its state."""
+
+
+def entered(recipe: OwnRecipe, samples: SampleFile) -> OwnRecipe:
+    """Return a preset's recipe with the candidates of its race, if there is to be one."""
+    if not PRESETS[recipe.preset].race or samples.counts[1] < LEAST_SAMPLES:
+        return recipe
+    return recipe.model_copy(update={"race": candidates(recipe.operator)})
+
+
+def candidates(config: Any) -> tuple[Candidate, ...]:
+    """Return the networks that are compared where the preset has chosen one of some sizes, that one first."""
+    if isinstance(config, TrajectoryConfig):
+        return tuple(
+            Candidate(name=one.name, operator={f"step.{key}": value for key, value in one.operator.items()})
+            for one in candidates(config.step)
+        )
+    if isinstance(config, PointsConfig):
+        double = {"blocks": 2 * config.blocks}
+        return sized({"U-Net": {}, "U-Net of twice the layers": double}, "channels", config.channels)
+    if not isinstance(config, FieldConfig):
+        return ()
+    kinds: dict[str, dict[str, Any]] = {"attention and spectral layers": {}} if config.layers else {}
+    kinds |= {"spectral layers": {"layers": 0}, "U-Net and spectral layers": {"layers": 0, "unet": 1}}
+    return sized(kinds, "detail", config.detail)
+
+
+def sized(kinds: Mapping[str, dict[str, Any]], key: str, channels: int) -> tuple[Candidate, ...]:
+    """Return every kind of network with all channels, then with half of them."""
+    return tuple(
+        Candidate(name=f"{name}, {wide} channels", operator={**changes, key: wide})
+        for wide in (channels, channels // 2)
+        for name, changes in kinds.items()
+    )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rounds of a race, which have equal shares of the budget.
+
+    Example:
+        >>> plan = Plan.of(6, symmetries=True)
+        >>> plan.counts
+        (6, 3, 2, 2)
+        >>> [round(share, 3) for share in plan.shares], round(plan.raced, 3)
+        ([0.014, 0.042, 0.083, 0.125], 0.208)
+    """
+
+    counts: tuple[int, ...]  # candidates of each round
+    shares: tuple[float, ...]  # of the whole budget, that each of them has used at the end of the round
+
+    @classmethod
+    def of(cls, count: int, *, symmetries: bool) -> Plan:
+        """Return rounds that leave half of the candidates until there is one, and a round for its symmetries."""
+        counts = []
+        while count > 1:
+            counts.append(count)
+            count = math.ceil(count / 2)
+        counts += [2] if symmetries else []
+        return cls(tuple(counts), tuple(np.cumsum([SHARE / len(counts) / each for each in counts]).tolist()))
+
+    @property
+    def raced(self) -> float:
+        """The share of the budget that the turns of the others take."""
+        return SHARE - self.shares[-1]
+
+    def until(self, number: int) -> float:
+        """Return the share of a winner's budget that a candidate has used at the end of a round."""
+        return self.shares[number] / (1 - self.raced)
+
+
+class Race:
+    """A race in the state of a run.
+
+    Args:
+        recipe: A recipe with candidates.
+        run: The folder of the run.
+        sides: Points per axis of the data.
+        advance: Trains a candidate for a turn.
+        holding: Chooses the symmetries of the last round.
+    """
+
+    def __init__(
+        self, recipe: OwnRecipe, run: RunFolder, sides: Sequence[int], advance: Advance, holding: Holding
+    ) -> None:
+        self.recipe, self.advance, self.holding = recipe, advance, holding
+        self.folder, problem = run.state / "race", recipe.problem
+        fields = [*problem.inputs.values(), *problem.outputs.values()]
+        self.symmetries = candidate_symmetries(problem.axes, sides, fields, problem.symmetries.exact)
+        self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
+        self.file = self.folder / "race.json"
+        #: What is known so far: errors by round and name, seconds of all turns, symmetries that may hold, the winner.
+        empty: dict[str, Any] = {"rounds": [{} for _ in self.plan.counts], "seconds": 0.0}
+        self.found = processes.from_first(lambda: read_json(self.file) if self.file.is_file() else empty)
+
+    def winner(self) -> OwnRecipe:
+        """Hold the race, or what is left of one that was killed, and return the winner's recipe."""
+        left = [each.name for each in self.recipe.race]
+        for number in range(len(self.plan.counts) - bool(self.symmetries)):
+            left = self.best(number, left)
+        if self.symmetries:
+            if "symmetries" not in self.found:
+                held = processes.from_first(lambda: self.holding(self.entry(left[0]), self.newest(left[0])))
+                self.keep(symmetries=held)
+            held = self.found["symmetries"]
+            # The copy starts from the state that the original leaves in its turn, so its own turn is the first.
+            copies = [f"{left[0]}{WITH}{', '.join(held)}"] if held else []
+            left = self.best(len(self.plan.counts) - 1, [*copies, left[0]])
+        if "winner" not in self.found:
+            own = processes.from_first(lambda: training_seconds(self.home(left[0]).metrics))
+            self.keep(winner=left[0], seconds=max(0.0, self.found["seconds"] - own))
+        return self.entry(left[0])
+
+    def best(self, number: int, names: Sequence[str]) -> list[str]:
+        """Train candidates until the end of a round, and return the better half of them."""
+        errors = self.found["rounds"][number]
+        for name in names:
+            if name not in errors:
+                began, parent = time.perf_counter(), name.partition(WITH)[0]
+                start = self.newest(parent) if parent != name else None
+                error = self.advance(self.entry(name), self.home(name), start, self.plan.until(number))
+                errors[name] = float(f"{error:.4g}")
+                self.keep(seconds=self.found["seconds"] + time.perf_counter() - began)
+                self.say(f"race, round {number + 1} of {len(self.plan.counts)}, {name}: validation error {error:.3e}")
+        ranked = sorted(names, key=lambda name: errors[name])
+        left = ranked[: math.ceil(len(names) / 2)]
+        if processes.first():
+            for name in ranked[len(left) :]:
+                shutil.rmtree(self.home(name).path, ignore_errors=True)
+        return left
+
+    def entry(self, name: str) -> OwnRecipe:
+        """Return the recipe of a candidate, with the symmetries in its name."""
+        original, _, symmetries = name.partition(WITH)
+        [candidate] = [each for each in self.recipe.race if each.name == original]
+        made = changed(self.recipe, candidate.overrides)
+        moved = tuple(symmetries.split(", ")) if symmetries else ()
+        fit = made.fit.model_copy(update={"raced": self.plan.raced, "symmetries": moved})
+        return made.model_copy(update={"race": (), "fit": fit})
+
+    def home(self, name: str) -> RunFolder:
+        """Return the folder in which a candidate trains."""
+        original, _, symmetries = name.partition(WITH)
+        number = [each.name for each in self.recipe.race].index(original)
+        return RunFolder(self.folder / (f"{number}-with" if symmetries else str(number)))
+
+    def newest(self, name: str) -> Path:
+        """Return the newest state of a candidate.
+
+        Raises:
+            RunError: It has none: its training diverged at once, as that of all others.
+        """
+        found = processes.from_first(lambda: self.home(name).newest())
+        if found is None:
+            raise RunError(
+                f"{self.home(name).path}: the trainings of all networks diverged: try a lower fit.learning_rate"
+            )
+        return found
+
+    @staticmethod
+    def say(line: str) -> None:
+        """Write a line of progress to standard error."""
+        if processes.first():
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    def keep(self, **facts: Any) -> None:
+        """Write down what is known."""
+        self.found |= facts
+        if processes.first():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.file, self.found)
+
+    def account(self) -> dict[str, Any]:
+        """Return what the card says about a race that is over; `seconds` are those of the turns of the others."""
+        return {
+            "share": round(SHARE, 4),
+            "winner": self.found["winner"],
+            "seconds": round(self.found["seconds"], 1),
+            "symmetries": {"tried": [*self.symmetries], "not_contradicted": [*self.found.get("symmetries", ())]},
+            "rounds": [
+                {"share": round(share, 4), "validation_error": errors}
+                for share, errors in zip(self.plan.shares, self.found["rounds"], strict=True)
+            ],
+        }
+
+
+@torch.inference_mode()
+def uncontradicted(work: OwnWorkload, task: Task, symmetries: Sequence[str]) -> tuple[str, ...]:
+    """Return the symmetries whose moved validation samples have no significantly larger errors than the samples.
+
+    A network that was trained without a symmetry knows moved samples as well as others where the symmetry holds.
+    """
+    network, rows = task.network.eval(), np.asarray(work.samples.split("validation"))
+    parts = np.array_split(rows, -(-len(rows) // LEAST_SAMPLES))
+
+    def errors(names: Sequence[str]) -> Any:
+        rng = np.random.default_rng(work.recipe.seed)
+        return work.measured(network, (work.as_batch(work.moved(work.stored(part), rng, names)) for part in parts))
+
+    plain, kept = errors(()), []
+    for name in symmetries:
+        more = errors((name,)) - plain
+        if more.mean() <= DOUBT * more.std(ddof=1) / math.sqrt(len(more)):
+            kept.append(name)
+    return tuple(kept)
+
+
+def last_error(work: OwnWorkload, run: RunFolder) -> float:
+    """Return the validation error at the end of a turn."""
+    return processes.from_first(lambda: float(read_log(run.metrics)[-1][work.metric.name]))
