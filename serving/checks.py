@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from serving.catalogue.card import Card, Grid, Parameter, Tensor, Vocabulary
+    from serving.catalogue.card import Card, Parameter, Tensor, Vocabulary
     from serving.triton import Batch
 
 OTHER = "other"  # the label of grids that the card does not declare
@@ -156,22 +156,7 @@ def inside(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[
 
 def _field(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
     """Return an input as a batch, after checks of its rank, grid and values."""
-    values, single, name = _shaped(array, tensor, card.grid), array.ndim < len(tensor.axes), tensor.name
-    if card.vocabulary is not None:
-        return tokens(values, tensor, card.vocabulary, single=single)
-    cast = _float32(values, name, single=single)
-    if tensor.positive and not (positive := cast > 0).all():
-        index = first(~positive)
-        zero = " (zero in float32)" if values[index] > 0 else ""
-        article = "an" if tensor.meaning[:1].lower() in "aeiou" else "a"
-        detail = f"is {values[index]}{zero}; {article} {tensor.meaning} must be positive"
-        raise problem("non-positive", name, index[1:] if single else index, detail)
-    return cast
-
-
-def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
-    """Return an array as a batch, after checks of its rank and grid."""
-    rank, name = len(tensor.axes), tensor.name
+    rank, name, grid = len(tensor.axes), tensor.name, card.grid
     if array.ndim not in {rank - 1, rank}:
         expected = f"expected ({', '.join(tensor.axes)}) or ({', '.join(tensor.axes[1:])})"
         raise Problem("wrong-shape", f'{expected} but got shape {array.shape} for "{name}"', array=name)
@@ -182,18 +167,27 @@ def _shaped(array: NDArray[Any], tensor: Tensor, grid: Grid) -> NDArray[Any]:
     sides = tensor.grid_of(values.shape)
     others = values.shape[1 : 1 + len(tensor.leading)] + values.shape[values.ndim - len(tensor.trailing) :]
     for size, expected_size in zip(others, tensor.leading + tensor.trailing, strict=True):
-        if size != expected_size and expected_size is not None:
+        if size == 0 or expected_size not in {None, size}:
             names = f" ({', '.join(tensor.components)})" if tensor.components else ""
-            raise Problem("wrong-shape", f"{name} has {size} components; expected {expected_size}{names}", array=name)
-        if size == 0:
-            raise Problem("wrong-shape", f"{name} has no frames", array=name)
+            detail = f"{size} components; expected {expected_size}{names}" if expected_size else "no frames"
+            raise Problem("wrong-shape", f"{name} has {detail}", array=name)
     for axis, fixed, size in zip(grid.axes, tensor.grid_of(tensor.sizes), sides, strict=True):
         if fixed is not None and size != fixed:
             raise Problem("wrong-shape", f'{name} has {size} points along "{axis}"; expected {fixed}', array=name)
         if fixed is None and not grid.minimum <= size <= grid.maximum:
             detail = f'{name} has {size} points along "{axis}"; the model takes {grid.minimum} to {grid.maximum}'
             raise Problem("grid-out-of-limits", detail, array=name)
-    return values
+    single = array.ndim < rank
+    if card.vocabulary is not None:
+        return tokens(values, tensor, card.vocabulary, single=single)
+    cast = _float32(values, name, single=single)
+    if tensor.positive and not (positive := cast > 0).all():
+        index = first(~positive)
+        zero = " (zero in float32)" if values[index] > 0 else ""
+        article = "an" if tensor.meaning[:1].lower() in "aeiou" else "a"
+        detail = f"is {values[index]}{zero}; {article} {tensor.meaning} must be positive"
+        raise problem("non-positive", name, index[1:] if single else index, detail)
+    return cast
 
 
 def _float32(values: NDArray[Any], name: str, *, single: bool) -> NDArray[np.float32]:

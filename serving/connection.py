@@ -9,6 +9,7 @@ called as asyncio and httptools document them.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import uvicorn
@@ -33,6 +34,8 @@ class LingeringTransport:
 
     def __init__(self, transport: asyncio.Transport, sending: Callable[[], bool]) -> None:
         self.transport, self._sending = transport, sending
+        self.write, self.is_closing = transport.write, transport.is_closing
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
         self._dropped = 0
         self._timer: asyncio.TimerHandle | None = None
         self.lingers = False
@@ -44,12 +47,18 @@ class LingeringTransport:
         if self.is_closing():
             return
         if not self._sending():
-            self.transport.close()
+            self.end()
             return
+        self._disuse()
         self.lingers = True
         self._wait(LINGER_SECONDS)
         self.transport.resume_reading()
         self.transport.write_eof()
+
+    def end(self) -> None:
+        """Close it without lingering."""
+        self._disuse()
+        self.transport.close()
 
     def drop(self, count: int) -> None:
         """Count bytes that arrived while it lingers; end it after too many."""
@@ -71,23 +80,14 @@ class LingeringTransport:
 
     def lost(self) -> None:
         """Forget the time limit: the connection has ended."""
+        self._disuse()
         if self._timer is not None:
             self._timer.cancel()
 
-    def is_closing(self) -> bool:
-        return self.lingers or self.transport.is_closing()
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self.is_closing():
-            self.transport.write(data)
-
-    def pause_reading(self) -> None:
-        if not self.is_closing():
-            self.transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        if not self.is_closing():
-            self.transport.resume_reading()
+    def _disuse(self) -> None:
+        """Let nothing that the server calls from now on reach the transport."""
+        self.write = self.pause_reading = self.resume_reading = lambda *_: None  # type: ignore[assignment]
+        self.is_closing = lambda: True
 
 
 # Longer than clients and load balancers keep an idle connection; else it is closed while a request is on its way.
@@ -125,8 +125,12 @@ class Connection(HttpToolsProtocol):
             return
         self._head_bytes += len(data) * self._in_head
         super().data_received(data)
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(LARGE)
+        if self._in_head:
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(LARGE)
+        elif self._deadline.cancelled() and (self.cycle is None or self.cycle.response_complete):
+            # Bytes that begin no request end uvicorn's own timer, too.
+            self._deadline = self.loop.call_later(KEEP_ALIVE_SECONDS, self._refuse, SLOW)
 
     def on_message_begin(self) -> None:
         self._in_head, self._head_bytes = True, 0
@@ -135,26 +139,16 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self.scope["extensions"] = {BREAK_OFF: {"call": self._break_off}, DRAINED: {"call": self.flow.drain}}
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # else it is a trailer, which is ignored
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._deadline.cancel()
         super().on_headers_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.cycle.response_complete:  # and no further request is here already
-            # uvicorn stops its own timer at the first byte, whatever it is.
-            self._deadline.cancel()
-            self._deadline = self.loop.call_later(KEEP_ALIVE_SECONDS, self._refuse, SLOW)
+        self.headers = deque(maxlen=0)  # type: ignore[assignment]  # what follows are trailers, which are ignored
 
     def shutdown(self) -> None:
         """End a connection without a response to wait for at once, whatever the client still sends."""
         if self.cycle is None or self.cycle.response_complete:
-            self._lingering.transport.close()
+            self._lingering.end()
         else:
             super().shutdown()
 
@@ -188,7 +182,7 @@ class Connection(HttpToolsProtocol):
         if self._in_head and not busy:
             self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
         if status == SLOW:
-            self._lingering.transport.close()
+            self._lingering.end()
         else:
             self.transport.close()
 

@@ -49,12 +49,15 @@ class Admission:
 
 
 class Ticket:
-    """What one request uses: `held` bytes, counted for all requests and for the caller's key, if it has one."""
+    """What one request uses: `held` bytes, counted for all requests and for the caller's key, if it has one.
+
+    So many bytes of its body were `received`, whether they are held or not.
+    """
 
     def __init__(self, admission: Admission, key: str = "") -> None:
         self._admission = admission
         self.key = key
-        self.held = 0
+        self.held = self.received = 0
         self._entered: tuple[str, ...] | None = None
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ from serving.quality import ANY, ERROR_BOUND, NETWORK, REFINED, SOLVE_BOUND, SOL
 from serving.triton import RUN_BYTES, Outputs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from serving.observe import Metrics
     from serving.settings import Settings
     from serving.triton import Batch, Triton
-
-    Work = Callable[["Prediction", "Exchange[Any]"], Awaitable["Result"]]
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -161,22 +159,25 @@ class Predictor:
     async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
         """Return what the exchange writes, or raise a `Problem`."""
         async with self.limited(request.card) as deadline:
-            return await self.retried(self._predict, replace(request, deadline=deadline), exchange)
-
-    async def _predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
-        card, metrics = request.card, self.metrics
-        inputs = await self.inputs(request, exchange, self.settings.max_body_bytes)
-        outputs, quality = await self._run(request, inputs)
-        metrics.quality(card.model, quality)
-        if random.random() < self.settings.shadow_share:  # noqa: S311  a sample
-            self._verify(card, inputs, outputs, quality)
-        with metrics.phase(card.model, inputs.grid, "encode"):
-            size = sum(array.nbytes for array in outputs.values())
-            written: Result
-            written, quality = await offload(size, respond, request, inputs, exchange, outputs, quality)
-        if quality.failed is not None and quality.failed.any():
-            metrics.model_failures.labels(card.model, card.version, "non-finite-output").inc()
-        return written
+            request = replace(request, deadline=deadline)
+            while True:
+                try:
+                    inputs = await self.inputs(request, exchange, self.settings.max_body_bytes)
+                    outputs, quality = await self._run(request, inputs)
+                    break
+                except Problem as problem:
+                    request = await self.successor(request, problem)
+            card, metrics = request.card, self.metrics
+            metrics.quality(card.model, quality)
+            if random.random() < self.settings.shadow_share:  # noqa: S311  a sample
+                self._verify(card, inputs, outputs, quality)
+            with metrics.phase(card.model, inputs.grid, "encode"):
+                size = sum(array.nbytes for array in outputs.values())
+                written: Result
+                written, quality = await offload(size, respond, request, inputs, exchange, outputs, quality)
+            if quality.failed is not None and quality.failed.any():
+                metrics.model_failures.labels(card.model, card.version, "non-finite-output").inc()
+            return written
 
     async def inputs(self, request: Prediction, exchange: Exchange[Any], frame_bytes: int) -> Inputs:
         """Return the inputs of a body, decoded, checked against the card and paid for.
@@ -210,9 +211,10 @@ class Predictor:
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
-        coarse, finer = policy.coarse(card, quality), self._catalogue.refinement(card)
+        coarse = policy.coarse(card, quality)
         if policy.tolerance is None and policy.outside == "answer" and not coarse.any():
             return outputs, quality
+        finer = self._catalogue.refinement(card)
         if coarse.any() and finer is not None:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
             outputs, quality = await self._refined(request, finer, arrays, coarse, outputs, quality)
@@ -330,16 +332,13 @@ class Predictor:
                 self.metrics.model_failures.labels(card.model, card.version, error.kind).inc()
             raise
 
-    async def retried(self, work: Work[Result], request: Prediction, exchange: Exchange[Any]) -> Result:
-        """Do the work of a request, once more with the version that is served where its own has gone."""
-        try:
-            return await work(request, exchange)
-        except Problem as problem:
-            if problem.kind != "model-not-ready" or not request.latest:
-                raise
-            left = request.deadline - asyncio.get_running_loop().time()  # half of it is the work's
-            version = await self._catalogue.newest(request.card.model, seconds=left / 2)
-        return await work(replace(request, card=version.card), exchange)
+    async def successor(self, request: Prediction, problem: Problem) -> Prediction:
+        """Return the request for the version that is served where its own has just gone; else raise the problem."""
+        if problem.kind != "model-not-ready" or not request.latest:
+            raise problem
+        left = request.deadline - asyncio.get_running_loop().time()  # half of it is the work's
+        version = await self._catalogue.newest(request.card.model, seconds=left / 2)
+        return replace(request, card=version.card, latest=False)
 
 
 def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> Inputs:

@@ -41,20 +41,13 @@ async def stream(
     predictor: Predictor, request: Prediction, exchange: Exchange[Result]
 ) -> AsyncGenerator[Frame[Result]]:
     """Yield the frames of trajectories; a `Problem` ends them, after the first frame, too."""
-
-    async def begin(request: Prediction, exchange: Exchange[Any]) -> _Trajectory:
-        card, policy = request.card, request.policy
-        if card.frames is None:
-            raise Problem("invalid-parameter", f'"{card.model}" computes no trajectories: use predict')
-        if policy.tolerance is not None or policy.outside == "solve":
-            raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
-        inputs = await predictor.inputs(request, exchange, predictor.settings.max_rollout_bytes)
-        trajectory = _Trajectory(predictor, request, inputs)
-        await trajectory.compute(request.deadline)
-        return trajectory
-
     async with predictor.limited(request.card) as deadline:
-        trajectory = await predictor.retried(begin, replace(request, deadline=deadline), exchange)
+        request = replace(request, deadline=deadline)
+        try:
+            trajectory = await _Trajectory.begin(predictor, request, exchange)
+        except Problem as problem:
+            request = await predictor.successor(request, problem)
+            trajectory = await _Trajectory.begin(predictor, request, exchange)
 
     async def proceed() -> None:
         if asyncio.get_running_loop().time() > predictor.until:
@@ -92,6 +85,19 @@ class _Trajectory:
         self.number = request.policy.after  # of the last frame that was sent
         self.outside: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)  # whether each has been outside
         self.failed: NDArray[np.bool_] = np.zeros(inputs.samples, np.bool_)  # or has had a state that is not finite
+
+    @classmethod
+    async def begin(cls, predictor: Predictor, request: Prediction, exchange: Exchange[Any]) -> _Trajectory:
+        """Return the trajectories that a body asks for, with the frames of the first call."""
+        card, policy = request.card, request.policy
+        if card.frames is None:
+            raise Problem("invalid-parameter", f'"{card.model}" computes no trajectories: use predict')
+        if policy.tolerance is not None or policy.outside == "solve":
+            raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
+        inputs = await predictor.inputs(request, exchange, predictor.settings.max_rollout_bytes)
+        trajectory = cls(predictor, request, inputs)
+        await trajectory.compute(request.deadline)
+        return trajectory
 
     async def compute(self, deadline: float) -> None:
         """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""

@@ -161,7 +161,8 @@ class Triton:
             raise self._lost(model, version, error) from error
         if reply.status != 200:
             raise _problem(reply, model, version)
-        outputs, start, data = dict[str, NDArray[Any]](), 0, memoryview(reply.data)
+        outputs: Outputs = {}
+        start, data = 0, memoryview(reply.data)
         try:
             for tensor in orjson.loads(reply.head)["outputs"]:
                 end = start + tensor["parameters"]["binary_data_size"]
@@ -294,7 +295,8 @@ class HttpClient:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 read_bufsize=2**22,  # of a body that has arrived: at 64 KiB, reading would pause many times a field
             )
-        data = _Buffers(body) if sum(map(len, body)) > _JOINED_BYTES else b"".join(body) or None
+        joined = sum(map(len, body)) <= _JOINED_BYTES
+        data = (aiohttp.BytesPayload(b"".join(body)) if joined else _Buffers(body)) if body else None
         url = self._urls.get(path) or self._urls.setdefault(path, URL(f"http://{self._address}{path}", encoded=True))
         async with self._session.request(method, url, headers=headers, data=data) as response:
             try:

@@ -103,6 +103,7 @@ async def content(
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
+                ticket.received += len(chunk)
                 if len(body) + len(chunk) > limit:
                     detail = f"the body is longer than the limit of {limit} bytes"
                     raise Problem("body-too-large", detail, headers=_CLOSE)

@@ -46,12 +46,11 @@ from serving.rollout import stream
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from numpy.typing import NDArray
 
     from serving.catalogue.card import Card
-    from serving.predict import Prediction
     from serving.quality import Quality
     from serving.rollout import Frame
 
@@ -80,7 +79,11 @@ async def predict(model: str, request: Request, service: Serving, version: Versi
 async def rollout(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Roll out trajectories with the newest or a named version, and send every frame as it is computed."""
     card = (await service.catalogue.newest(model, version)).card
-    wanted, body = await _read(card, request, service, others={MULTIPART}, latest=version is None, rollout=True)
+    sent = over_http.request_type(request.headers)
+    media_type = over_http.response_type(request.headers, sent, {MULTIPART})
+    json = None if sent == JSON else 0
+    wanted, content = await over_http.received(card, request, service, json=json, latest=version is None, rollout=True)
+    body = Body(content, sent, media_type)
     frames, boundary = stream(service.predictor, wanted, body), secrets.token_hex(16)
 
     def part(content: bytes, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:
@@ -215,28 +218,15 @@ async def metrics(service: Serving) -> Response:
     return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _predict(card: Card, request: Request, service: Service, **how: Any) -> Response:
-    """Read the body, predict, and stop when the client disconnects."""
-    wanted, body = await _read(card, request, service, **how)
-    written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, body))
-    return Response(written.body, media_type=body.response_type, headers=written.headers)
-
-
-async def _read(
-    card: Card,
-    request: Request,
-    service: Service,
-    *,
-    derivative: bool = False,
-    others: Collection[str] = (),
-    **how: Any,
-) -> tuple[Prediction, Body]:
-    """Return what a request wants, and its body in the formats that its headers name; see `over_http.received`."""
+async def _predict(card: Card, request: Request, service: Service, *, derivative: bool = False, **how: Any) -> Response:
+    """Read the body in the formats that the headers name, predict, and stop when the client disconnects."""
     sent = over_http.request_type(request.headers)
-    media_type = over_http.response_type(request.headers, sent, others)
+    media_type = over_http.response_type(request.headers, sent)
     json = None if sent == JSON else 0
     wanted, content = await over_http.received(card, request, service, json=json, **how)
-    return wanted, Body(content, sent, media_type, derivative=derivative)
+    body = Body(content, sent, media_type, derivative=derivative)
+    written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, body))
+    return Response(written.body, media_type=body.response_type, headers=written.headers)
 
 
 class Written(NamedTuple):
