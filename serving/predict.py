@@ -390,7 +390,7 @@ def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Mapping[str, ND
 
 
 class Runner:
-    """Runs models; `triton` runs one call, `catalogue` loads what is loaded on demand and learns what has gone."""
+    """Runs models; `triton` runs one call, `catalogue` loads what a call needs, and learns which version has gone."""
 
     def __init__(self, triton: Triton, catalogue: Catalogue, metrics: Metrics) -> None:
         self._triton, self._catalogue, self._metrics = triton, catalogue, metrics
@@ -444,8 +444,7 @@ class Runner:
                 )
         except Problem as problem:
             if problem.kind == "triton-unavailable":
-                self._catalogue.lost()
-                raise
+                raise  # it may be this call alone; the next look of the catalogue says whether Triton is lost
             if problem.kind == "model-not-ready":
                 self._catalogue.withdraw(card)
             notes = "\n".join(getattr(problem, "__notes__", ()))

@@ -169,6 +169,23 @@ def test_a_hanging_triton_is_abandoned_at_the_deadline(tight_gateway: Gateway, h
         assert (response.status_code, kind(response)) == (504, "deadline-exceeded")
 
 
+def test_a_call_that_breaks_its_connection_costs_no_other_request(tight_gateway: Gateway, http: httpx2.Client) -> None:
+    client = tight_gateway.service.predictor.runner._triton.http
+    request = client.request
+
+    async def cut(method: str, path: str, *args: Any) -> Any:
+        if path.endswith("/infer"):
+            raise ConnectionResetError
+        return await request(method, path, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "request", cut)
+        response = predict(http)
+        assert (response.status_code, kind(response)) == (503, "triton-unavailable")
+    assert predict(http).status_code == 200
+    assert http.get("/health/ready").status_code == 200
+
+
 def test_a_slow_triton_is_waited_for(tight_gateway: Gateway, http: httpx2.Client) -> None:
     with ThreadPoolExecutor(1) as pool:
         with stopped(tight_gateway.settings):
