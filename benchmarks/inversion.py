@@ -24,10 +24,10 @@ from benchmarks.harness import Array, Kept, Row, newest_graph, one_thread
 from physics import darcy
 from physics.numerics.grid import CELLS, axis, relative_l2
 from physics.numerics.volumes import Linearised
+from physics.posterior.laplace import Coordinates, Posterior, estimate, summarise
 from physics.posterior.prior import KarhunenLoeve, LogNormal, Material, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
 from physics.registry import Linear
-from serving.inversion.posterior import Coordinates, Posterior, estimate, summarise
 
 Linearise = Callable[[Array], Linear]
 Summary = dict[str, NDArray[np.float32]]

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from physics.posterior.laplace import Progress
 from serving.errors import Problem
-from serving.inversion.posterior import Progress
 from serving.predict import Arrays, Prediction
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from physics.posterior.laplace import Estimate
     from physics.registry import Sensing
     from serving.catalogue.card import Card, Kind
-    from serving.inversion.posterior import Estimate
     from serving.limits import Caller
     from serving.observe import Metrics
     from serving.predict import Predictor

@@ -16,6 +16,7 @@ from numpy.typing import NDArray  # noqa: TC002  pydantic reads annotations at r
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from physics import registry
+from physics.posterior.laplace import Coordinates, Posterior, estimate, summarise
 from physics.posterior.prior import MODES, KarhunenLoeve, LogNormal, Material, TwoMaterials
 from physics.posterior.sensors import Sensors
 from serving.auth import Scope, requires
@@ -24,16 +25,15 @@ from serving.codecs import binary
 from serving.document import JSON, Document, inlined_schema
 from serving.errors import Problem, ProblemDetails, Where
 from serving.inversion.jobs import Inversions, Job, ServedModel, State
-from serving.inversion.posterior import Coordinates, Posterior, estimate, summarise
 from serving.protocols import over_http
 from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from physics.posterior.laplace import Estimate
     from physics.registry import Linear, Sensing
     from serving.catalogue.card import Card, Kind
-    from serving.inversion.posterior import Estimate
     from serving.limits import Caller
 
 MOST_SENSORS, MOST_MODES, MOST_SAMPLES = 1024, 256, 1000

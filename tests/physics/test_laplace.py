@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from physics import darcy
 from physics.numerics.grid import axis
 from physics.numerics.volumes import Linearised
+from physics.posterior.laplace import Coordinates, Posterior, Progress, estimate, summarise
 from physics.posterior.prior import KarhunenLoeve, LogNormal, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
-from serving.inversion.posterior import Coordinates, Posterior, Progress, estimate, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
