@@ -157,6 +157,8 @@ class Triton:
                 reply = await self.http.request("POST", path, headers, [head, *buffers])
         except TimeoutError as error:
             raise Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time') from error
+        except LargeReplyError as error:
+            raise Problem("model-failed", f'"{model}" version {version}: {error}') from error
         except OSError as error:
             raise self._lost(model, version, error) from error
         if reply.status != 200:
@@ -231,6 +233,10 @@ def _problem(reply: Reply, model: str, version: int) -> Problem:
 
 class InvalidReplyError(ConnectionError):
     """The reply is not HTTP, or larger than allowed."""
+
+
+class LargeReplyError(InvalidReplyError):
+    """The reply is larger than allowed."""
 
 
 @dataclass(frozen=True)
@@ -312,7 +318,7 @@ class HttpClient:
                     return Reply(response.status, head, b"".join(blocks))  # a copy, aligned unlike a slice
                 blocks.append(block)
                 size = len(head) + sum(map(len, blocks))
-            raise InvalidReplyError(f"the reply has {size} bytes or more; the limit is {self._max_bytes}")
+            raise LargeReplyError(f"the reply has {size} bytes or more; the limit is {self._max_bytes}")
 
 
 class _Buffers(aiohttp.Payload):

@@ -61,6 +61,8 @@ class Repository:
         A model whose card cannot be read is kept without that version, so that readiness reports it as missing. A
         folder without any card is not a model of ours.
         """
+        if not self._folder.is_dir():
+            return self._versions  # a volume that is away for a moment, say; what has been loaded stays
         found: Versions = {}
         newest: dict[str, int] = {}
         for path in sorted(self._folder.glob("*/*/card.json")):

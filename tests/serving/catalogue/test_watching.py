@@ -168,6 +168,28 @@ async def test_a_reply_that_is_not_http_loses_the_server_until_it_is_right(repos
         assert catalogue.readiness().ready
 
 
+async def test_a_version_with_too_large_an_output_costs_itself_only(repository: Path) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(" " * 2**24)
+        await look_until(catalogue, lambda: "the limit is" in str(catalogue.readiness().reason))
+        await catalogue.look()
+        assert served(catalogue) == ["good"]
+        assert catalogue.readiness().missing == ("bad",)
+
+
+async def test_a_repository_that_is_away_for_a_moment_loses_nothing(repository: Path) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
+        away = shutil.move(repository, repository.with_name("away"))
+        await catalogue.look()
+        assert served(catalogue) == ["bad", "good"]
+        shutil.move(away, repository)
+        await catalogue.look()
+        assert served(catalogue) == ["bad", "good"]
+        assert catalogue.readiness().ready
+
+
 async def test_a_version_that_cannot_be_warmed_for_an_unexpected_reason_is_logged_with_its_traceback(
     repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
