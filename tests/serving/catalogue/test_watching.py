@@ -180,7 +180,7 @@ async def test_a_version_with_too_large_an_output_costs_itself_only(repository: 
 async def test_a_repository_that_is_away_for_a_moment_loses_nothing(repository: Path) -> None:
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(OUTPUT)
-        await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
         away = shutil.move(repository, repository.with_name("away"))
         await catalogue.look()
         assert served(catalogue) == ["bad", "good"]
