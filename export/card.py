@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from export.signature import Signature
 from training.calibration.calibration import FEWEST_FITTED
 from training.calibration.error_estimate import fewest
-from training.problems.sequence_description import SequenceDescription
+from training.problems.schema import SequenceDescription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

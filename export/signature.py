@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from export.layout import COORDINATES, FRAME
-from training.problems.schema import Frames
-from training.problems.sequence_description import SequenceDescription
+from training.problems.schema import Frames, SequenceDescription
 
 if TYPE_CHECKING:
     from torch import nn

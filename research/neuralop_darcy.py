@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from physics import darcy
 from training.problems.darcy import DESCRIPTION as DARCY
-from training.problems.problem import Baseline, Conditions, Fields, Problem
-from training.problems.published import Array, Stream, data_folder
+from training.problems.problem import Array, Baseline, Conditions, Fields, Problem, Stream, data_folder
 from training.problems.schema import Axis, Description, GridLimits, Quantity
 from training.user_error import UserError
 

@@ -35,8 +35,7 @@ from training.operators import Operator, build
 from training.operators.operator import certified
 from training.problems.problem import Problem
 from training.problems.registry import with_code
-from training.problems.schema import Description
-from training.problems.sequence_description import SequenceDescription
+from training.problems.schema import Description, SequenceDescription
 from training.recipe import AddedRecipe, AnyRecipe, BaseRecipe, added_kind
 from training.user_error import PartError, UserError, faults
 

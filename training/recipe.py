@@ -36,7 +36,7 @@ from training.losses import LOSSES
 from training.operators import OperatorConfig
 from training.problems.problem_file import ProblemFile
 from training.problems.registry import PROBLEMS
-from training.problems.sequence_description import SequenceDescription
+from training.problems.schema import SequenceDescription
 from training.registry import lookup
 from training.user_error import PartError, UserError, faults
 

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from training.losses import Batch
-from training.problems.published import VARIABLE
-from training.problems.sequence_description import LengthLimits, SequenceDescription
+from training.problems.problem import VARIABLE
+from training.problems.schema import Limits, SequenceDescription
 from training.registry import Registry
 from training.user_error import UserError
 
@@ -173,7 +173,7 @@ class Corpus(ABC):
         """Return the description of the problem on this corpus: lengths, vocabulary, labels and distribution."""
         problem, longest, own = self.problem, self.data.length[1], self.vocabulary()
         declared = tuple(length for length in problem.length.declared if length < longest)
-        limits = LengthLimits(minimum=problem.length.minimum, maximum=longest, declared=(*declared, longest))
+        limits = Limits(minimum=problem.length.minimum, maximum=longest, declared=(*declared, longest))
         tokens = {} if own is None else {"vocabulary": own, "pattern": PATTERN}
         corpus = {"labels": self.labels, "distribution": self.description()}
         return problem.model_copy(update={"length": limits, **corpus, **tokens})

@@ -40,7 +40,7 @@ from training.nn.attention import AttentionType
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.pointwise import Activation
 from training.nn.shapes import Logits, Mask, Numbers, Tokens
-from training.problems.sequence_description import SequenceDescription
+from training.problems.schema import SequenceDescription
 
 UNABLE = ("galerkin", "fourier", "linear")  # they take a mean over all tokens of a domain, including padding
 Seen = Bool[Tensor, "batch token"]

@@ -19,7 +19,7 @@ from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.fit.task import Order, Rows
 from training.fit.workload import Metric, Scope, ScopeError, Workload
 from training.losses import Batch
-from training.problems.sequence_description import SequenceDescription
+from training.problems.schema import SequenceDescription
 
 MOST_LISTED = 256  # sequences that a card lists because they were learned by heart
 

@@ -25,7 +25,7 @@ from export.signature import Signature
 from research.sequences.networks import ClassifierConfig, MatcherConfig, MemoriserConfig, build
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
 from research.sequences.problems.matching import DESCRIPTION as MATCHING
-from training.problems.sequence_description import PADDING, LengthLimits, SequenceDescription
+from training.problems.schema import PADDING, Limits, SequenceDescription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Published: TypeAlias = "tuple[Path, dict[str, Any]]"
 
-LENGTH = LengthLimits(minimum=1, maximum=96, declared=(24, 96))
+LENGTH = Limits(minimum=1, maximum=96, declared=(24, 96))
 WHOLE = LISTOPS.model_copy(update={"length": LENGTH})
 PAIRS = MATCHING.model_copy(update={"length": LENGTH})
 EACH = SequenceDescription(

@@ -32,6 +32,18 @@ def test_a_round_trip_answers_the_same(folder: Path) -> None:
     assert (found.recipe, found.problem, found.card) == (RECIPE, PROBLEMS["darcy"], {"errors": []})
 
 
+OWN = json.loads((Path(__file__).parent / "own_configs.json").read_text())
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_the_config_of_an_earlier_release_of_own_data_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+    """Fields with vectors and numbers, symmetries, a domain, trajectories, and points."""
+    (tmp_path / checkpoint.CONFIG).write_text(json.dumps(OWN[name]))
+    found = checkpoint.read_config(tmp_path)
+    assert found.model_dump(mode="json") == OWN[name]
+    build(found.recipe.operator)
+
+
 def test_the_digest_follows_the_weights(folder: Path) -> None:
     before = checkpoint.load(folder).digest
     state = load_file(folder / checkpoint.WEIGHTS)

@@ -32,7 +32,7 @@ from tqdm import tqdm
 from training.data.pools import ALL_CORES, Pool
 from training.files import replacing
 from training.problems.problem import Problem
-from training.problems.published import Published, Stream
+from training.problems.problem import Published, Stream
 from training.problems.schema import Description, locations
 from training.user_error import UserError
 

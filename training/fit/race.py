@@ -41,7 +41,7 @@ from training.fit.task import Task
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.problem_file import candidate_symmetries
+from training.problems.schema import candidate_symmetries
 from training.recipe import Candidate, OwnRecipe, changed
 
 SHARE = 1 / 3  # of the budget
@@ -144,7 +144,7 @@ class Race:
         self.recipe, self.advance, self.holding = recipe, advance, holding
         self.folder, problem = run.state / "race", recipe.problem
         fields = [*problem.inputs.values(), *problem.outputs.values()]
-        self.symmetries = candidate_symmetries(problem.axes, sides, fields, problem.symmetries.exact)
+        self.symmetries = candidate_symmetries(problem.axes.values(), sides, fields, problem.symmetries.exact)
         self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
         self.file = self.folder / "race.json"
         #: What is known so far: errors by round and name, seconds of all turns, symmetries that may hold, the winner.

@@ -16,7 +16,7 @@ from training.checkpoint import Tensors
 from training.fit.task import Order, Rows, Task
 from training.losses import Batch
 from training.problems.problem import Problem
-from training.problems.sequence_description import SequenceDescription
+from training.problems.schema import SequenceDescription
 from training.recipe import BaseRecipe
 from training.user_error import UserError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from physics import darcy
-from training.problems.problem import Baseline, Conditions, Fields, Problem
-from training.problems.published import MatlabFiles
+from training.problems.problem import Baseline, Conditions, Fields, MatlabFiles, Problem
 from training.problems.schema import Axis, Description, GridLimits, Quantity
 
 DESCRIPTION = Description(

@@ -14,8 +14,8 @@ import numpy as np
 
 from training.data.readers import DataFile, LazyArray
 from training.problems.checks import NUMERIC
-from training.problems.problem_file import AXES, candidate_symmetries, is_taken
-from training.problems.schema import Axis, Quantity
+from training.problems.problem_file import AXES, is_taken
+from training.problems.schema import Axis, Quantity, candidate_symmetries
 from training.user_error import UserError
 
 INPUTS = """
@@ -148,7 +148,7 @@ def on_grid(made: Draft, file: DataFile) -> Draft:
             made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
-    described = {name: Axis(name=name, **entry) for name, entry in made.axes.items()}
+    described = [Axis(name=name, **entry) for name, entry in made.axes.items()]
     made.candidates = candidate_symmetries(
         described, sides, [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
     )

@@ -1,18 +1,23 @@
-"""A problem: its description and the code that belongs to it, one object with one file per problem."""
+"""A problem: its description and the code that belongs to it, one object with one file per problem.
+
+Samples that others computed are a part of it, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from training.problems import symmetries
-from training.problems.published import Published
-from training.problems.schema import Description, Parameter, Quantity
+from training.problems.schema import Description, Parameter, Quantity, check_symmetries
 
 if TYPE_CHECKING:
     from training.operators.trajectory import TrajectoryConfig
@@ -21,11 +26,98 @@ if TYPE_CHECKING:
 Fields = Mapping[str, NDArray[Any]]
 """Arrays of one sample by their names on the wire: fields `[*grid]`, and parameters `[]`."""
 
+VARIABLE = "DATA_PATH"  # the environment variable that names the folder with published files
+
+Array = NDArray[np.float32]
+Stream = Literal["train", "test"]  # the groups of a file of samples
+
 Sampler = Callable[[np.random.SeedSequence, int], Fields]
 
 
 class MissingPartError(NotImplementedError):
     """A problem lacks the requested part, such as a sampler; the message names both."""
+
+
+@runtime_checkable
+class Published(Protocol):
+    """Samples of a problem that others computed."""
+
+    @property
+    def points(self) -> str:
+        """Where the grid points lie, in words."""
+
+    @property
+    def files(self) -> str:
+        """The names of the files."""
+
+    def available(self, mesh: int) -> bool:
+        """Return whether the samples are used for requests with `mesh` points per axis."""
+
+    def read(self, stream: Stream, name: str, counts: Mapping[str, int]) -> Array:
+        """Read as many samples `[sample, *grid]` of a quantity as a stream counts, fewer where there are no more."""
+
+
+def data_folder() -> Path | None:
+    """Return the folder that the user named for published files."""
+    folder = os.environ.get(VARIABLE)
+    return Path(folder) if folder else None
+
+
+@dataclass(frozen=True)
+class MatlabFiles:
+    """The MATLAB files of one benchmark in the folder of DATA_PATH.
+
+    Protocol of Cao (2021): training takes the first samples of one file, testing takes the last samples of another or
+    of the same one. Validation samples follow the training samples; where the training file is too short for them, they
+    are the first samples of the test file.
+    """
+
+    train: str  # name of the file with training samples
+    test: str  # name of the file with test samples
+    arrays: Mapping[str, str]  # the name in the files of each quantity, by its name on the wire
+    points: str  # where the grid points lie, in words
+
+    @property
+    def files(self) -> str:
+        """Both names."""
+        return f"{self.train} {self.test}"
+
+    def available(self, mesh: int) -> bool:
+        """Return whether DATA_PATH holds the files and their fields have `mesh` points per axis."""
+        folder = data_folder()
+        if folder is None or not all((folder / name).is_file() for name in (self.train, self.test)):
+            return False
+        with matlab(folder / self.train, next(iter(self.arrays.values()))) as found:
+            return mesh in found.shape[-1:]
+
+    def read(self, stream: Stream, name: str, counts: Mapping[str, int]) -> Array:
+        """Read one quantity `[sample, *grid]`; see `Published.read`."""
+        folder, key, test = data_folder() or Path(), self.arrays[name], counts["test"]
+        if stream == "test":
+            fields = read_matlab(folder / self.test, key)
+            return fields[max(len(fields) - test, 0) :]
+        train = read_matlab(folder / self.train, key)
+        if self.train == self.test:
+            return train[: max(len(train) - test, 0)][: counts["train"]]
+        if len(train) >= counts["train"]:
+            return train[: counts["train"]]
+        other = read_matlab(folder / self.test, key)
+        return np.concatenate([train, other[: max(len(other) - test, 0)][: counts["train"] - len(train)]])
+
+
+@contextmanager
+def matlab(path: Path, name: str) -> Iterator[Any]:
+    """Open one array `[sample, *grid]`, a `LazyArray`, of a MATLAB file of any version from 5 on."""
+    from training.data.readers import open_file  # noqa: PLC0415 -- the samples' package imports the problems
+
+    with open_file(path, "mat") as file:
+        yield file.array(name)
+
+
+def read_matlab(path: Path, name: str) -> Array:
+    """Read one array `[sample, *grid]` of a MATLAB file as float32."""
+    with matlab(path, name) as found:
+        return np.asarray(found.read(), dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -84,7 +176,8 @@ class Problem:
     constants: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        symmetries.draws(self.description)  # an unknown name is an error now, not at the first batch
+        found = self.description  # which is no longer checked where it is a changed copy
+        check_symmetries(found.symmetries, found.axes, found.fields)
 
     @property
     def name(self) -> str:

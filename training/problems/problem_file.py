@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -30,9 +30,11 @@ from training.problems.schema import (
     Parameter,
     Quantity,
     Tensor,
+    Time,
+    check_names,
+    check_symmetries,
     locations,
 )
-from training.problems.symmetries import change_signs
 from training.user_error import UserError, faults
 
 Item = TypeVar("Item", Quantity, Parameter, Axis)
@@ -130,11 +132,9 @@ class SymmetrySection(Frozen):
     exact: tuple[str, ...] = ()
 
 
-class TimeSection(Frozen):
+class TimeSection(Time):
     """The time axis of trajectories `[sample, time, *grid]`."""
 
-    step: PositiveFloat  # time between two frames
-    history: PositiveInt = 1  # frames that the network sees
     # Frames of the rollouts that are compared on validation samples; by default a quarter of a trajectory.
     horizon: PositiveInt | None = None
     conserved: tuple[Name, ...] = ()  # outputs whose mean over a periodic grid stays exactly what it is
@@ -258,30 +258,16 @@ class ProblemFile(Frozen):
         return self
 
     @model_validator(mode="after")
-    def check_names(self) -> ProblemFile:
-        """Refuse one name for two tensors, and the names of what responses say about errors."""
+    def check_parts(self) -> ProblemFile:
+        """Refuse one name for two tensors, names of what responses say of errors, and symmetries that do not hold."""
         names = [*self.inputs, *self.parameters, *self.outputs]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"expected different names for inputs, parameters and outputs but {twice} occur twice")
+        check_names(names)
         if taken := [name for name in names if name in QUALITY]:
             raise ValueError(f"expected other names than {taken}, which responses use for errors (`key` names data)")
-        return self
-
-    @model_validator(mode="after")
-    def check_symmetries(self) -> ProblemFile:
-        """Refuse symmetries that the axes or the fields do not have, and one that is named twice."""
-        exact, fields = self.symmetries.exact, (self.inputs | self.outputs).values()
-        if len({*exact}) < len(exact):
-            raise ValueError(f"symmetries.exact: expected every symmetry once but got {', '.join(exact)}")
-        if self.points is not None and exact:
-            raise ValueError(f"symmetries.exact: expected none on points but got {', '.join(exact)}")
-        known = possible_symmetries(self.axes)
-        if unknown := [name for name in exact if name not in known]:
-            raise ValueError(f"symmetries.exact: expected some of {', '.join(known)} but got {', '.join(unknown)}")
-        if vectors := [one.name for one in fields if one.components and exact]:
-            raise ValueError(f"symmetries.exact: expected none with vector fields ({', '.join(vectors)})")
-        if signs := change_signs(exact, fields):
-            raise ValueError(f"symmetries.exact: {signs}")
+        try:
+            check_symmetries(self.symmetries.exact, self.axes.values(), [*self.inputs.values(), *self.outputs.values()])
+        except ValueError as error:
+            raise ValueError(f"symmetries.exact: {error}") from error
         return self
 
     @model_validator(mode="after")
@@ -406,30 +392,6 @@ def within(box: Sequence[Sequence[float]]) -> str:
     """Say where the points of training samples lie."""
     sides = (f"{axis} from {low:.6g} to {high:.6g}" for axis, (low, high) in zip(SPACE, box, strict=False))
     return f"anywhere, in any order; those of the training samples have {', '.join(sides)}"
-
-
-def possible_symmetries(axes: Mapping[str, Axis]) -> list[str]:
-    """List the symmetries that a grid can have."""
-    found = [f"{kind}_{name}" for kind in ("flip", "reflect") for name in axes]
-    found += [f"shift_{name}" for name, axis in axes.items() if axis.boundary == "periodic"]
-    if len(axes) == 2 and len({(axis.length, axis.boundary, axis.points) for axis in axes.values()}) == 1:
-        found.append("transpose")
-    return [*found, "negate"]
-
-
-def candidate_symmetries(
-    axes: Mapping[str, Axis], sides: Sequence[int], fields: Iterable[Quantity], exact: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Return the symmetries beside the exact ones that the axes, their points and the fields do not rule out.
-
-    `reflect_AXIS` is none of them: it is for equations that `negate` is not for, such as that of Burgers.
-    """
-    fields = [*fields]
-    if any(field.components for field in fields) or any(axis.points == "scattered" for axis in axes.values()):
-        return ()
-    found = [name for name in possible_symmetries(axes) if not name.startswith("reflect_") and name not in exact]
-    equal = len({*sides}) == 1
-    return tuple(name for name in found if not change_signs([name], fields) and (equal or name != "transpose"))
 
 
 def is_taken(name: str) -> bool:

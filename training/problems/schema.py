@@ -1,12 +1,14 @@
-"""What a problem is: quantities, axes and limits, of the same classes in problem files and built-in problems.
+"""What a problem is: quantities, axes, time and limits, of the same classes in problem files and built-in problems.
 
-Checkpoints and cards carry a `Description`, so a model needs no file.
+Checkpoints and cards carry a `Description`, so a model needs no file. It is the single source of the names on the wire.
+A `SequenceDescription` is that of a problem of sequences.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
@@ -102,31 +104,103 @@ def locations(axes: Iterable[Axis]) -> str:
     return "; ".join(f"{axis.name}: {LOCATIONS[axis.points].format(length=axis.length)}" for axis in axes)
 
 
-class GridLimits(Frozen):
-    """Points per axis: the accepted range, and the sizes that are measured, warmed up and labelled in metrics.
+def check_names(names: Iterable[str]) -> None:
+    """Require different names."""
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise ValueError(f"expected different names but found {', '.join(repeated)} repeatedly")
 
-    `unequal` lists declared grids whose axes have different numbers of points.
+
+def check_symmetries(symmetries: Collection[str], axes: Iterable[Axis], fields: Iterable[Quantity]) -> None:
+    """Require symmetries that the axes and the fields have, each once; see `training.problems.symmetries`."""
+    if not symmetries:
+        return
+    axes, found = [*axes], [*fields]
+    if len({*symmetries}) < len(symmetries):
+        raise ValueError(f"expected every symmetry once but got {', '.join(symmetries)}")
+    if any(axis.points == "scattered" for axis in axes):
+        raise ValueError(f"expected none on points but got {', '.join(symmetries)}")
+    known = possible_symmetries(axes)
+    if unknown := [name for name in symmetries if name not in known]:
+        raise ValueError(f"expected some of {', '.join(known)} but got {', '.join(unknown)}")
+    if vectors := [one.name for one in found if one.components]:
+        raise ValueError(f"expected none with vector fields ({', '.join(vectors)})")
+    signs = [name for name in symmetries if changes_signs(name)]
+    if signs and (positive := [one.name for one in found if one.positive]):
+        raise ValueError(f"{', '.join(signs)} does not hold for positive fields ({', '.join(positive)})")
+
+
+def possible_symmetries(axes: Collection[Axis]) -> list[str]:
+    """List the symmetries that a grid can have."""
+    found = [f"{kind}_{axis.name}" for kind in ("flip", "reflect") for axis in axes]
+    found += [f"shift_{axis.name}" for axis in axes if axis.boundary == "periodic"]
+    if len(axes) > 1 and len({(axis.length, axis.boundary, axis.points) for axis in axes}) == 1:
+        found.append("transpose")
+    return [*found, "negate"]
+
+
+def changes_signs(symmetry: str) -> bool:
+    """Return whether a symmetry takes the negative of a field."""
+    return symmetry == "negate" or symmetry.startswith("reflect_")
+
+
+def candidate_symmetries(
+    axes: Collection[Axis], sides: Sequence[int], fields: Collection[Quantity], exact: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the symmetries beside the exact ones that the axes, their points and the fields do not rule out.
+
+    `reflect_AXIS` is none of them: it is for equations that `negate` is not for, such as that of Burgers.
+    """
+    if any(field.components for field in fields) or any(axis.points == "scattered" for axis in axes):
+        return ()
+    out = {*exact} | {name for name in possible_symmetries(axes) if name.startswith("reflect_")}
+    out |= {"transpose"} if len({*sides}) > 1 else set()
+    out |= {"negate"} if any(field.positive for field in fields) else set()
+    return tuple(name for name in possible_symmetries(axes) if name not in out)
+
+
+class Limits(Frozen):
+    """Points per axis, or tokens of a sequence: the accepted range, and the sizes that are measured and warmed up.
+
+    Metrics are labelled with the declared sizes.
     """
 
     minimum: PositiveInt
     maximum: PositiveInt
     declared: tuple[PositiveInt, ...]
-    unequal: tuple[tuple[PositiveInt, ...], ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """All declared numbers of points."""
+        return self.declared
 
     @model_validator(mode="after")
-    def check_order(self) -> GridLimits:
+    def check_order(self) -> Limits:
         """Require minimum <= declared <= maximum."""
-        sizes = (self.minimum, *self.declared, *(side for sides in self.unequal for side in sides))
-        if not all(self.minimum <= size <= self.maximum for size in sizes):
+        if not all(self.minimum <= size <= self.maximum for size in (self.minimum, *self.sizes)):
             raise ValueError(f"expected minimum <= declared <= maximum but got {self.model_dump()}")
         return self
 
 
-class Frames(Frozen):
-    """The time axis of a problem of trajectories."""
+class GridLimits(Limits):
+    """The limits of a grid; `unequal` lists declared grids whose axes have different numbers of points."""
+
+    unequal: tuple[tuple[PositiveInt, ...], ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (*self.declared, *(side for sides in self.unequal for side in sides))
+
+
+class Time(Frozen):
+    """The time axis of trajectories."""
 
     step: PositiveFloat  # time between two frames
     history: PositiveInt = 1  # frames of every state that a prediction starts from
+
+
+class Frames(Time):
+    """The time axis of a problem of trajectories, once there are samples."""
+
     states: tuple[Name, ...]  # the inputs that are states, in the order of the outputs that go on from them
     trained: PositiveInt  # frames of a training trajectory that follow its history
     maximum: PositiveInt  # the most frames that one request may ask for
@@ -169,18 +243,91 @@ class Description(Frozen):
         """All inputs, parameters and outputs."""
         return (*self.inputs, *self.parameters, *self.outputs)
 
-    @model_validator(mode="after")
-    def check_names(self) -> Description:
-        """Require different names for different tensors and axes."""
-        for names in (tuple(tensor.name for tensor in self.tensors), self.axis_names):
-            if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
-                raise ValueError(f"{self.name}: expected different names but found {', '.join(repeated)} repeatedly")
-        return self
+    @property
+    def fields(self) -> tuple[Quantity, ...]:
+        """All inputs and outputs."""
+        return (*self.inputs, *self.outputs)
 
     @model_validator(mode="after")
-    def check_grids(self) -> Description:
-        """Require one number of points per axis."""
+    def check(self) -> Description:
+        """Require different names, symmetries that axes and fields have, and one number of points per axis."""
+        try:
+            check_names(tensor.name for tensor in self.tensors)
+            check_names(self.axis_names)
+            check_symmetries(self.symmetries, self.axes, self.fields)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
         for sides in (*self.grid.unequal, *([] if self.output_grid is None else [self.output_grid])):
             if len(sides) != len(self.axes):
                 raise ValueError(f"{self.name}: expected points for the axes {self.axis_names} but got {sides}")
         return self
+
+
+PADDING = "<pad>"
+#: Padding, then the 256 bytes: byte b of a text in UTF-8 is token b + 1.
+BYTES = (PADDING, *(f"<0x{byte:02X}>" for byte in range(256)))
+
+
+class SequenceDescription(Frozen):
+    """A map from sequences of tokens to a label each, or to one for every token.
+
+    Tokens are INT32 `[batch, length]`, padded by 0 at the end, and the output holds FP32 logits `[batch, label]` or
+    `[batch, length, label]`. Pattern and vocabulary alone decide how a text becomes tokens, so any client can do what
+    `encode` does.
+    """
+
+    name: str  # name in recipes and checkpoints
+    title: str  # one line for lists
+    task: str  # what the network does, in words
+    # Names of the input tensors: `("tokens",)`, or `("first", "second")` for a pair.
+    inputs: tuple[str, ...] = ("tokens",)
+    output: str = "logits"  # name of the output tensor
+    vocabulary: tuple[str, ...]  # text of each token; token 0 is padding
+    # Regular expression whose matches are the tokens of a text, with white space between them; None where the tokens
+    # are the text's bytes in UTF-8 and the vocabulary is `BYTES`.
+    pattern: str | None
+    labels: tuple[str, ...]  # name of each class
+    # `sequence` for logits `[batch, label]`, `token` for logits `[batch, length, label]`.
+    answer: Literal["sequence", "token"] = "sequence"
+    length: Limits  # limits of a sequence, of each of a pair
+    distribution: str  # what the network was trained on
+
+    @model_validator(mode="after")
+    def expect_distinct_names(self) -> SequenceDescription:
+        """Require padding as token 0, and one name for every token and every class."""
+        if self.vocabulary[:1] != (PADDING,):
+            raise ValueError(f"expected {PADDING!r} as token 0 but got {self.vocabulary[:1]}")
+        if len({*self.vocabulary}) < len(self.vocabulary) or len({*self.labels}) < len(self.labels):
+            raise ValueError("expected the vocabulary and the labels to be different from one another")
+        if self.pattern is None and self.vocabulary != BYTES:
+            raise ValueError("expected the vocabulary of bytes where there is no pattern")
+        return self
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text.
+
+        Raises:
+            ValueError: A part of the text is no token; the message names it and its position.
+        """
+        if self.pattern is None:
+            return [byte + 1 for byte in text.encode()]
+        numbers = {entry: number for number, entry in enumerate(self.vocabulary)}
+        tokens, end = [], 0
+        for match in re.finditer(self.pattern, text):
+            self.expect_space(text, end, match.start())
+            if match[0] not in numbers:
+                raise ValueError(
+                    f"expected a token of the vocabulary at character {match.start()} but got {match[0]!r}"
+                )
+            tokens.append(numbers[match[0]])
+            end = match.end()
+        self.expect_space(text, end, len(text))
+        return tokens
+
+    def expect_space(self, text: str, start: int, end: int) -> None:
+        """Require white space alone between two tokens, from the end of one to the start of the other."""
+        if rest := text[start:end].strip():
+            position = text.index(rest, start)
+            raise ValueError(
+                f"expected tokens such as {self.vocabulary[1]!r} at character {position} but got {rest[:20]!r}"
+            )

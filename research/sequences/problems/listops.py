@@ -31,7 +31,7 @@ from research.sequences.corpus import (
     labels,
 )
 from training.files import replacing
-from training.problems.sequence_description import PADDING, LengthLimits, SequenceDescription
+from training.problems.schema import PADDING, Limits, SequenceDescription
 
 NESTED = 0.25  # probability of a list
 DEPTH = 10
@@ -270,7 +270,7 @@ DESCRIPTION = SequenceDescription(
     vocabulary=VOCABULARY,
     pattern=r"\[(?:MIN|MAX|MED|SM)|\]|[0-9]",
     labels=(*"0123456789",),
-    length=LengthLimits(minimum=1, maximum=2000, declared=(500, 1000, 2000)),
+    length=Limits(minimum=1, maximum=2000, declared=(500, 1000, 2000)),
     distribution=(
         "random trees of depth up to 10 with 2 to 10 arguments a list, each a list with probability 1/4 (Long Range "
         "Arena's generator)"

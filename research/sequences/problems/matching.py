@@ -30,7 +30,7 @@ from research.sequences.corpus import (
     labels,
     spell,
 )
-from training.problems.sequence_description import BYTES, LengthLimits, SequenceDescription
+from training.problems.schema import BYTES, Limits, SequenceDescription
 
 
 class Citations(Corpus):
@@ -194,7 +194,7 @@ DESCRIPTION = SequenceDescription(
     vocabulary=BYTES,
     pattern=None,
     labels=("unrelated", "related"),
-    length=LengthLimits(minimum=1, maximum=4000, declared=(1000, 2000, 4000)),
+    length=Limits(minimum=1, maximum=4000, declared=(1000, 2000, 4000)),
     distribution="documents in English",
 )
 

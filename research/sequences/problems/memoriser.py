@@ -25,8 +25,8 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from research.sequences.corpus import Corpus, CorpusError, SequenceProblem, Sequences, Splits, Tokens, located
-from training.problems.published import VARIABLE
-from training.problems.sequence_description import PADDING, LengthLimits, SequenceDescription
+from training.problems.problem import VARIABLE
+from training.problems.schema import PADDING, Limits, SequenceDescription
 
 SHOWN = 3  # sets that the card shows with their labels, as they cannot be guessed
 
@@ -214,7 +214,7 @@ DESCRIPTION = SequenceDescription(
     pattern=r"[a-z]",
     labels=("red", "green", "blue", "yellow"),
     answer="token",
-    length=LengthLimits(minimum=1, maximum=128, declared=(8, 32, 128)),
+    length=Limits(minimum=1, maximum=128, declared=(8, 32, 128)),
     distribution="random sets of letters, and a random label for every letter of each",
 )
 

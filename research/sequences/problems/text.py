@@ -6,7 +6,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from research.sequences.corpus import SPLITS, Corpus, Document, SequenceProblem, Splits, deal
-from training.problems.sequence_description import BYTES, LengthLimits, SequenceDescription
+from training.problems.schema import BYTES, Limits, SequenceDescription
 
 
 class MovieReviews(Corpus):
@@ -65,7 +65,7 @@ DESCRIPTION = SequenceDescription(
     vocabulary=BYTES,
     pattern=None,
     labels=("negative", "positive"),
-    length=LengthLimits(minimum=1, maximum=4000, declared=(1000, 2000, 4000)),
+    length=Limits(minimum=1, maximum=4000, declared=(1000, 2000, 4000)),
     distribution="film reviews in English",
 )
 

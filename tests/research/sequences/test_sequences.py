@@ -36,7 +36,7 @@ from training.fit import record as runlog
 from training.fit.record import RunFolder
 from training.fit.run import fit, train, workload
 from training.nn.attention import kinds, penalty
-from training.problems.sequence_description import BYTES, PADDING, SequenceDescription
+from training.problems.schema import BYTES, PADDING, SequenceDescription
 
 TYPES = [kind for kind in kinds() if kind not in UNABLE and not kind.endswith("-exact")]
 SMALL = SequenceData(train=60, validation=20, test=20, length=(0, 64))
