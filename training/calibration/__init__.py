@@ -23,7 +23,6 @@ from training.calibration.samples import (
     affordable,
     calibrated,
     joined,
-    with_errors,
 )
 from training.calibration.statistics import InputStatistics
 
@@ -46,5 +45,4 @@ __all__ = [
     "joined",
     "load",
     "save",
-    "with_errors",
 ]

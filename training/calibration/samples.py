@@ -118,16 +118,6 @@ def share(flags: Tensor) -> float:
     return round(flags.double().mean().item(), 4)
 
 
-def with_errors(
-    inputs: Sequence[Tensor], batch: int, errors: Callable[[slice], Tensor], kind: Mapping[str, Any] | None = None
-) -> Measured:
-    """Return samples of a kind with their errors; `errors` returns those of some rows."""
-    starts = range(0, len(inputs[0]), batch)
-    with torch.inference_mode():
-        found = torch.cat([errors(slice(start, start + batch)) for start in starts])
-    return Measured(inputs, found, kind or {})
-
-
 def joined(*parts: Measured) -> Measured:
     """Return samples of several kinds on one grid, all with errors, as one set."""
     errors = [part.errors for part in parts if part.errors is not None]

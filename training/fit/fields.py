@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.random import Generator
-from torch import Tensor
 
 from training import evaluation
-from training.calibration import MOST_FITTED, CalibrationSamples, Measured, joined, with_errors
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, joined
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read
 from training.data.fields import Split, add_noise, draw, every, measured, mesh, only_pair
@@ -22,20 +21,19 @@ from training.data.store import Array
 from training.evaluation.cases import at_defaults, has_defaults, ranges, strided, validity
 from training.evaluation.timing import processor
 from training.fit.task import Order, Rows
-from training.fit.workload import Scope, Workload
-from training.losses import LOSSES, Batch, relative_l2
-from training.operators import Operator, build
+from training.fit.workload import OperatorWorkload, Scope
+from training.losses import Batch
+from training.operators import Operator
 from training.problems.problem import Conditions, Fields, Problem
 from training.problems.registry import PROBLEMS
 from training.recipe import Recipe, RecipeError
 
 CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses
 WATCHED = 16  # validation samples whose error is logged after every epoch; all of them where they choose the epoch
-BATCH = 16  # fields that a network sees at one time while it is calibrated
 MOST_VARIED = 200  # test samples with varied inputs, each of which is solved
 
 
-class FieldWorkload(Workload[Recipe]):
+class FieldWorkload(OperatorWorkload[Recipe]):
     """A recipe of an operator between fields."""
 
     pool: Pool = ALL_CORES  # where samples are computed
@@ -64,10 +62,6 @@ class FieldWorkload(Workload[Recipe]):
     @property
     def problem(self) -> Problem:
         return PROBLEMS[self.recipe.problem]
-
-    def network(self) -> Operator:
-        torch.manual_seed(self.recipe.seed)
-        return build(self.recipe.operator)
 
     @cached_property
     def train(self) -> Mapping[int, Samples]:
@@ -107,19 +101,6 @@ class FieldWorkload(Workload[Recipe]):
         parts = (torch.from_numpy(each).split(fit.batch) for each in (np.concatenate(noisy), *others))
         return [Batch(inputs, [outputs]) for *inputs, outputs in zip(*parts, strict=True)]
 
-    def loss(self, network: Any, batch: Batch) -> Tensor:
-        """Return the operator's own loss, or the recipe's."""
-        if batch.stored is not None:
-            noise = () if batch.noise is None else (batch.noise,)
-            own: Tensor | None = network.own_loss(batch.inputs[0], batch.stored, *noise)
-            if own is not None:
-                return own
-        return LOSSES[self.recipe.fit.loss].compute([network(*batch.inputs)], batch, self.recipe.fit)
-
-    def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
-        """Return the mean relative L2 error of a batch."""
-        return relative_l2(network(*batch.inputs), batch.outputs[0]).mean(), len(batch.inputs[0])
-
     def account(self) -> dict[str, Any]:
         return {
             "distribution": self.problem.description.distribution,
@@ -143,9 +124,7 @@ class FieldWorkload(Workload[Recipe]):
             wanted = Request(self.problem, data.mesh, fitted, 0, CALIBRATION_SEED, held)
             path = prepare(wanted, self.data, progress=self.progress)
         test = prepare(replace(request(self.recipe), train=0, validation=0), self.data, progress=self.progress)
-        stored = partial(
-            CalibrationFields, network, self.recipe, self.problem.vary if fresh and network.optional else None
-        )
+        stored = partial(CalibrationFields, self, network, self.problem.vary if fresh and network.optional else None)
         return CalibrationSamples(
             fitted=stored(path, "train", fitted).mixture(),
             calibration=stored(path, "validation", held, after=before).mixture(),
@@ -191,8 +170,8 @@ def request(recipe: Recipe) -> Request:
 class CalibrationFields:
     """Stored samples on which a network is measured for its calibration."""
 
+    work: FieldWorkload
     network: Operator
-    recipe: Recipe
     # Draws optional inputs from a generator and points per axis; without it samples do not hold them.
     vary: Callable[[np.random.Generator, int], Fields] | None
     path: Path  # the samples' file
@@ -201,13 +180,9 @@ class CalibrationFields:
     after: int = 0  # how many training samples come before validation samples, else 0
 
     @property
-    def problem(self) -> Problem:
-        return PROBLEMS[self.recipe.problem]
-
-    @property
     def whole(self) -> evaluation.Sides:
         """Points per axis of the stored mesh."""
-        return (mesh(self.path, self.split),) * len(self.problem.description.axes)
+        return (mesh(self.path, self.split),) * len(self.work.problem.description.axes)
 
     def mixture(self) -> list[Measured]:
         """Return samples of all kinds in equal parts, per grid: all levels of noise, inputs varied or not."""
@@ -220,37 +195,37 @@ class CalibrationFields:
 
     def kinds(self) -> list[Measured]:
         """Return samples on every grid, of one kind each."""
-        description, others = self.problem.description, self.varied(slice(MOST_VARIED))
+        description, others = self.work.problem.description, self.varied(slice(MOST_VARIED))
         default = at_defaults(self.read(self.whole)) if has_defaults(description) else None
         drawn = {"conditions": named} if (named := ranges(description)) else {}
         found: list[Measured] = []
         for sides, samples in self.on_grids():
             found += [self.noisy(strided(default, sides))] if default else []
-            found += [self.noisy(samples, level, drawn) for level in self.recipe.fit.levels]
+            found += [self.noisy(samples, level, drawn) for level in self.work.recipe.fit.levels]
             found += [self.strided(others, sides)] if others else []
         return found
 
     def on_grids(self) -> Iterator[tuple[evaluation.Sides, Samples]]:
         """Read samples on every grid that they can be strided to; published splits may differ in their mesh."""
-        possible = set(grids(self.problem.description, self.whole[0]))
-        for sides in evaluation.measured_grids(self.problem.description, self.recipe.data):
+        possible = set(grids(self.work.problem.description, self.whole[0]))
+        for sides in evaluation.measured_grids(self.work.problem.description, self.work.recipe.data):
             if possible.issuperset(sides):
                 yield sides, self.read(sides)
 
     def read(self, sides: evaluation.Sides) -> Samples:
-        return read(self.path, self.split, self.count, sides, after=self.after, problem=self.problem)
+        return read(self.path, self.split, self.count, sides, after=self.after, problem=self.work.problem)
 
     def noisy(
         self, samples: Samples, level: float | None = None, others: Mapping[str, float | str] | None = None
     ) -> Measured:
         """Return samples with noise of a level, by default each of a trained one, and the errors of the network."""
-        rng, levels, fields = np.random.default_rng(self.recipe.seed), self.recipe.fit.noise, samples.inputs
+        rng, levels, fields = np.random.default_rng(self.work.recipe.seed), self.work.recipe.fit.noise, samples.inputs
         if level:
             normals = rng.standard_normal(fields.shape, dtype=np.float32)
             fields = add_noise(fields, np.full(len(fields), level, np.float32), samples.deviation, normals)
         elif level is None and levels:
             fields = measured(fields, samples.deviation, levels, rng)
-        defaults = [np.full_like(fields, one.default) for one in self.problem.optional if self.vary]
+        defaults = [np.full_like(fields, one.default) for one in self.work.problem.optional if self.vary]
         kind: dict[str, float | str] = {"noise": level} if level else {}
         return self.errors([fields, *defaults, *samples.parameters], samples.targets, **kind, **(others or {}))
 
@@ -258,25 +233,22 @@ class CalibrationFields:
         """Vary the optional inputs of some samples, if they are varied, and solve: inputs and outputs on the mesh."""
         if self.vary is None:
             return None
-        points, pair, rng = self.whole[0], only_pair(self.problem.description), np.random.default_rng(self.recipe.seed)
+        points, rng = self.whole[0], np.random.default_rng(self.work.recipe.seed)
+        pair = only_pair(self.work.problem.description)
         fields, found = self.read(self.whole).inputs[rows], []
         for field in fields:
             others = self.vary(rng, points)
-            output = self.problem.solve({pair.input.name: field, **others}, Conditions(points))[pair.output.name]
-            found.append([*(others[one.name] for one in self.problem.optional), output])
+            output = self.work.problem.solve({pair.input.name: field, **others}, Conditions(points))[pair.output.name]
+            found.append([*(others[one.name] for one in self.work.problem.optional), output])
         return [fields, *(np.stack(each).astype(np.float32) for each in zip(*found, strict=True))]
 
     def strided(self, varied: list[Array], sides: evaluation.Sides) -> Measured:
         """Return varied samples on a coarser grid, with the errors of the network."""
-        chosen = (slice(None), *every(self.problem.description, varied[-1].shape[1], sides))
+        chosen = (slice(None), *every(self.work.problem.description, varied[-1].shape[1], sides))
         *inputs, outputs = (np.ascontiguousarray(tensor[chosen]) for tensor in varied)
-        return self.errors(inputs, outputs, **{one.name: "varied" for one in self.problem.optional})
+        return self.errors(inputs, outputs, **{one.name: "varied" for one in self.work.problem.optional})
 
     def errors(self, inputs: list[Array], outputs: Array, **kind: float | str) -> Measured:
         """Return samples of a kind with the errors of the network."""
-        arguments, truth = [torch.from_numpy(tensor) for tensor in inputs], torch.from_numpy(outputs)
-
-        def of(rows: slice) -> torch.Tensor:
-            return relative_l2(self.network(*(tensor[rows] for tensor in arguments)), truth[rows])
-
-        return with_errors(arguments, BATCH, of, kind)
+        batch = Batch([torch.from_numpy(tensor) for tensor in inputs], [torch.from_numpy(outputs)])
+        return self.work.with_errors(self.network, batch, kind)

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, with_errors
+from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import SampleFile, generate
 from training.evaluation.norms import LOST, distribution, rounded
 from training.evaluation.timing import processor
 from training.fit.rollouts import Measures
 from training.fit.task import Order, Rows
-from training.fit.workload import Metric, Scope, ScopeError, Workload
-from training.losses import LOSSES, Batch, relative_l2
-from training.operators import Operator, build
+from training.fit.workload import Metric, OperatorWorkload, Scope, ScopeError
+from training.losses import LOSSES, Batch
+from training.operators import Operator
 from training.problems import symmetries
 from training.problems.problem import Problem
 from training.problems.problem_file import INSIDE
@@ -41,7 +41,7 @@ EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectorie
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
-class OwnWorkload(Workload[OwnRecipe]):
+class OwnWorkload(OperatorWorkload[OwnRecipe]):
     """A recipe of an operator on prepared samples, which were checked before there was a recipe."""
 
     def __init__(self, recipe: OwnRecipe, data: Path, *, progress: bool = True) -> None:
@@ -70,10 +70,6 @@ class OwnWorkload(Workload[OwnRecipe]):
     @cached_property
     def problem(self) -> Problem:
         return Problem(description=self.samples.described)
-
-    def network(self) -> Operator:
-        torch.manual_seed(self.recipe.seed)
-        return build(self.recipe.operator)
 
     # Frames
 
@@ -205,21 +201,19 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     def predictions(self, network: Any, batch: Batch) -> list[Tensor]:
         """Return what a network predicts, in the form of the outputs."""
-        if self.moving:
-            found: list[Tensor] = network.rollout(batch.inputs, batch.outputs[0].shape[1])
-            return found
-        single = network(*batch.inputs)
-        return [single] if isinstance(single, Tensor) else list(single)
+        if not self.moving:
+            return super().predictions(network, batch)
+        found: list[Tensor] = network.rollout(batch.inputs, batch.outputs[0].shape[1])
+        return found
 
     def loss(self, network: Any, batch: Batch) -> Tensor:
         """Return the recipe's loss, of trajectories over all steps or of the last one."""
-        if self.moving:
-            if not self.recipe.fit.through:
-                batch = self.last_step(network, batch)
-            found = [each.flatten(0, 1) for each in self.predictions(network, batch)]
-            batch = batch._replace(outputs=[each.flatten(0, 1) for each in batch.outputs])
-        else:
-            found = self.predictions(network, batch)
+        if not self.moving:
+            return super().loss(network, batch)
+        if not self.recipe.fit.through:
+            batch = self.last_step(network, batch)
+        found = [each.flatten(0, 1) for each in self.predictions(network, batch)]
+        batch = batch._replace(outputs=[each.flatten(0, 1) for each in batch.outputs])
         return LOSSES[self.recipe.fit.loss].compute(found, batch, self.recipe.fit)
 
     @torch.no_grad()
@@ -232,20 +226,17 @@ class OwnWorkload(Workload[OwnRecipe]):
 
     def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor]) -> Tensor:
         """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`."""
-        lead = 2 if self.moving else 1
-        shape = truth[0].shape[:lead]
-        flat = [
-            [each.flatten(lead).flatten(0, lead - 1) if lead > 1 else each.flatten(1) for each in some]
-            for some in (found, truth)
-        ]
-        return torch.stack([relative_l2(*pair) for pair in zip(*flat, strict=True)]).mean(dim=0).unflatten(0, shape)
+        if not self.moving:
+            return super().errors(found, truth)
+        flat = ([each.flatten(0, 1) for each in some] for some in (found, truth))
+        return super().errors(*flat).unflatten(0, truth[0].shape[:2])
 
     def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
         """Return the mean relative L2 error, where a rollout that overflows counts as `LOST`."""
+        if not self.moving:
+            return super().score(network, batch)
         errors = self.errors(self.predictions(network, batch), batch.outputs)
-        if self.moving:
-            errors = errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
-        return errors.mean(), len(batch.outputs[0])
+        return errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST).mean(), len(batch.outputs[0])
 
     @torch.inference_mode()
     def measured(self, network: Any, batches: Iterable[Batch]) -> NDArray[np.float64]:
@@ -344,25 +335,14 @@ class OwnWorkload(Workload[OwnRecipe]):
         if self.moving:
             fitted, held, test = map(self.states, splits.values())
             return CalibrationSamples([fitted], [held], [test])
-        size = self.samples.sample_bytes
+        size, points = self.samples.sample_bytes, {"grid": list(self.samples.sides)} if self.file.points else {}
         rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
         validation, test = (
-            self.with_errors(network, splits[name][: affordable(int(splits[name][-1]) + 1, size)])
+            self.with_errors(network, self.batch(splits[name][: affordable(int(splits[name][-1]) + 1, size)]), points)
             for name in ("validation", "test")
         )
-        others = Measured(self.batch(rows[1::2]).inputs)
-        return CalibrationSamples([self.with_errors(network, rows[::2])], [validation, others], [test])
-
-    def with_errors(self, network: Any, rows: Rows) -> Measured:
-        """Return samples with the errors of a network."""
-        batch = self.batch(rows)
-
-        def of(part: slice) -> Tensor:
-            some = Batch([each[part] for each in batch.inputs], [each[part] for each in batch.outputs])
-            return self.errors(self.predictions(network, some), some.outputs)
-
-        points = {"grid": list(self.samples.sides)} if self.file.points is not None else {}
-        return with_errors(batch.inputs, BATCH[False], of, points)
+        first = self.with_errors(network, self.batch(rows[::2]), points)
+        return CalibrationSamples([first], [validation, Measured(self.batch(rows[1::2]).inputs)], [test])
 
     def states(self, rows: Rows) -> Measured:
         """Draw what steps of some trajectories start from, at any of their frames."""

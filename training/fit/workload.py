@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import torch
 from numpy.random import Generator
 from torch import Tensor, nn
 
 from training import checkpoint
-from training.calibration import CalibrationSamples
+from training.calibration import CalibrationSamples, Measured
 from training.checkpoint import Tensors
 from training.fit.task import Order, Rows, Task
-from training.losses import Batch
+from training.losses import LOSSES, Batch, relative_l2
+from training.operators import Operator, build
 from training.problems.problem import Problem
 from training.problems.schema import SequenceDescription
-from training.recipe import BaseRecipe
+from training.recipe import BaseRecipe, OwnRecipe, Recipe
 from training.user_error import UserError
 
 R = TypeVar("R", bound=BaseRecipe)
+OfOperator = TypeVar("OfOperator", Recipe, OwnRecipe)
+FIELDS = 16  # samples that a network sees at one time while it is measured
 
 
 class ScopeError(UserError):
@@ -140,3 +145,42 @@ class Workload(ABC, Generic[R]):
     @abstractmethod
     def examples(self) -> Tensors:
         """Return a few test samples with their truth, by the names on the wire."""
+
+
+class OperatorWorkload(Workload[OfOperator]):
+    """A recipe of an operator: what its predictions are compared by."""
+
+    def network(self) -> Operator:
+        torch.manual_seed(self.recipe.seed)
+        return build(self.recipe.operator)
+
+    def predictions(self, network: Any, batch: Batch) -> list[Tensor]:
+        """Return what a network predicts, in the form of the outputs."""
+        found = network(*batch.inputs)
+        return [found] if isinstance(found, Tensor) else list(found)
+
+    def loss(self, network: Any, batch: Batch) -> Tensor:
+        """Return the operator's own loss, or the recipe's."""
+        if batch.stored is not None:
+            noise = () if batch.noise is None else (batch.noise,)
+            own: Tensor | None = network.own_loss(batch.inputs[0], batch.stored, *noise)
+            if own is not None:
+                return own
+        return LOSSES[self.recipe.fit.loss].compute(self.predictions(network, batch), batch, self.recipe.fit)
+
+    def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor]) -> Tensor:
+        """Return relative L2 errors `[batch]`, the mean over the outputs."""
+        return torch.stack([relative_l2(*pair) for pair in zip(found, truth, strict=True)]).mean(dim=0)
+
+    def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
+        """Return the mean relative L2 error of a batch."""
+        return self.errors(self.predictions(network, batch), batch.outputs).mean(), len(batch.outputs[0])
+
+    @torch.inference_mode()
+    def with_errors(self, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
+        """Return samples of a kind with the errors of a network."""
+        starts, errors = range(0, len(batch.inputs[0]), FIELDS), []
+        for start in starts:
+            inputs, outputs = ([each[start : start + FIELDS] for each in some] for some in batch[:2])
+            errors.append(self.errors(self.predictions(network, Batch(inputs, outputs)), outputs))
+        return Measured(batch.inputs, torch.cat(errors), kind or {})
