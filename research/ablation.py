@@ -24,7 +24,7 @@ from training.evaluation.norms import relative_h1
 from training.files import write_json
 from training.fit import run
 from training.fit.fields import request
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 NOTHING = "nothing"
 """The change of the row that all others are compared with."""

@@ -24,8 +24,8 @@ from physics.numerics.grid import relative_l2
 from research import closed_form_picture
 from training import checkpoint, evaluation
 from training import recipe as recipes
-from training.evaluation.cases import ranges
 from training.evaluation.norms import distribution, relative_h1, rounded
+from training.evaluation.rows import ranges
 from training.evaluation.timing import milliseconds, processor
 from training.fit.fields import FieldWorkload
 from training.operators import Operator, build

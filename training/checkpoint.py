@@ -33,8 +33,7 @@ from training.calibration import CalibratedOperator, Calibration
 from training.files import digest, replacing, write_json
 from training.operators import Operator, build
 from training.operators.operator import certified
-from training.problems.problem import Problem
-from training.problems.registry import with_code
+from training.problems.problem import Problem, with_code
 from training.problems.schema import Description, SequenceDescription
 from training.recipe import AddedRecipe, AnyRecipe, BaseRecipe, added_kind
 from training.user_error import PartError, UserError, faults

@@ -34,8 +34,8 @@ from torch import nn
 from training.files import read_toml
 from training.losses import LOSSES
 from training.operators import OperatorConfig
+from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
-from training.problems.registry import PROBLEMS
 from training.problems.schema import SequenceDescription
 from training.registry import lookup
 from training.user_error import PartError, UserError, faults

@@ -34,8 +34,7 @@ from training.operators import (
     PlaneTransformerConfig,
     build,
 )
-from training.problems.problem import Problem
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS, Problem
 from training.recipe import DataConfig, FitConfig, Recipe
 
 Example = Literal["burgers", "darcy", "darcy_inverse"]

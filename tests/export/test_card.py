@@ -8,7 +8,7 @@ import pytest
 
 from export.card import warnings
 from export.signature import Signature
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 DARCY = PROBLEMS["darcy"].description
 FEW, LARGE = (

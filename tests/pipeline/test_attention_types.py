@@ -20,7 +20,7 @@ from training.fit.run import train
 from training.losses import relative_l2
 from training.nn.attention import kinds
 from training.nn.encoder import EncoderConfig
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 from training.problems.schema import GridLimits
 
 DATA = {"train": 40, "test": 16}

@@ -6,8 +6,7 @@ import numpy as np
 
 from physics import burgers
 from training import recipe as config
-from training.problems.problem import Conditions
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS, Conditions
 
 PROBLEM = PROBLEMS["burgers_r10"]
 

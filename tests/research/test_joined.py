@@ -10,7 +10,7 @@ import pytest
 
 from training import checkpoint
 from training import recipe as config
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 from training.registry import UnknownNameError
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from training import calibration, checkpoint
 from training import recipe as config
 from training.operators import build
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 RECIPE = config.read(config.find("darcy-tiny"))
 

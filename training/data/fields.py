@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 from physics.numerics.grid import block_mean, common_grid
 from training.data.store import Array, finished, opened
 from training.losses import Batch
-from training.problems.problem import Problem
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS, Problem
 from training.problems.schema import Description, Quantity
 from training.user_error import UserError
 

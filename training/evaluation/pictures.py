@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from physics.numerics.grid import relative_l2
 from training.data.fields import only_pair
 from training.data.store import Array
-from training.evaluation.cases import Case
-from training.evaluation.rows import case_name
+from training.evaluation.rows import Case, case_name
 from training.problems.schema import Axis, Description, Quantity
 
 Field = NDArray[np.floating[Any]]

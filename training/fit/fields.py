@@ -18,14 +18,13 @@ from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read
 from training.data.fields import Split, add_noise, draw, every, measured, mesh, only_pair
 from training.data.store import Array
-from training.evaluation.cases import at_defaults, has_defaults, ranges, strided, validity
+from training.evaluation.rows import at_defaults, has_defaults, ranges, strided, validity
 from training.evaluation.timing import processor
 from training.fit.task import Order, Rows
 from training.fit.workload import OperatorWorkload, Scope
 from training.losses import Batch
 from training.operators import Operator
-from training.problems.problem import Conditions, Fields, Problem
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS, Conditions, Fields, Problem
 from training.recipe import Recipe, RecipeError
 
 CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses

@@ -22,17 +22,15 @@ from torch.utils.data import Dataset
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import SampleFile, generate
-from training.evaluation.norms import LOST, distribution, rounded
+from training.evaluation.norms import LOST, Measures, distribution, rounded
 from training.evaluation.timing import processor
-from training.fit.rollouts import Measures
 from training.fit.task import Order, Rows
 from training.fit.workload import Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.operators import Operator
 from training.problems import symmetries
-from training.problems.problem import Problem
+from training.problems.problem import TRAJECTORIES, Problem
 from training.problems.problem_file import INSIDE
-from training.problems.registry import TRAJECTORIES
 from training.recipe import OwnRecipe, RecipeError
 
 BATCH = {False: 16, True: 8}  # fields, and trajectories, of a batch that is only measured

@@ -12,9 +12,8 @@ from training.files import read_toml
 from training.fit.presets import preset_of, recipe
 from training.fit.race import entered
 from training.fit.record import RunFolder
-from training.problems.problem import Trajectories
+from training.problems.problem import TRAJECTORIES, Trajectories
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.registry import TRAJECTORIES
 from training.recipe import BaseRecipe, OwnRecipe, RecipeError, changed, find, parse, read
 
 

@@ -1,7 +1,6 @@
 """Losses and error measures of predicted fields."""
 
-from training.losses.loss import Batch, Loss
-from training.losses.relative import relative_h1, relative_l2, training_loss
+from training.losses.relative import Batch, Loss, relative_h1, relative_l2, training_loss
 from training.losses.weighted import LineLoss, PlaneLoss, Reduction, Terms
 from training.registry import Registry
 

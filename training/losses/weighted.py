@@ -45,7 +45,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.losses.loss import Batch, Loss
+from training.losses.relative import Batch, Loss
 from training.nn.shapes import Line, Plane, Tokens
 
 PerSample = Float[Tensor, " batch"]

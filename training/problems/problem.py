@@ -1,6 +1,7 @@
 """A problem: its description and the code that belongs to it, one object with one file per problem.
 
-Samples that others computed are a part of it, too.
+`PROBLEMS` and `TRAJECTORIES` find them by name: those of this folder, and those of the entry points `petrov.problems`
+of other packages. Samples that others computed are a part of a problem, too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from training.problems import symmetries
 from training.problems.schema import Description, Parameter, Quantity, check_symmetries
+from training.registry import Registry
 
 if TYPE_CHECKING:
     from training.operators.trajectory import TrajectoryConfig
@@ -256,3 +258,15 @@ class Trajectories:
     def name(self) -> str:
         """The name in recipes, checkpoints and cards."""
         return self.file.name
+
+
+WHERE = ("training.problems", "PROBLEM", "petrov.problems")
+PROBLEMS = Registry("problem", Problem, *WHERE, others=(Trajectories,))
+TRAJECTORIES = Registry("problem of trajectories", Trajectories, *WHERE, others=(Problem,))
+
+
+def with_code(description: Description) -> Problem:
+    """Return the problem of a stored description, with the code of the known problem of its name where there is one."""
+    if description.name in PROBLEMS:
+        return replace(PROBLEMS[description.name], description=description)
+    return Problem(description=description)

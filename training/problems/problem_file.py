@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from physics import registry as classical
 from training.files import read_toml
-from training.problems.registry import PROBLEMS, TRAJECTORIES
+from training.problems.problem import PROBLEMS, TRAJECTORIES
 from training.problems.schema import (
     Axis,
     Description,

@@ -11,7 +11,7 @@ from export.repository import Publication, publish
 from training import checkpoint
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators import BurgersConfig, DarcyConfig, DarcyInverseConfig, GridTransformerConfig, build
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 from training.recipe import DataConfig, FitConfig, Recipe
 
 if TYPE_CHECKING:

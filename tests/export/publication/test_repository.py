@@ -25,7 +25,7 @@ from export.graphs import to_onnx
 from export.repository import RepositoryError, publish
 from export.signature import Signature
 from training import calibration, checkpoint
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -42,7 +42,7 @@ from tests.research.importing.reference_cases import (
 from training import checkpoint
 from training.nn.decoders import PointwiseDecoderConfig
 from training.operators import LineTransformerConfig, PlaneTransformerConfig, build
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 LINES = [f"simple_transformer_{kind}" for kind in ("fourier", "linear")] + [
     f"simple_transformer_galerkin_{kind}" for kind in ("pointwise", "spacialfc", "spacialresidual")

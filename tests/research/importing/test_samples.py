@@ -20,7 +20,7 @@ from tests.research.importing.reference_cases import (
 from training.data import store
 from training.nn.pointwise import EPSILON
 from training.operators import PlaneTransformer
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from physics.numerics.fields import neumann_field
 from training import calibration
 from training.calibration import Calibration, Measured
 from training.calibration.calibration import CalibrationError, grid_points
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 from training.problems.schema import Description
 
 GRIDS = (21, 29)

@@ -19,7 +19,7 @@ import pytest
 from physics import darcy
 from training.data import LocalPool, Request, Samples, fields, prepare, read, store
 from training.files import replacing
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 ROOT = Path(__file__).parents[3]
 DARCY = Request(PROBLEMS["darcy"], mesh=61, train=6, test=3, seed=5)
@@ -105,7 +105,7 @@ def test_more_samples_extend_the_file_and_change_none(tmp_path: Path, darcy_file
 def test_a_killed_generation_goes_on_to_the_same_file(tmp_path: Path) -> None:
     request = Request(PROBLEMS["darcy"], mesh=61, train=150, test=4, seed=6)
     code = (
-        "from pathlib import Path; from training.data import *; from training.problems.registry import PROBLEMS; "
+        "from pathlib import Path; from training.data import *; from training.problems.problem import PROBLEMS; "
         f"prepare(Request(PROBLEMS['darcy'], 61, train=150, test=4, seed=6), Path({str(tmp_path)!r}), LocalPool(2))"
     )
     program = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)

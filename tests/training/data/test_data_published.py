@@ -11,7 +11,7 @@ from scipy.io import savemat
 
 from training.data import Request, prepare, read
 from training.problems import published as benchmark_files
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 
 def fields(count: int, *grid: int, seed: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from physics.numerics.grid import block_edges, block_mean, common_grid
 from training.data import LocalPool, Request, Samples, prepare, read
 from training.data.fields import add_noise, draw, measured
 from training.nn.pointwise import Normaliser
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 EPS = 1e-5  # what the reference adds to a deviation
 LEGACY_SEED = 1127802

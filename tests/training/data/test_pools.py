@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from training.commands import app
 from training.data import LocalPool, Request, prepare
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 #: Two workers on the loopback with a store of 80 MB, and no dashboard.
 SCRIPT = """
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 import ray
 from training.data import RayPool, Request, prepare
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, _node_ip_address="127.0.0.1")
 prepare(Request(PROBLEMS["darcy"], 15, train=12, test=3, seed=4), Path(sys.argv[1]), RayPool(), progress=False)

@@ -20,7 +20,7 @@ from training.data import LocalPool, Request, Samples, deviation, prepare, read
 from training.evaluation import norms, rows
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 from training.recipe import DataConfig
 
 Card = dict[str, Any]

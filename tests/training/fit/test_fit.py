@@ -23,7 +23,7 @@ from training.fit.fields import request
 from training.fit.record import RunError, RunFolder, StateIO
 from training.fit.run import finish, fit, train, workload
 from training.losses import relative_l2
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 
 FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, checkpoint.EXAMPLES, calibration.FILE, "metrics.csv"}
 EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5"]

@@ -12,10 +12,10 @@ import torch
 from training.data import samples as sample_files
 from training.data.samples import SampleFile, prepare
 from training.evaluation import norms
+from training.evaluation.norms import Measures
 from training.fit import presets
 from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS, working_grid
-from training.fit.rollouts import Measures
 from training.fit.workload import ScopeError
 from training.losses import Batch
 from training.operators.trajectory import TrajectoryOperator

@@ -14,7 +14,7 @@ from training.nn.spectral import antiderivative
 from training.operators import Operator, build
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import wall_factor
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS
 from training.recipe import folders
 
 RECIPES = sorted(

@@ -14,8 +14,7 @@ from training import checkpoint
 from training import recipe as config
 from training.calibration import Calibration
 from training.fit.run import train
-from training.problems.problem import Conditions
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS, Conditions
 
 PROBLEM = PROBLEMS["burgers_flow"]
 SMALL = (

@@ -14,8 +14,7 @@ from training.fit import start
 from training.fit.own import OwnWorkload
 from training.operators.trajectory import TrajectoryConfig
 from training.problems import kuramoto_sivashinsky, navier_stokes
-from training.problems.problem import Problem
-from training.problems.registry import TRAJECTORIES
+from training.problems.problem import TRAJECTORIES, Problem
 from training.recipe import RecipeError
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from physics import darcy, poisson
 from training.data.fields import only_pair
-from training.problems.problem import Conditions, MissingPartError, Problem
-from training.problems.registry import PROBLEMS, with_code
+from training.problems.problem import PROBLEMS, Conditions, MissingPartError, Problem, with_code
 from training.problems.schema import Description, GridLimits, Parameter
 from training.registry import UnknownNameError
 

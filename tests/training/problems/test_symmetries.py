@@ -9,8 +9,7 @@ import torch
 import physics.burgers
 import physics.darcy
 import physics.poisson
-from training.problems.problem import Problem
-from training.problems.registry import PROBLEMS
+from training.problems.problem import PROBLEMS, Problem
 from training.problems.schema import Description
 
 

@@ -16,19 +16,17 @@ from pathlib import Path
 import h5py
 
 from training.data.readers.data_file import DataFile, ReadError
-from training.data.readers.hdf5 import opened
-from training.data.readers.pdebench import is_per_sample, is_single
-from training.data.readers.the_well import is_the_well
+from training.data.readers.hdf5 import is_per_sample, is_single, is_the_well, opened
 
 GROUP = "petrov.readers"
 READERS = {
-    "npy": "numpy_files:open_npy",
-    "npz": "numpy_files:open_npz",
+    "npy": "arrays:open_npy",
+    "npz": "arrays:open_npz",
     "hdf5": "hdf5:open_hdf5",
-    "mat": "matlab:open_matlab",
-    "pt": "torch_files:open_torch",
-    "pdebench": "pdebench:open_pdebench",
-    "well": "the_well:open_the_well",
+    "mat": "arrays:open_matlab",
+    "pt": "arrays:open_torch",
+    "pdebench": "hdf5:open_pdebench",
+    "well": "hdf5:open_the_well",
     "zarr": "labelled:open_zarr",
     "netcdf": "labelled:open_netcdf",
     "mesh": "mesh:open_mesh",

@@ -1,4 +1,8 @@
-"""HDF5 with arrays under any names, or with one group per sample."""
+"""HDF5: arrays under any names, one group per sample, and the layouts of PDEBench and The Well.
+
+PDEBench has two: one file of arrays (`.hdf5`), and one group per sample (`.h5`). The Well has scalars, and fields of
+order 0, 1 and 2 with axes that are absent where nothing varies.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+
+FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
+AXES = ("x", "y", "z")  # of PDEBench
+ORDERS = ("t0_fields", "t1_fields", "t2_fields")
+BOUNDARIES = {"WALL": "wall", "OPEN": "open", "PERIODIC": "periodic"}  # of The Well
 
 
 @contextmanager
@@ -97,7 +106,7 @@ def sample_groups(file: h5py.Group) -> list[str]:
     return sorted(groups, key=natural) if len(shapes) == 1 and shapes != {frozenset()} else []
 
 
-def stacked(file: h5py.Group, groups: list[str], name: str, dimensions: tuple[str, ...] | None = None) -> LazyArray:
+def stacked(file: h5py.Group, groups: list[str], name: str) -> LazyArray:
     """Describe one dataset of every sample's group as an array over the samples."""
     first = file[groups[0]][name]
 
@@ -105,7 +114,7 @@ def stacked(file: h5py.Group, groups: list[str], name: str, dimensions: tuple[st
         return np.stack([file[group][name][()] for group in groups[start:stop]])
 
     shape = (len(groups), *first.shape)
-    return LazyArray(name, shape, first.dtype, rows, dimensions, text(first.attrs.get("units")))
+    return LazyArray(name, shape, first.dtype, rows, units=text(first.attrs.get("units")))
 
 
 def natural(name: str) -> tuple[Any, ...]:
@@ -118,3 +127,168 @@ def text(value: Any) -> str:
     if value is None:
         return ""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+# PDEBench
+
+
+@contextmanager
+def open_pdebench(path: Path) -> Iterator[DataFile]:
+    """Open a file of either layout, whichever it is."""
+    with opened(path) as file:
+        if is_per_sample(file):
+            yield per_sample(path, file)
+        elif is_single(file):
+            yield single(path, file)
+        else:
+            raise ReadError(
+                f"{path}: expected PDEBench's `tensor`, `density` or groups with `data` and `grid`, "
+                f"but found {', '.join(file)}"
+            )
+
+
+def is_single(file: h5py.File) -> bool:
+    """Return whether a file has the layout of arrays with an `x-coordinate` beside them."""
+    return "x-coordinate" in file and ("tensor" in file or "density" in file)
+
+
+def is_per_sample(file: h5py.File) -> bool:
+    """Return whether a file has the layout of one group per sample, with `data` and `grid` in each."""
+    groups = sample_groups(file)
+    return bool(groups) and "data" in file[groups[0]] and "grid" in file[groups[0]]
+
+
+def single(path: Path, file: h5py.File) -> DataFile:
+    """Describe a file of arrays: Darcy flow, a scalar in one dimension, or compressible flow."""
+    coordinates = {name: np.asarray(file[f"{name}-coordinate"]) for name in AXES if f"{name}-coordinate" in file}
+    if "nu" in file:
+        return darcy(path, file, coordinates)
+    names = [name for name in ("tensor", *FLOW) if name in file]
+    dimensions = ("time", *AXES[: file[names[0]].ndim - 2])
+    arrays = {name: array(file[name], name, dimensions) for name in names}
+    return DataFile(
+        path, "pdebench", arrays, coordinates | times(file), remarks=("trajectories [sample, time, *grid]",)
+    )
+
+
+def darcy(path: Path, file: h5py.File, coordinates: dict[str, NDArray[Any]]) -> DataFile:
+    """Describe Darcy flow: `nu` [sample, x, y] in, `tensor` [sample, 1, x, y] out."""
+    tensor = file["tensor"]
+    solution = LazyArray(
+        "tensor", (len(tensor), *tensor.shape[2:]), tensor.dtype, lambda start, stop: tensor[start:stop, 0], AXES[:2]
+    )
+    beta = file.attrs.get("beta")
+    source = () if beta is None else (f"the source is beta = {np.asarray(beta).item():g} everywhere",)
+    found = {"nu": array(file["nu"], "nu", AXES[:2]), "tensor": solution}
+    return DataFile(path, "pdebench", found, coordinates, remarks=("Darcy flow", *source))
+
+
+def per_sample(path: Path, file: h5py.File) -> DataFile:
+    """Describe a file of groups: `data` [time, *grid, component] in each, with its grid beside it."""
+    groups = sorted(file, key=natural)
+    first = file[groups[0]]
+    data, grid = first["data"], first["grid"]
+    sides, components = data.shape[1:-1], data.shape[-1]
+    axes = AXES[: len(sides)]
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.stack([np.moveaxis(file[group]["data"][()], -1, 1) for group in groups[start:stop]])
+
+    shape = (len(groups), len(data), components, *sides)
+    found = LazyArray("data", shape, data.dtype, rows, ("time", "component", *axes))
+    coordinates = {name: np.asarray(grid[name]) for name in axes if name in grid}
+    remark = f"one group per sample: {groups[0]} … {groups[-1]}"
+    time = {"time": np.asarray(grid["t"])} if "t" in grid else {}
+    return DataFile(path, "pdebench", {"data": found}, coordinates | time, remarks=(remark,))
+
+
+def times(file: h5py.File) -> dict[str, NDArray[Any]]:
+    """Return the times; their number is often one more than that of the frames, so only the step means something."""
+    return {"time": np.asarray(file["t-coordinate"])} if "t-coordinate" in file else {}
+
+
+# The Well
+
+
+@contextmanager
+def open_the_well(path: Path) -> Iterator[DataFile]:
+    """Open one HDF5 file of a data set of The Well."""
+    with opened(path) as file:
+        axes = tuple(map(text, file["dimensions"].attrs["spatial_dims"]))
+        arrays = {one.name: one for one in (*fields(file, axes), *scalars(file))}
+        yield DataFile(path, "well", arrays, positions(file, axes), boundaries(file, axes), (title(file),))
+
+
+def is_the_well(file: h5py.File) -> bool:
+    """Return whether an HDF5 file follows the layout."""
+    return {"n_spatial_dims", "n_trajectories", "grid_type"} <= set(file.attrs) and "dimensions" in file
+
+
+def title(file: h5py.File) -> str:
+    """Say which data set a file belongs to."""
+    return f"The Well: {text(file.attrs.get('dataset_name'))}, {text(file.attrs['grid_type'])} grid"
+
+
+def fields(file: h5py.File, axes: tuple[str, ...]) -> Iterator[LazyArray]:
+    """Describe the fields, tensors of order 2 with their components in one axis."""
+    for order, group in enumerate(ORDERS):
+        for name in map(text, file[group].attrs.get("field_names", ())) if group in file else ():
+            yield field(file, file[group][name], name, order, axes)
+
+
+def field(file: h5py.File, dataset: h5py.Dataset, name: str, order: int, axes: tuple[str, ...]) -> LazyArray:
+    """Describe one field as `[sample, time?, component?, *grid]`."""
+    samples, moving = int(file.attrs["n_trajectories"]), bool(dataset.attrs["time_varying"])
+    own, varying = bool(dataset.attrs["sample_varying"]), list(map(bool, dataset.attrs["dim_varying"]))
+    sides = tuple(len(file["dimensions"][axis]) for axis in axes)
+    lead = 1 if moving else 0  # the time axis
+    components = int(np.prod(dataset.shape[len(dataset.shape) - order :], dtype=int)) if order else 1
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        values = dataset[start:stop] if own else np.broadcast_to(dataset[()], (stop - start, *dataset.shape))
+        values = values.reshape(*values.shape[: values.ndim - order], components)
+        for position, (varies, side) in enumerate(zip(varying, sides, strict=True), start=1 + lead):
+            if not varies:
+                values = np.repeat(np.expand_dims(values, position), side, axis=position)
+        return np.moveaxis(values, -1, 1 + lead) if order else values[..., 0]
+
+    frames = (dataset.shape[1 if own else 0],) if moving else ()
+    shape = (samples, *frames, *((components,) if order else ()), *sides)
+    dimensions = (*(("time",) if moving else ()), *(("component",) if order else ()), *axes)
+    return LazyArray(name, shape, dataset.dtype, rows, dimensions, text(dataset.attrs.get("units")), shared=not own)
+
+
+def scalars(file: h5py.File) -> Iterator[LazyArray]:
+    """Describe the scalars that do not vary in time, one number per sample."""
+    samples = int(file.attrs["n_trajectories"])
+    for name in map(text, file["scalars"].attrs.get("field_names", ())) if "scalars" in file else ():
+        dataset = file["scalars"][name]
+        if not dataset.attrs["time_varying"]:
+            yield scalar(dataset, name, samples, own=bool(dataset.attrs["sample_varying"]))
+
+
+def scalar(dataset: h5py.Dataset, name: str, samples: int, *, own: bool) -> LazyArray:
+    """Describe one scalar."""
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return dataset[start:stop] if own else np.full(stop - start, dataset[()])
+
+    return LazyArray(name, (samples,), dataset.dtype, rows, (), shared=not own)
+
+
+def positions(file: h5py.File, axes: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Return the positions of grid points and frames; where samples differ, those of the first."""
+    names = {axis: axis for axis in axes} | ({"time": "time"} if "time" in file["dimensions"] else {})
+    values = {axis: np.asarray(file["dimensions"][name]) for axis, name in names.items()}
+    return {axis: value[0] if value.ndim > 1 else value for axis, value in values.items()}
+
+
+def boundaries(file: h5py.File, axes: tuple[str, ...]) -> dict[str, str]:
+    """Return each axis' boundary; where its two ends differ, the last one that the file lists."""
+    found = {}
+    for group in file.get("boundary_conditions", {}).values():
+        dims = group.attrs["associated_dims"]
+        named = [dims] if isinstance(dims, (str, bytes)) else list(dims)
+        kind = BOUNDARIES.get(text(group.attrs["bc_type"]).upper())
+        found.update({axis: kind for axis in map(text, named) if kind and axis in axes})
+    return found
