@@ -10,7 +10,7 @@ import pytest
 from scipy.io import savemat
 
 from training.data import Request, prepare, read
-from training.problems import published as benchmark_files
+from training.problems import problem as benchmark_files
 from training.problems.problem import PROBLEMS
 
 
