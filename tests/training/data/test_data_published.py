@@ -69,7 +69,7 @@ def test_a_file_of_version_73_has_its_axes_in_reverse(tmp_path: Path) -> None:
     stored = fields(3, 4, 5, seed=0)
     with h5py.File(tmp_path / "new.mat", "w", userblock_size=512) as file:
         file["sol"] = stored.T
-    np.testing.assert_array_equal(benchmark_files.load(tmp_path / "new.mat", "sol"), stored.astype(np.float32))
+    np.testing.assert_array_equal(benchmark_files.read_matlab(tmp_path / "new.mat", "sol"), stored.astype(np.float32))
 
 
 @pytest.mark.usefixtures("matlab")
