@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import field_validator
 
 from export.layout import COORDINATES, FRAME
-from training.problems.schema import Frames, SequenceDescription
+from training.problems.schema import Frames, Frozen, GridLimits, Parameter, Quantity, SequenceDescription
 
 if TYPE_CHECKING:
     from torch import nn
 
     from training.checkpoint import Checkpoint
-    from training.problems.schema import Description, Quantity
+    from training.problems.schema import Description
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.
 BATCH = 64
@@ -51,26 +51,14 @@ def quality_of(network: nn.Module) -> tuple[Quality, ...]:
     return getattr(network, "quality", ())
 
 
-class Spec(BaseModel):
-    """A part of a signature, as the card has it."""
+class TensorSpec(Quantity):
+    """One tensor on the wire: a quantity with its type and its axes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TensorSpec(Spec):
-    """One tensor on the wire."""
-
-    name: str
+    name: str  # those of products have a point
     dtype: str = "FP32"  # Triton's name of its type
     # The batch, the components of a vector field (`component`), and the grid's axes; on points the components are last.
     axes: tuple[str, ...]
     shape: tuple[int | None, ...]  # points per axis, None where any number is accepted
-    components: tuple[str, ...] = ()  # names of the components of a vector field
-    meaning: str  # the quantity in words
-    units: str = "1"  # its units
-    positive: bool = False  # whether every value is above zero
-    # The value everywhere of an input that a request leaves out; None where it must be sent.
-    default: float | None = None
 
     @classmethod
     def of(
@@ -88,42 +76,32 @@ class TensorSpec(Spec):
         return cls(
             axes=tuple(sizes),
             shape=tuple(sizes.values()),
-            **{name: getattr(quantity, name) for name in ("name", "components", "meaning", "units", "positive")},
-            default=quantity.default,
+            **quantity.model_dump(exclude={"component_axis"}),
         )
 
 
-class ParameterSpec(Spec):
+class ParameterSpec(Parameter):
     """A number per sample: on the wire FP32 `[batch]`. It may be left out where it has a default."""
 
-    name: str
+    name: str  # as that of a tensor
     dtype: str = "FP32"
     axes: tuple[str, ...] = ("batch",)
     shape: tuple[int | None, ...] = (None,)
-    meaning: str
-    units: str = "1"
-    default: float | None = None
-    minimum: float | None = None
-    maximum: float | None = None
 
 
-class GridSpec(Spec):
+class GridSpec(GridLimits):
     """The accepted grids of the inputs: points per axis, and where they lie. A sequence's points are tokens.
 
     `lengths` and `boundaries` describe the axes of fields, in the order of `axes`; a sequence has none.
     """
 
     axes: tuple[str, ...]
-    minimum: int
-    maximum: int
-    declared: tuple[int, ...]
-    unequal: tuple[tuple[int, ...], ...] = ()
     points: str
     lengths: tuple[float, ...] = ()
     boundaries: tuple[str, ...] = ()
 
 
-class VocabularySpec(Spec):
+class VocabularySpec(Frozen):
     """How a text becomes tokens, and scores a label.
 
     `pattern` matches the words of a text, with white space between them; where it is none, the tokens are the text's
@@ -137,7 +115,7 @@ class VocabularySpec(Spec):
     answer: Literal["sequence", "token"]
 
 
-class Signature(Spec):
+class Signature(Frozen):
     """Inputs, parameters, outputs and limits of a model."""
 
     inputs: tuple[TensorSpec, ...]  # fields, or the tokens of a sequence
