@@ -55,7 +55,23 @@ class PointwiseDecoderConfig(CommonConfig):
 DecoderConfig = Annotated[SpectralDecoderConfig | PointwiseDecoderConfig, Field(discriminator="kind")]
 
 
-class SpectralDecoder(nn.Module):
+class Decoder(nn.Module):
+    """What both decoders of fields do first: join the coordinates, if the config does not leave them out."""
+
+    def __init__(self, config: CommonConfig, inputs: int, dimensions: int) -> None:
+        super().__init__()
+        self.width = (config.joined or inputs) if config.coordinates else inputs  # features after that
+        self.join = JoinCoordinates(inputs, self.width, dimensions) if config.coordinates else None
+
+    def forward(self, x: Channels, coordinates: Coordinates) -> Features:
+        return self.decode(x if self.join is None else self.join(x, coordinates))
+
+    def decode(self, joined: Channels) -> Features:
+        """Return the values for features that already hold the coordinates."""
+        raise NotImplementedError
+
+
+class SpectralDecoder(Decoder):
     r"""Join the coordinates, apply R spectral layers, then a network of one hidden layer at every point.
 
     .. math::
@@ -74,9 +90,8 @@ class SpectralDecoder(nn.Module):
     """
 
     def __init__(self, config: SpectralDecoderConfig, inputs: int, dimensions: int) -> None:
-        super().__init__()
-        self.join, width = build_join(config, inputs, dimensions)
-        widths = [width] + [config.channels] * config.layers
+        super().__init__(config, inputs, dimensions)
+        widths = [self.width] + [config.channels] * config.layers
         filters = [
             SpectralConv(
                 *pair,
@@ -96,15 +111,11 @@ class SpectralDecoder(nn.Module):
             linear(config.channels, config.hidden, 1), build_activation(config.activation), linear(config.hidden, 1, 1)
         )
 
-    def forward(self, x: Channels, coordinates: Coordinates) -> Features:
-        return self.decode(x if self.join is None else self.join(x, coordinates))
-
     def decode(self, joined: Channels) -> Features:
-        """Return the values for features that already hold the coordinates."""
         return self.head(self.spectral(joined))
 
 
-class PointwiseDecoder(nn.Module):
+class PointwiseDecoder(Decoder):
     r"""Join the coordinates, then apply R hidden layers and a linear map at every point.
 
     .. math::
@@ -123,9 +134,8 @@ class PointwiseDecoder(nn.Module):
     """
 
     def __init__(self, config: PointwiseDecoderConfig, inputs: int, dimensions: int) -> None:
-        super().__init__()
-        self.join, width = build_join(config, inputs, dimensions)
-        linear = CONVOLUTION[dimensions]
+        super().__init__(config, inputs, dimensions)
+        linear, width = CONVOLUTION[dimensions], self.width
         self.hidden = nn.Sequential(
             *(
                 nn.Sequential(linear(width, width, 1), build_activation(config.activation), Dropout(config.dropout))
@@ -140,20 +150,8 @@ class PointwiseDecoder(nn.Module):
                 else:
                     nn.init.zeros_(parameter)
 
-    def forward(self, x: Channels, coordinates: Coordinates) -> Features:
-        return self.decode(x if self.join is None else self.join(x, coordinates))
-
     def decode(self, joined: Channels) -> Features:
-        """Return the values for features that already hold the coordinates."""
         return self.head(self.hidden(joined))
-
-
-def build_join(config: CommonConfig, inputs: int, dimensions: int) -> tuple[JoinCoordinates | None, int]:
-    """Return the layer that joins the coordinates, or None, and the number of features after it."""
-    if not config.coordinates:
-        return None, inputs
-    width = config.joined or inputs
-    return JoinCoordinates(inputs, width, dimensions), width
 
 
 def build_decoder(

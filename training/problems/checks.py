@@ -304,14 +304,7 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
 def check_mask(column: Column) -> None:
     """Refuse a mask with other values than 0 and 1, and samples that lie outside as a whole."""
     for start, part, values in column.blocks():
-        other = (values != 0) & (values != 1)
-        if other.any():
-            sample, *index = (int(i) for i in np.unravel_index(int(other.argmax()), other.shape))
-            raise DataError(
-                f"{part.label} is {values[(sample, *index)]} at sample {start + sample}, index {tuple(index)}; "
-                f"expected 1 inside the domain and 0 outside ({int(other.sum())} such values among these "
-                f"{len(values)} samples)"
-            )
+        refuse(part, start, values, (values != 0) & (values != 1), "1 inside the domain and 0 outside")
         empty = ~values.reshape(len(values), -1).any(axis=1)
         if empty.any():
             raise DataError(
@@ -358,24 +351,18 @@ def defined(
 
 def counts_of(columns: dict[str, Column]) -> NDArray[np.int64]:
     """Return the numbers of valid points `[sample]`, after a check of them."""
-    found, coordinates = [], columns["coordinates"]
-    for (start, part, values), where in zip(columns["counts"].blocks(), owners(coordinates, columns), strict=True):
-        most = where.shape[0]
+    found, points = [], {part.path: part for part in columns["coordinates"].parts}
+    for start, part, values in columns["counts"].blocks():
+        most = points[part.path].shape[0]
         bad = ~((values >= FEWEST_POINTS) & (values <= most) & (values == np.floor(values)))
         if bad.any():
             sample = int(bad.argmax())
             raise DataError(
                 f"{part.label} is {values[sample]:g} at sample {start + sample}; expected a whole number from "
-                f"{FEWEST_POINTS} to {most}, the points of {where.array.name!r}"
+                f"{FEWEST_POINTS} to {most}, the points of {points[part.path].array.name!r}"
             )
         found.append(values.astype(np.int64))
     return np.concatenate(found)
-
-
-def owners(coordinates: Column, columns: dict[str, Column]) -> Iterator[Part]:
-    """Return the coordinates' part of every block of the counts."""
-    for part, numbers in zip(coordinates.parts, columns["counts"].parts, strict=True):
-        yield from (part for _ in numbers.array.blocks())
 
 
 def check_coordinates(part: Part, start: int, values: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
@@ -412,18 +399,23 @@ def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[n
         refused.append((narrow < (-np.inf if low is None else low), f"at least {low}"))
         refused.append((narrow > (np.inf if high is None else high), f"at most {high}"))
     for bad, expected in refused:
-        if bad.any():
-            sample, *index = (int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
-            where = f"sample {start + sample}" + (f", index {tuple(index)}" if index else "")
-            raise DataError(
-                f"{part.label} is {values[(sample, *index)]} at {where}; expected {expected} "
-                f"({int(bad.sum())} such values among these {len(bad)} samples)"
-            )
+        refuse(part, start, values, bad, expected)
     zero = ~narrow.reshape(len(narrow), -1).any(axis=1)
     if output and zero.any():
         raise DataError(
             f"{part.label} is zero everywhere in sample {start + int(zero.argmax())}: its relative error is not "
             "defined; leave the sample out"
+        )
+
+
+def refuse(part: Part, start: int, values: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:
+    """Name the first of the bad values of a part, from the sample `start` on, if there are any."""
+    if bad.any():
+        sample, *index = (int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
+        where = f"sample {start + sample}" + (f", index {tuple(index)}" if index else "")
+        raise DataError(
+            f"{part.label} is {values[(sample, *index)]} at {where}; expected {expected} "
+            f"({int(bad.sum())} such values among these {len(bad)} samples)"
         )
 
 
