@@ -28,7 +28,7 @@ from training.nn.attention import AttentionType
 from training.nn.graphs import GraphAttentionConfig
 from training.nn.pointwise import Activation
 from training.nn.scalers import deconvolved, pooled
-from training.operators import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig
+from training.operators.transformers import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig
 
 Size = tuple[int, int]
 Found = TypeVar("Found", bound=BaseModel)

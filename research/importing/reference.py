@@ -26,13 +26,12 @@ from training import checkpoint, evaluation
 from training.data import Samples, read, store
 from training.data.fields import Split, only_pair
 from training.nn.pointwise import EPSILON, Normaliser
-from training.operators import (
+from training.operators import Operator, build
+from training.operators.transformers import (
     LineTransformer,
     LineTransformerConfig,
-    Operator,
     PlaneTransformer,
     PlaneTransformerConfig,
-    build,
 )
 from training.problems.problem import PROBLEMS, Problem
 from training.recipe import DataConfig, FitConfig, Recipe

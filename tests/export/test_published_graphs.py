@@ -16,7 +16,8 @@ from export.signature import GridSpec, Signature, TensorSpec
 from export.versions import FORMATS
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
-from training.operators import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig, build
+from training.operators import build
+from training.operators.transformers import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig
 from training.problems.schema import Quantity
 
 SMALL = {"layers": 1, "channels": 12, "heads": 2, "feedforward": 16, "norm": "none", "activation": "relu"}

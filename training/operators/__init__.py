@@ -10,23 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, SerializeAsAny
 
-from training.operators.burgers import BurgersConfig, BurgersOperator
-from training.operators.darcy import DarcyConfig, DarcyOperator
-from training.operators.darcy_inverse import (
-    DarcyInverseConfig,
-    DarcyInverseOperator,
-    EquivariantInverseConfig,
-    EquivariantInverseOperator,
-)
 from training.operators.operator import Operator, OperatorKind
-from training.operators.transformers import (
-    GridTransformer,
-    GridTransformerConfig,
-    LineTransformer,
-    LineTransformerConfig,
-    PlaneTransformer,
-    PlaneTransformerConfig,
-)
 from training.registry import Registry
 
 OPERATORS = Registry("kind of operator", OperatorKind, "training.operators", "OPERATOR", "petrov.operators")
@@ -58,6 +42,7 @@ def build(config: BaseModel) -> Operator:
         TypeError: The config is of no known operator.
 
     Example:
+        >>> from training.operators.burgers import BurgersConfig
         >>> operator = build(BurgersConfig(attention="galerkin", tokens=32, channels=8, layers=1))
         >>> operator(torch.randn(2, 100)).shape
         torch.Size([2, 100])
@@ -68,24 +53,4 @@ def build(config: BaseModel) -> Operator:
     return OPERATORS[kind].build(config)
 
 
-__all__ = [
-    "OPERATORS",
-    "BurgersConfig",
-    "BurgersOperator",
-    "DarcyConfig",
-    "DarcyInverseConfig",
-    "DarcyInverseOperator",
-    "DarcyOperator",
-    "EquivariantInverseConfig",
-    "EquivariantInverseOperator",
-    "GridTransformer",
-    "GridTransformerConfig",
-    "LineTransformer",
-    "LineTransformerConfig",
-    "Operator",
-    "OperatorConfig",
-    "OperatorKind",
-    "PlaneTransformer",
-    "PlaneTransformerConfig",
-    "build",
-]
+__all__ = ["OPERATORS", "Operator", "OperatorConfig", "OperatorKind", "build", "parse"]

@@ -10,7 +10,11 @@ import torch
 from export.repository import Publication, publish
 from training import checkpoint
 from training.nn.decoders import SpectralDecoderConfig
-from training.operators import BurgersConfig, DarcyConfig, DarcyInverseConfig, GridTransformerConfig, build
+from training.operators import build
+from training.operators.burgers import BurgersConfig
+from training.operators.darcy import DarcyConfig
+from training.operators.darcy_inverse import DarcyInverseConfig
+from training.operators.transformers import GridTransformerConfig
 from training.problems.problem import PROBLEMS
 from training.recipe import DataConfig, FitConfig, Recipe
 

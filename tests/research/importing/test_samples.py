@@ -19,7 +19,7 @@ from tests.research.importing.reference_cases import (
 )
 from training.data import store
 from training.nn.pointwise import EPSILON
-from training.operators import PlaneTransformer
+from training.operators.transformers import PlaneTransformer
 from training.problems.problem import PROBLEMS
 
 

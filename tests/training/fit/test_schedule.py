@@ -20,7 +20,7 @@ from training.fit.run import fit
 from training.fit.task import Order, Rows, Task
 from training.losses import Batch
 from training.nn.decoders import SpectralDecoderConfig
-from training.operators import LineTransformer, LineTransformerConfig
+from training.operators.transformers import LineTransformer, LineTransformerConfig
 from training.recipe import FitConfig, Recipe
 
 PUBLISHED = FitConfig(

@@ -25,12 +25,12 @@ from training.nn.encoder import EncoderConfig
 from training.nn.grids import grid_coordinates
 from training.nn.scalers import Downscaler, Upscaler, interpolate
 from training.nn.spectral import SpectralConv
-from training.operators import (
+from training.operators import build
+from training.operators.transformers import (
     GridTransformerConfig,
     LineTransformerConfig,
     PlaneTransformer,
     PlaneTransformerConfig,
-    build,
 )
 
 PLANE = GridTransformerConfig()  # as LINE, it fixes the number of axes of a single layer

@@ -25,7 +25,8 @@ from training.nn.graphs import (
     line_laplacians,
 )
 from training.nn.scalers import DeconvolutionUpscaler, PoolingDownscaler, ResidualBlock, deconvolved, pooled
-from training.operators import LineTransformerConfig, PlaneTransformerConfig, build
+from training.operators import build
+from training.operators.transformers import LineTransformerConfig, PlaneTransformerConfig
 
 NAMES = {
     r"conv\.0\.weight": "convolution.0.weight",

@@ -13,7 +13,8 @@ import physics.darcy
 from physics.numerics.grid import coarsen
 from tests.training.operators.pressures import misfits, pressure
 from training import checkpoint
-from training.operators import EquivariantInverseOperator, Operator
+from training.operators import Operator
+from training.operators.darcy_inverse import EquivariantInverseOperator
 from training.problems.darcy_inverse import OUTPUT_GRID
 
 RELEASED = Path(__file__).parents[3] / "checkpoints" / "darcy_inverse"

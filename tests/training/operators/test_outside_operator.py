@@ -12,7 +12,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from training.nn.encoder import EncoderConfig
-from training.operators import OPERATORS, BurgersConfig, OperatorConfig, build
+from training.operators import OPERATORS, OperatorConfig, build
+from training.operators.burgers import BurgersConfig
 
 PACKAGE = """
 from typing import Literal
