@@ -1,0 +1,259 @@
+"""Files of arrays under any names: NumPy's `.npy` and `.npz`, those of `torch.save`, and MATLAB's.
+
+NumPy's arrays are mapped from the disk where the file is not compressed. Tensors, such as neuraloperator's `{"x": …,
+"y": …}`, are read without executing anything in the file. MATLAB's versions 5 to 7 are read by SciPy, version 7.3, which
+is HDF5 with reversed axes, by h5py.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from io import BufferedIOBase
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, Literal, cast
+
+import h5py
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+from scipy import io
+from scipy.io.matlab import MatReadError
+from torch import Tensor
+
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.hdf5 import opened
+
+PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
+NAME = "array"
+"""What the one array of a `.npy` file, or the one tensor of a `.pt` file, is called."""
+CLASSES = {"double": "f8", "single": "f4", "logical": "?", "char": "U1"}
+CLASSES |= {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
+"""NumPy's types of MATLAB's classes."""
+
+
+# NumPy
+
+
+@dataclass(frozen=True)
+class Header:
+    """What precedes the numbers of an array in the `.npy` format, and the bytes it takes."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    size: int
+
+
+@contextmanager
+def open_npy(path: Path) -> Iterator[DataFile]:
+    """Open a `.npy` file; its array is called `array`."""
+    with damage_named(path, "a .npy file"):
+        with path.open("rb") as file:
+            found = header(file, path, path.name)
+        mapped = map_array(path, found, 0)
+    yield DataFile(path, "npy", {NAME: lazy(NAME, found, mapped)})
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[DataFile]:
+    """Open an `.npz` archive, as `numpy.savez` and `numpy.savez_compressed` write it."""
+    with damage_named(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        arrays = [member(archive, info, path) for info in members]
+    yield DataFile(path, "npz", {array.name: array for array in arrays})
+
+
+def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> LazyArray:
+    """Describe one array of an archive: mapped, or decompressed in order."""
+    name = info.filename.removesuffix(".npy")
+    with archive.open(info) as file:
+        found = header(cast("BufferedIOBase", file), path, name)
+    if info.compress_type == zipfile.ZIP_STORED:
+        return lazy(name, found, map_array(path, found, start_of(path, info)))
+    if found.fortran and len(found.shape) > 1:
+        return lazy(name, found, np.load(path, allow_pickle=False)[name])
+    stream = Stream(path, info.filename, found)
+    return LazyArray(name, found.shape, found.dtype, stream.read)
+
+
+def lazy(name: str, found: Header, values: NDArray[Any]) -> LazyArray:
+    """Describe an array that can be sliced."""
+    return LazyArray(name, found.shape, found.dtype, lambda start, stop: values[start:stop])
+
+
+def start_of(path: Path, info: zipfile.ZipInfo) -> int:
+    """Return the offset of a member's bytes: behind its local header of 30 bytes, its name and its extra field."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset + 26)
+        return int(info.header_offset + 30 + sum(struct.unpack("<HH", file.read(4))))
+
+
+def map_array(path: Path, found: Header, start: int) -> NDArray[Any]:
+    """Map an array's numbers from the disk; one without numbers is made anew."""
+    if 0 in found.shape:
+        return np.empty(found.shape, found.dtype)
+    order: Literal["F", "C"] = "F" if found.fortran else "C"
+    return np.memmap(path, found.dtype, "r", start + found.size, found.shape or (1,), order).reshape(found.shape)
+
+
+@dataclass
+class Stream:
+    """Decompress an array of an archive in order; reading backwards begins anew."""
+
+    path: Path
+    name: str
+    found: Header
+    file: BufferedIOBase | None = field(default=None, init=False)
+    position: int = field(default=0, init=False)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Read the samples `start` to `stop`."""
+        file = self.at(start)
+        self.position = stop
+        data = file.read((stop - start) * self.sample_bytes)
+        if len(data) < (stop - start) * self.sample_bytes:
+            raise ReadError(f"{self.path}: {self.name} ends before its sample {stop - 1}")
+        return np.frombuffer(data, self.found.dtype).reshape(stop - start, *self.found.shape[1:])
+
+    def at(self, start: int) -> BufferedIOBase:
+        """Return the decompressing file at the first byte of sample `start`."""
+        if self.file is None or start < self.position:
+            member = zipfile.ZipFile(self.path).open(self.name)  # noqa: SIM115 -- open until the array is forgotten
+            self.file, self.position = cast("BufferedIOBase", member), 0
+            self.file.read(self.found.size)
+        for _ in range(start - self.position):
+            self.file.read(self.sample_bytes)
+        return self.file
+
+    @property
+    def sample_bytes(self) -> int:
+        """The bytes of one sample."""
+        return int(np.prod(self.found.shape[1:], dtype=np.int64)) * self.found.dtype.itemsize
+
+
+def header(file: BufferedIOBase, path: Path, name: str) -> Header:
+    """Read what precedes the numbers of an array.
+
+    Raises:
+        ReadError: The array holds Python objects.
+    """
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ReadError(f"{path}: {name!r} {PICKLED}")
+    return Header(shape, fortran, dtype, file.tell())
+
+
+# torch
+
+
+@contextmanager
+def open_torch(path: Path) -> Iterator[DataFile]:
+    """Open a `.pt` file that holds tensors, or one tensor, which is then called `array`."""
+    with damage_named(path, "a file of torch.save"):
+        arrays = {name: dense(name, tensor) for name, tensor in tensors(path).items()}
+    yield DataFile(path, "pt", arrays)
+
+
+def tensors(path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a file.
+
+    Raises:
+        ReadError: It holds something else than tensors, or is damaged.
+    """
+    with damage_named(path, "a file of torch.save"):
+        content = load(path)
+    found = {NAME: content} if isinstance(content, Tensor) else content
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise ReadError(
+            f"{path}: expected tensors by name, such as {{'x': …, 'y': …}}, but found {type(content).__name__}"
+        )
+    return {str(name): value for name, value in found.items()}
+
+
+def load(path: Path) -> Any:
+    """Read a file without running anything that it asks for, mapped from the disk where its version allows it."""
+    try:
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # the format before torch 1.6 cannot be mapped
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise ReadError(
+            f"{path}: holds other objects than tensors, which are never unpickled: save the tensors alone, "
+            "torch.save({'x': x, 'y': y}, path)"
+        ) from error
+
+
+def dense(name: str, tensor: Tensor) -> LazyArray:
+    """Describe a tensor; one of a floating-point type that NumPy does not have, such as bfloat16, as float32.
+
+    Raises:
+        ValueError: It is sparse, quantised or of another type that NumPy does not have.
+    """
+    values = tensor.detach()
+    if values.layout != torch.strided or values.is_quantized:
+        raise ValueError(f"{name!r} is {values.layout} of {values.dtype}: save a dense tensor")
+    values = values.resolve_conj().resolve_neg()
+    try:
+        values[:0].numpy() if values.ndim else values.numpy()
+    except TypeError as error:
+        if not values.is_floating_point():
+            raise ValueError(f"{name!r} has the type {values.dtype}") from error
+        return LazyArray(
+            name, tuple(values.shape), np.dtype("f4"), lambda start, stop: values[start:stop].float().numpy()
+        )
+    dtype = values[:0].numpy().dtype if values.ndim else values.numpy().dtype
+    return LazyArray(name, tuple(values.shape), dtype, lambda start, stop: values[start:stop].numpy())
+
+
+# MATLAB
+
+
+@contextmanager
+def open_matlab(path: Path) -> Iterator[DataFile]:
+    """Open a `.mat` file of any version from 5 on."""
+    if h5py.is_hdf5(path):
+        with opened(path) as file:
+            names = [name for name, item in file.items() if isinstance(item, h5py.Dataset)]
+            yield DataFile(path, "mat", {name: reversed_axes(file[name], name) for name in names})
+        return
+    with damage_named(path, "a MATLAB file"):
+        listed = contents(path)
+    yield DataFile(path, "mat", {name: whole(path, name, shape, kind) for name, shape, kind in listed})
+
+
+def contents(path: Path) -> list[tuple[Any, ...]]:
+    """List name, shape and class of the variables of a file of version 5 to 7."""
+    try:
+        return list(io.whosmat(path))
+    except MatReadError as error:
+        raise ValueError(str(error)) from error
+
+
+def reversed_axes(dataset: h5py.Dataset, name: str) -> LazyArray:
+    """Describe a variable of version 7.3: MATLAB's first axis, which counts samples, is the last in the file."""
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(dataset[..., start:stop]).T
+
+    return LazyArray(name, dataset.shape[::-1], dataset.dtype, rows)
+
+
+def whole(path: Path, name: str, shape: tuple[int, ...], kind: str) -> LazyArray:
+    """Describe a variable of version 5 to 7, which is read as a whole when it is first needed."""
+
+    @cache
+    def values() -> NDArray[Any]:
+        with damage_named(path, "a MATLAB file"):
+            return np.asarray(io.loadmat(path, variable_names=[name])[name])
+
+    return LazyArray(name, shape, np.dtype(CLASSES.get(kind, "O")), lambda start, stop: values()[start:stop])
