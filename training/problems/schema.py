@@ -107,7 +107,7 @@ def locations(axes: Iterable[Axis]) -> str:
 def check_names(names: Iterable[str]) -> None:
     """Require different names."""
     if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise ValueError(f"expected different names but found {', '.join(repeated)} repeatedly")
+        raise ValueError(f"expected different names but found {', '.join(map(repr, repeated))} repeatedly")
 
 
 def check_symmetries(symmetries: Collection[str], axes: Iterable[Axis], fields: Iterable[Quantity]) -> None:

@@ -47,7 +47,7 @@ def test_a_description_survives_json() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"outputs": [{"name": "source", "meaning": ""}]}, "heat: expected different names but found source"),
+        ({"outputs": [{"name": "source", "meaning": ""}]}, "heat: expected different names but found 'source'"),
         ({"outputs": []}, "at least 1 item"),
         ({"output_grid": [8]}, r"expected points for the axes \('row', 'column'\) but got \(8,\)"),
         ({"name": "Heat 2"}, "should match pattern"),
