@@ -63,7 +63,7 @@ def ablate(
 @app.command()
 def plates(
     folder: Annotated[Path, typer.Argument(help="Where the files go.")] = Path("data/plates"),
-    samples: Annotated[int, typer.Option(min=1, help="How many.")] = 800,
+    samples: Annotated[int, typer.Option(min=1, help="How many.")] = 530,
     seed: Annotated[int, typer.Option(min=0, help="Of the holes and meshes.")] = 0,
 ) -> None:
     """Solve plates with a hole under tension by finite elements, and write one VTU file for each.

@@ -16,11 +16,12 @@ MEBIBYTE = 2**20
 
 
 def execute(notebook: Path, folder: Path, **environment: str) -> Any:
-    """Return a notebook after a run beside a copy of `physics`, as in the folder docs/."""
+    """Return a notebook after a run beside `physics` and `research`, as in the folder docs/."""
     aside = folder / "docs"
     aside.mkdir()
     shutil.copy(notebook, aside)
-    (folder / "physics").symlink_to(ROOT / "physics")
+    for package in ("physics", "research"):
+        (folder / package).symlink_to(ROOT / package)
     command = [Path(sys.executable).with_name("jupyter"), "execute", "--inplace", aside / notebook.name]
     own = os.environ | environment | {"IPYTHONDIR": str(folder / "ipython")}
     done = subprocess.run(command, env=own, check=False, capture_output=True, text=True)
