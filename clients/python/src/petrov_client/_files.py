@@ -54,7 +54,7 @@ def opened(path: Path, info: ModelInfo, dataset: str | None = None) -> Iterator[
         yield _of_mesh(path, info)
     elif path.suffix == ".npz":
         with _load(path, ".npz") as archive:
-            yield _chosen(path, _Archive(archive, path), info)
+            yield _chosen(path, archive, info)
     else:
         yield _chosen(path, {info.first_name: _load(path, ".npy", "r")}, info)
 
@@ -166,34 +166,24 @@ def attributes(tensor: TensorInfo | ParameterInfo) -> dict[str, str]:
     return {"units": tensor.units or "", "meaning": tensor.meaning or ""}
 
 
-class _Archive:
-    """The arrays of a `.npz` file, each read when it is indexed."""
-
-    def __init__(self, archive: Any, path: Path) -> None:
-        self._archive, self._path = archive, path
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._archive.files)
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self._archive[name]
-        except (ValueError, BadZipFile) as error:
-            raise ValueError(f'expected numbers in "{name}" of {self._path} but: {error}') from error
-
-
-def _chosen(path: Path, file: Any, info: ModelInfo) -> Source:
-    """Return the arrays of a file that the model takes."""
+def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo) -> Source:
+    """Return the arrays of a file that the model takes; those of an archive are read now."""
     found, known = list(file), [each.name for each in info.arguments]
     if len(info.required) <= 1 and len(found) == 1 and found[0] not in known:
-        return Source({info.first_name: file[found[0]]})
+        return Source({info.first_name: _read(path, file, found[0])})
     if missing := [name for name in info.required if name not in found]:
         raise ValueError(
             f"expected {_listed(info.required)} in {path} but found {_listed(found)}; missing: {_listed(missing)}"
         )
-    return Source(
-        {name: file[name] for name in known if name in found}, tuple(name for name in found if name not in known)
-    )
+    arrays = {name: _read(path, file, name) for name in known if name in found}
+    return Source(arrays, tuple(name for name in found if name not in known))
+
+
+def _read(path: Path, file: Mapping[str, Any], name: str) -> Any:
+    try:
+        return file[name]
+    except (ValueError, BadZipFile) as error:  # of an archive
+        raise ValueError(f'expected numbers in "{name}" of {path} but: {error}') from error
 
 
 def _of_mesh(path: Path, info: ModelInfo) -> Source:
