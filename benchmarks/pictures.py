@@ -38,49 +38,50 @@ def save(figure: Figure, target: Path) -> None:
 
 def predictions(repository: Path, folder: Path) -> None:
     """Draw one prediction of `darcy` and one of `darcy_inverse` on a field that is not in the training set."""
-    coefficient, truth = sample(SEED)
-    spread = np.std([sample(SEED + 1 + other)[1] for other in range(OTHERS)], axis=0)
-    noisy = truth + NOISE * spread * np.random.default_rng(SEED).standard_normal(truth.shape)
-    blocks = coarsen(physics.darcy.sample(SEED)[0], BLOCKS, WALL)
-    inverse = ("pressure with 1 % noise (input)", "permeability of blocks (predicted)", "permeability of blocks (true)")
-    for model, field, true, titles in (
-        ("darcy", coefficient, truth, ("permeability (input)", "pressure (predicted)", SOLVED)),
-        ("darcy_inverse", noisy, blocks, inverse),
-    ):
+    for model in ("darcy", "darcy_inverse"):
         figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), layout="constrained")
-        colours = ("cividis", "viridis") if model == "darcy" else ("viridis", "cividis")
-        compared(axes, field, graph(newest_graph(repository / model))(field), true, titles, colours)
+        compare(axes, repository, model)
         save(figure, folder / f"{model}.png")
 
 
-def compared(
-    axes: Sequence[Axes], field: Array, found: Array, true: Array, titles: Sequence[str], colours: tuple[str, str]
-) -> None:
-    """Draw an input, what is predicted for it, the truth, and their difference, on the unit square."""
-    error = found - true
+def compare(axes: Sequence[Axes], repository: Path, model: str) -> None:
+    """Draw input, prediction, truth and difference of a model of Darcy's flow, or of its inverse problem."""
+    coefficient, truth = sample(SEED)
+    inputs, colours = coefficient, ("cividis", "viridis")
+    names = ["permeability (input)", "pressure (predicted)", SOLVED]
+    if "inverse" in model:
+        spread = np.std([sample(SEED + 1 + other)[1] for other in range(OTHERS)], axis=0)
+        inputs = truth + NOISE * spread * np.random.default_rng(SEED).standard_normal(truth.shape)
+        truth, colours = coarsen(physics.darcy.sample(SEED)[0], BLOCKS, WALL), colours[::-1]
+        blocks = "permeability of blocks"
+        names = ["pressure with 1 % noise (input)", f"{blocks} (predicted)", f"{blocks} (true)"]
+    found = graph(newest_graph(repository / model))(inputs)
+    error = found - truth
     bound = float(np.abs(error).max())
-    panels = (
-        (titles[0], field, colours[0], 0.0, field.max()),
-        (titles[1], found, colours[1], 0.0, true.max()),
-        (titles[2], true, colours[1], 0.0, true.max()),
-        (f"difference, relative L2 {norm(error) / norm(true):.1e}", error, "RdBu", -bound, bound),
-    )
-    for axis, (title, values, colour, low, high) in zip(axes, panels, strict=True):
-        image = axis.imshow(values, cmap=colour, vmin=low, vmax=high, origin="lower", extent=(0, 1, 0, 1))
+    for axis, title, field, colour, low, high in zip(
+        axes,
+        [*names, f"difference, relative L2 {norm(error) / norm(truth):.1e}"],
+        (inputs, found, truth, error),
+        (*colours, colours[1], "RdBu"),
+        (0.0, 0.0, 0.0, -bound),
+        (inputs.max(), truth.max(), truth.max(), bound),
+        strict=True,
+    ):
+        image = axis.imshow(field, cmap=colour, vmin=low, vmax=high, origin="lower", extent=(0, 1, 0, 1))
         axis.set_title(title, fontsize=10)
-        axis.set(xticks=[0, 1], yticks=[0, 1])
+        axis.set_xticks([0, 1])
+        axis.set_yticks([0, 1])
         axis.figure.colorbar(image, ax=axis, shrink=0.85)
 
 
 def paper(repository: Path, target: Path) -> None:
     """Draw what the served graphs of the paper's networks predict, beside the solutions."""
-    figure, axes = plt.subplots(2, 4, figsize=(13, 5.8), layout="constrained", height_ratios=(3, 2.6))
-    coefficient, truth = sample(SEED)
-    found = graph(newest_graph(repository / "darcy_galerkin"))(coefficient)
-    titles = ("permeability (input)", "pressure, darcy_galerkin", SOLVED)
-    compared(axes[0], coefficient, found, truth, titles, ("cividis", "viridis"))
+    figure, axes = plt.subplots(3, 4, figsize=(13, 8.9), layout="constrained", height_ratios=(3, 3, 2.6))
+    for row, model in zip(axes, ("darcy_galerkin", "darcy_inverse_galerkin"), strict=False):
+        compare(row, repository, model)
+        row[1].set_title(f"{row[1].get_title().split()[0]}, {model}", fontsize=10)
     solve = graph(newest_graph(repository / "burgers_galerkin"))
-    for axis, seed in zip(axes[1], range(SEED, SEED + 4), strict=True):
+    for axis, seed in zip(axes[2], range(SEED, SEED + 4), strict=True):
         initial, final = physics.burgers.sample(seed)
         places = np.arange(len(initial)) / len(initial)
         errors = []
@@ -92,7 +93,7 @@ def paper(repository: Path, target: Path) -> None:
         axis.plot(places, initial, c="0.75", lw=1, label="initial velocity", zorder=1)
         axis.plot(places, final, c="black", lw=0.8, label="solved on 8192 points")
         axis.set_title(f"relative L2 {errors[0]:.1e} and {errors[1]:.1e}", fontsize=10)
-    axes[1, 0].legend(fontsize=7)
+    axes[2, 0].legend(fontsize=7)
     save(figure, target)
 
 

@@ -37,6 +37,7 @@ MODELS = [
     "darcy",
     "darcy_galerkin",
     "darcy_inverse",
+    "darcy_inverse_galerkin",
     "darcy_kl",
     "darcy_posterior",
     "kuramoto_sivashinsky",
