@@ -19,6 +19,7 @@ MEASURED = ("training", "errors", "classical")
 ROLLOUT = ("rollout", "correlation_time", "spectrum")
 COUNTED = ("training", "accuracy")
 LARGE = 0.2  # a mean error above this is said first
+COVERED = 0.8  # and that fewer test samples than this have an error below their estimate, of which 90 % should
 
 
 class CardError(ValueError):
@@ -65,13 +66,21 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
 
 
 def warnings(measured: Mapping[str, Any], signature: Signature) -> list[str]:
-    """Say what a user of a model has to know before trusting it: large errors, and errors that are not estimated."""
+    """Say what to know before a model is trusted: large errors, and estimates that do not hold or are missing."""
     found = []
     rows = [row for row in measured.get("errors", ()) if row["relative_l2"] > LARGE]
     if rows:
         worst = max(rows, key=lambda row: row["relative_l2"])
         points = " x ".join(map(str, worst["grid"]))
         found.append(f"The mean relative L2 error of test samples is {worst['relative_l2']:.0%} on {points} points.")
+    held = measured.get("calibration", {}).get("test", ())
+    if poor := [row for row in held if row.get("coverage", 1.0) < COVERED]:
+        worst = min(poor, key=lambda row: row["coverage"])
+        points, noisy = " x ".join(map(str, worst["grid"])), any("noise" in row for row in held)
+        noise = f" with {worst['noise']:.0%} of noise" if "noise" in worst else " without noise" if noisy else ""
+        found.append(
+            f"The error_estimate held for {worst['coverage']:.0%} of the test samples on {points} points{noise}."
+        )
     by_frame = any("error_estimate" in row for row in measured.get("rollout", ()))
     trained = signature.vocabulary is None and measured.get("training", {}).get("epochs") != 0
     if trained and not by_frame and "error_estimate" not in signature.quality:

@@ -15,6 +15,12 @@ FEW, LARGE = (
     "There is no error_estimate: it takes at least",
     "The mean relative L2 error of test samples is 44% on 64 x",
 )
+POOR = "The error_estimate held for 42% of the test samples on 64 x 64 points without noise."
+HELD = [
+    {"grid": [32, 32], "coverage": 0.9},
+    {"grid": [64, 64], "coverage": 0.42},
+    {"grid": [64, 64], "noise": 0.1, "coverage": 0.79},
+]
 TRAINED: dict[str, Any] = {"training": {"epochs": 3}, "calibration": {"errors": 9}}
 
 
@@ -27,12 +33,23 @@ def rows(*errors: float) -> list[dict[str, Any]]:
     [
         (("error_estimate", "novelty"), TRAINED | {"errors": rows(0.19, 0.2)}, []),
         (("error_estimate", "novelty"), TRAINED | {"errors": rows(0.3, 0.44, 0.1)}, [LARGE]),
+        (("error_estimate", "novelty"), TRAINED | {"calibration": {"errors": 9, "test": HELD}}, [POOR]),
+        (("error_estimate", "novelty"), TRAINED | {"calibration": {"errors": 9, "test": HELD[:1]}}, []),
         (("novelty",), TRAINED | {"errors": rows(0.1)}, [f"{FEW} 9 validation"]),
         ((), {"training": {"epochs": 3}, "errors": rows(0.1, 0.44)}, [LARGE, f"{FEW} 16 training samples and 9"]),
         ((), {"training": {"epochs": 0}, "errors": rows(1e-5)}, []),
         ((), TRAINED | {"rollout": [{"frame": 1, "error_estimate": 0.1}]}, []),
     ],
-    ids=["well known", "large", "few", "few and large", "a closed form", "by frame"],
+    ids=[
+        "well known",
+        "large",
+        "estimates that fail",
+        "estimates that hold",
+        "few",
+        "few and large",
+        "a closed form",
+        "by frame",
+    ],
 )
 def test_large_and_unknown_errors_are_said_first(quality: Any, measured: Any, expected: list[str]) -> None:
     found = warnings(measured, Signature.of(DARCY, quality))

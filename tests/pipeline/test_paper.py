@@ -21,7 +21,7 @@ NOTEBOOK = ROOT / "docs" / "paper.ipynb"
 def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Serve the released models that the notebook uses; `make test` has exported them."""
     repository = tmp_path_factory.mktemp("paper") / "model_repository"
-    for model in ("burgers_galerkin", "darcy_galerkin"):
+    for model in ("burgers_galerkin", "darcy_galerkin", "darcy_inverse_galerkin", "darcy_inverse"):
         shutil.copytree(ROOT / "model_repository" / model, repository / model)
     with serve(repository) as running:
         yield running
@@ -36,6 +36,9 @@ def test_the_errors_are_those_of_the_cards_and_of_the_stored_run(
     assert len(errors) == 6
     assert max(errors[:3]) < 1.3 * 9.3e-3  # eight fields
     assert max(errors[3:]) < 1.3 * 1.3e-3
+    inverse = dict(re.findall(r"(darcy_inverse\w*): (\S+) ", text))
+    assert float(inverse["darcy_inverse_galerkin"]) < 1.3 * 3.5e-2
+    assert float(inverse["darcy_inverse"]) < 1.3 * 1.5e-2
     assert errors == pytest.approx(
         [float(found) for found in re.findall(r"points: network (\S+) ", printed(stored))], rel=0.01
     )

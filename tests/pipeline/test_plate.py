@@ -47,7 +47,7 @@ def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
         yield running
 
 
-@pytest.mark.timeout(600)  # about a hundred solves and requests, on a busy machine
+@pytest.mark.timeout(900)  # about a hundred solves and requests, on a busy machine
 def test_the_notebook_finds_a_hole_with_even_stress(service: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     executed = execute(NOTEBOOK, tmp_path_factory.mktemp("executed"), PETROV_URL=service.url)
     text = printed(executed)
