@@ -79,7 +79,7 @@ def paper(repository: Path, target: Path) -> None:
     figure, axes = plt.subplots(3, 4, figsize=(13, 8.9), layout="constrained", height_ratios=(3, 3, 2.6))
     for row, model in zip(axes, ("darcy_galerkin", "darcy_inverse_galerkin"), strict=False):
         compare(row, repository, model)
-        row[1].set_title(f"{row[1].get_title().split()[0]}, {model}", fontsize=10)
+        row[1].set_title(model, fontsize=10)
     solve = graph(newest_graph(repository / "burgers_galerkin"))
     for axis, seed in zip(axes[2], range(SEED, SEED + 4), strict=True):
         initial, final = physics.burgers.sample(seed)
