@@ -21,7 +21,7 @@ from training.data import prepare, read
 from training.fit import record as runlog
 from training.fit.fields import request
 from training.fit.record import RunError, RunFolder, StateIO
-from training.fit.run import finish, fit, train, workload
+from training.fit.run import averaged, finish, fit, train, workload
 from training.losses import relative_l2
 from training.problems.problem import PROBLEMS
 
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Pa
     samples = work.prepare()
     samples.rename(tmp_path / "away.h5")
     with pytest.raises(RunError, match=r"checkpoint is saved .* evaluate .*run --write"):
-        finish(work, task.network.eval(), run)
+        finish(work, task.network.eval(), run, {})
     found = checkpoint.load(run.path)
     assert found.card["missing"] == ["errors", "classical", "clock"]
     (tmp_path / "away.h5").rename(samples)
@@ -162,14 +162,22 @@ def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_pat
     assert found[0]["relative_l2"] == pytest.approx(expected[0]["relative_l2"], rel=1e-3)
 
 
-def test_the_mean_of_the_weights_moves_less_than_the_weights(finished: Path, data: Path, tmp_path: Path) -> None:
-    def moved(average: float) -> float:
+def test_the_mean_of_the_weights_is_over_the_last_tenth_of_the_steps_until_the_decay_is_shorter() -> None:
+    mean, behind = torch.zeros(1), dict[int, float]()
+    for step in range(1, 5001):
+        mean = averaged(mean, torch.full((1,), float(step)), torch.tensor(step), decay=0.99)
+        behind[step] = step - mean.item()
+    assert behind[500] == pytest.approx(50, rel=0.05)
+    assert behind[5000] == pytest.approx(99, rel=0.05)  # d / (1 - d)
+
+
+def test_the_mean_of_the_weights_is_kept(finished: Path, data: Path, tmp_path: Path) -> None:
+    def kept(average: float) -> torch.Tensor:
         recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}"])
         found = load_file(train(recipe, tmp_path / str(average), data, init=finished) / checkpoint.WEIGHTS)
-        start = load_file(finished / checkpoint.WEIGHTS)
-        return sum(float((found[name] - tensor).abs().sum()) for name, tensor in start.items())
+        return torch.cat([each.ravel() for each in found.values()])
 
-    assert moved(0.99) < 0.7 * moved(0.0)
+    assert 1e-4 < (kept(0.99) - kept(0.0)).norm() / kept(0.0).norm() < 0.5
 
 
 def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
