@@ -1,8 +1,8 @@
 """Files of arrays under any names: NumPy's `.npy` and `.npz`, those of `torch.save`, and MATLAB's.
 
-NumPy's arrays are mapped from the disk where the file is not compressed. Tensors, such as neuraloperator's `{"x": …,
-"y": …}`, are read without executing anything in the file. MATLAB's versions 5 to 7 are read by SciPy, version 7.3, which
-is HDF5 with reversed axes, by h5py.
+NumPy's arrays are mapped from the disk where the file is not compressed. Tensors, such as neuraloperator's
+`{"x": …, "y": …}`, are read without executing anything in the file. MATLAB's versions 5 to 7 are read by SciPy, version
+7.3, which is HDF5 with reversed axes, by h5py.
 """
 
 from __future__ import annotations
