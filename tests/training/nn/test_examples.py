@@ -84,6 +84,7 @@ SURFACE = [
     "SpectralConv",
     "SpectralDecoder",
     "SpectralDecoderConfig",
+    "UNet",
     "Upscaler",
     "build_activation",
     "build_attention",
