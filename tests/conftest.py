@@ -207,11 +207,22 @@ def gateway(
 
 
 def load_models(settings: Settings) -> None:
-    """Have a Triton load every model of the repository, as the gateway's catalogue does."""
+    """Have a Triton load every model of the repository, as the gateway's catalogue does.
+
+    Its Python backend may crash while it loads on a busy machine (a lock_exception); then it is restarted, and empty.
+    """
     url = f"http://127.0.0.1:{settings.triton_http_port}/v2/repository/models"
-    for config in sorted(settings.repository.glob("*/config.pbtxt")):
-        reply = httpx2.post(f"{url}/{config.parent.name}/load", timeout=120.0)
-        assert reply.status_code == 200, reply.text
+    left, end = sorted(settings.repository.glob("*/config.pbtxt")), time.monotonic() + 120.0
+    while left:
+        try:
+            reply = httpx2.post(f"{url}/{left[0].parent.name}/load", timeout=120.0)
+        except httpx2.TransportError:
+            assert time.monotonic() < end
+            time.sleep(0.5)
+            left = sorted(settings.repository.glob("*/config.pbtxt"))
+        else:
+            assert reply.status_code == 200, reply.text
+            left.pop(0)
 
 
 def ready(url: str) -> bool:
