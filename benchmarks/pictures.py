@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ def paper(repository: Path, target: Path) -> None:
     save(figure, target)
 
 
+@cache
 def sample(seed: int) -> tuple[Array, Array]:
     """Return permeability and pressure [`POINTS`, `POINTS`], solved on the benchmark's mesh."""
     fields = physics.darcy.sample(seed)

@@ -1,6 +1,6 @@
 """The race at the start of a training on own data: which network learns these samples best.
 
-The first third of the budget belongs to the race. Candidates, networks of several kinds and sizes, train in turns.
+The first third of the budget belongs to the race. Candidates, networks of several kinds and sizes, train alternately.
 After each round the half with the larger errors on the validation samples is dropped. In the last round two copies of
 the best one go on: as it is, and with the symmetries that the validation samples do not contradict. The better copy
 wins, and trains for the rest of the budget.

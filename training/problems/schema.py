@@ -124,7 +124,7 @@ def check_symmetries(symmetries: Collection[str], axes: Iterable[Axis], fields: 
         raise ValueError(f"expected some of {', '.join(known)} but got {', '.join(unknown)}")
     if vectors := [one.name for one in found if one.components]:
         raise ValueError(f"expected none with vector fields ({', '.join(vectors)})")
-    signs = [name for name in symmetries if changes_signs(name)]
+    signs = [name for name in symmetries if name == "negate" or name.startswith("reflect_")]
     if signs and (positive := [one.name for one in found if one.positive]):
         raise ValueError(f"{', '.join(signs)} does not hold for positive fields ({', '.join(positive)})")
 
@@ -138,11 +138,6 @@ def possible_symmetries(axes: Collection[Axis]) -> list[str]:
     return [*found, "negate"]
 
 
-def changes_signs(symmetry: str) -> bool:
-    """Return whether a symmetry takes the negative of a field."""
-    return symmetry == "negate" or symmetry.startswith("reflect_")
-
-
 def candidate_symmetries(
     axes: Collection[Axis], sides: Sequence[int], fields: Collection[Quantity], exact: Sequence[str] = ()
 ) -> tuple[str, ...]:
@@ -152,10 +147,10 @@ def candidate_symmetries(
     """
     if any(field.components for field in fields) or any(axis.points == "scattered" for axis in axes):
         return ()
-    out = {*exact} | {name for name in possible_symmetries(axes) if name.startswith("reflect_")}
+    out = {*exact}
     out |= {"transpose"} if len({*sides}) > 1 else set()
     out |= {"negate"} if any(field.positive for field in fields) else set()
-    return tuple(name for name in possible_symmetries(axes) if name not in out)
+    return tuple(name for name in possible_symmetries(axes) if name not in out and not name.startswith("reflect_"))
 
 
 class Limits(Frozen):

@@ -1,4 +1,4 @@
-"""The race of own data: candidates in turns, half of them dropped after each round, and a winner that goes on."""
+"""The race of own data: candidates train alternately, half of them go after each round, and the winner trains on."""
 
 from __future__ import annotations
 
