@@ -18,11 +18,15 @@ import { Reader } from "./reader.js";
 import { encode as safetensors } from "./safetensors.js";
 import { Scheduler } from "./scheduler.js";
 import { Status } from "./status.js";
+import { arraysOf } from "./mesh.js";
+import { Turner } from "./space.js";
 import { takesText } from "./vocabulary.js";
+import { decode as fromVtu } from "./vtu.js";
 
 const PAUSE = 350; // milliseconds without a change before the classical solver is called
 const QUICK = 1000; // milliseconds: slower solvers are called only on demand
 const FRAME_MILLISECONDS = 120; // between two frames of a trajectory that is played
+const WIDEST_REACH = "80"; // of a move of points, per cent of the picture's width
 const DEVIATION_FIELDS = 12; // which estimate the deviation to within a fifth
 
 const at = (id) => document.getElementById(id);
@@ -139,8 +143,9 @@ function setForward(card) {
   const isCurve = cards.dimensions(state.model.card) === 1;
   const layout = isCurve ? "curve" : card ? "inverse" : "forward";
   at("stage").dataset.layout = layout;
-  inputs.open(drawnCard(), cards.scattered(state.model.card) ? "" : { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
+  inputs.open(drawnCard(), cards.scattered(state.model.card) ? movesAbout() : { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
   outputs.open(state.model.card, layout, state.dark);
+  if (cards.spatial(state.model.card)) for (const { view } of outputs.panels) new Turner(view.surface, () => inputs.turned());
   times.open(state.model.card, state.dark);
   moveTools();
   play(false);
@@ -148,6 +153,10 @@ function setForward(card) {
   at("frame").value = 1;
   describe(isCurve, layout === "inverse");
   setAuto();
+}
+
+function movesAbout() {
+  return cards.spatial(state.model.card) ? "drag to turn it" : "drag the boundary";
 }
 
 /** Move the tools to where there is room: under the inputs, or beside the summary if the inputs are the taller column. */
@@ -160,13 +169,20 @@ function describe(isCurve, isInverse) {
   const pull = "Drag the curve, or use the arrow keys: up and down pull it.";
   const paint = "Draw on the picture; the right button draws the other value. Arrow keys move the brush, Space paints, x swaps the values.";
   const isFixed = cards.scattered(state.model.card);
-  at("hint").textContent = isFixed ? "Meshes cannot be drawn on: the test samples are shown." : isCurve ? pull : paint;
+  const isSpatial = cards.spatial(state.model.card);
+  const move = "Drag a point of the boundary: points within reach follow, with their values. Space chooses a point, arrow keys move it. Upload a mesh of your own as .vtu, or arrays as .npz.";
+  const turn = "Drag a picture, or use the arrow keys, to turn the points. Upload a mesh of your own as .vtu, or arrays as .npz.";
+  at("hint").textContent = isSpatial ? turn : isFixed ? move : isCurve ? pull : paint;
   at("value-row").hidden = isCurve || isFixed;
-  for (const part of [at("blobs"), at("fill"), at("undo"), at("upload"), at("size").closest("label"), at("grid-label")]) part.hidden = isFixed;
+  for (const part of [at("blobs"), at("fill"), at("grid-label")]) part.hidden = isFixed;
+  for (const part of [at("undo"), at("size").closest("label")]) part.hidden = isSpatial;
+  if (isFixed !== (at("size").max === WIDEST_REACH)) Object.assign(at("size"), isFixed ? { max: WIDEST_REACH, value: 40 } : { max: 30, value: 9 });
+  inputs.showSize();
+  at("file").accept = isFixed ? ".vtu,.npz" : ".npy,.npz";
   for (const id of ["noise-row", "upload-reading"]) at(id).hidden = !isInverse;
   at("mean-row").hidden = !isCurve;
   at("mean").checked = cards.zeroMean(state.model.card);
-  at("size-name").textContent = isCurve ? "Reach" : "Brush";
+  at("size-name").textContent = isCurve || isFixed ? "Reach" : "Brush";
   at("fill").textContent = isCurve ? "Flatten" : "Fill";
   at("blobs").textContent = isCurve ? "Bumps" : "Blobs";
   at("random-row").hidden = !cards.hasSolver(state.model.card);
@@ -249,7 +265,7 @@ function showGrids(shape) {
   fillOptions(at("grid"), [...offered.map((text) => [text, text]), ["other", "other …"]]);
   at("grid").value = offered.includes(cards.gridText(shape)) ? cards.gridText(shape) : "other";
   Object.assign(at("points"), { min: card.grid.minimum, max: card.grid.maximum, value: shape[0] });
-  at("points-label").hidden = at("grid").value !== "other";
+  at("points-label").hidden = at("grid").value !== "other" || cards.scattered(card);
 }
 
 function showSampleNumber(index) {
@@ -594,6 +610,7 @@ async function upload(file, asReading) {
   try {
     if (asReading) setForward(null);
     const { card } = inputs;
+    if (cards.scattered(card)) return void (await uploadPoints(file, card));
     const most = card.grid.maximum ** cards.dimensions(card) * Math.max(...card.inputs.map(cards.components));
     const arrays = file.name.endsWith(".npz") ? card.inputs.length : 1;
     if (file.size > arrays * (8 * most + 20_000)) throw new Error(`it has ${file.size} bytes; the largest grid takes ${arrays * 8 * most} as float64.`);
@@ -604,6 +621,16 @@ async function upload(file, asReading) {
   } catch (error) {
     status.show(new Error(`The file “${file.name}” cannot be drawn: ${error.message}`));
   }
+}
+
+/** Show points of the user, which may come with the truth. */
+async function uploadPoints(file, card) {
+  const { maximum } = card.grid;
+  const width = Math.max(...[...card.inputs, ...card.outputs].map(cards.components));
+  const content = await file.arrayBuffer();
+  if (file.name.endsWith(".npz")) return inputs.replaceAll(withoutPadding(await fromNpz(content, maximum * width), card));
+  if (!file.name.endsWith(".vtu")) throw new Error("expected a file .vtu or .npz; `petrov predict` reads other mesh files.");
+  inputs.replaceAll(arraysOf(await fromVtu(content, maximum), card));
 }
 
 /** Save one array as .npy, and several as the program of the page reads them. */

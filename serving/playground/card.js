@@ -10,7 +10,6 @@ export function unsupported(card) {
   if (vocabulary) return "takes several sequences";
   if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
   if (![1, 2, 3].includes(grid.axes.length)) return `has ${grid.axes.length} axes`;
-  if (scattered(card) && components(inputs[0]) !== 2) return "takes points in space";
   const other = tensors.find(({ axes }) => String(axes.filter((name) => name !== COMPONENT && name !== FRAME).slice(1)) !== String(grid.axes));
   return other ? `has no picture for ${other.name} (${other.axes.join(", ")})` : null;
 }
@@ -43,16 +42,20 @@ export function dimensions(card) {
 /**
  * Return the scalar fields of tensors, as panels show them: one per component of a vector field.
  *
- * @returns {{tensor: object, component: number, name: string}[]} `name` is that of the tensor and, of a vector, the component.
+ * @returns {{tensor: object, component: number, name: string}[]} `name` is that of the tensor, in few words, and of a vector the component.
  */
 export function channels(tensors) {
   return tensors.flatMap((tensor) =>
     Array.from({ length: components(tensor) }, (_, component) => {
       const part = tensor.components?.[component] ?? String(component + 1);
-      return { tensor, component, name: components(tensor) > 1 ? `${label(tensor)}, ${part}` : label(tensor) };
+      if (components(tensor) === 1) return { tensor, component, name: label(tensor) };
+      const whole = label(tensor).length > WIDE ? label({ name: tensor.name }) : label(tensor); // so that the component is seen
+      return { tensor, component, name: `${whole}, ${part}` };
     }),
   );
 }
+
+const WIDE = 24; // letters of a name that fit a panel, together with a component
 
 /** Return the number of components of a field: 1 of a scalar one. */
 export function components({ axes, shape }) {
@@ -60,8 +63,9 @@ export function components({ axes, shape }) {
   return at < 0 ? 1 : shape[at];
 }
 
-/** Return a tensor's shape without the batch, on a grid. */
+/** Return a tensor's shape without the batch, on a grid or a number of points. */
 export function shapeOn(tensor, grid) {
+  if (tensor.axes.at(-1) === COMPONENT) return [...grid, components(tensor)];
   return [...(tensor.axes.includes(COMPONENT) ? [components(tensor)] : []), ...grid];
 }
 
@@ -81,9 +85,14 @@ export function parameters(card) {
   return (card.parameters ?? []).filter(({ name }) => !scattered(card) || name !== COUNTS); // of one sample without padding
 }
 
-/** Return the inputs with a panel. */
+/** Return whether the points of every sample are in space. */
+export function spatial(card) {
+  return scattered(card) && components(card.inputs[0]) === 3;
+}
+
+/** Return the inputs with a panel: of points the coordinates only where there are no others. */
 export function pictured(card) {
-  return card.inputs.filter(({ name }) => !scattered(card) || name !== COORDINATES);
+  return card.inputs.filter(({ name }) => !scattered(card) || name !== COORDINATES || card.inputs.length === 1);
 }
 
 /** Return the inputs that a request must have: the others have a default. */

@@ -1,11 +1,16 @@
-/** Fields that are not defined everywhere as pictures: on points by triangles between them, and on the part of a grid. */
+/** Fields that are not defined everywhere as pictures: on points of a plane by triangles between them, on points in space
+ * by discs, and on the part of a grid.
+ */
 
 import * as cards from "./card.js";
 import * as fields from "./fields.js";
+import { outline as edges } from "./mesh.js";
 import { short } from "./numbers.js";
+import { Space } from "./space.js";
 import { circumcentre, delaunay } from "./triangles.js";
 
 const PIXELS = 420; // along the longer side
+const MARGIN = 0.04; // around the points, as a share of the longer side: room to move them
 const WIDEST = 2; // the circle around a triangle, in distances of its corners to their third neighbours; wider ones bridge holes
 
 /**
@@ -43,22 +48,50 @@ export function withoutPadding(arrays, card) {
 
 const known = new WeakMap(); // by coordinates: all panels of a sample share one
 
-function cloud({ data }) {
-  if (!known.has(data)) known.set(data, new Cloud(data));
+function cloud(coordinates) {
+  const { data, shape } = coordinates;
+  if (!known.has(data)) known.set(data, shape[1] === 3 ? new Space(coordinates) : new Cloud(coordinates));
   return known.get(data);
+}
+
+/** Return coordinates of a plane with the triangles between them, and with the frame of their picture, which then stays. */
+export function framed(coordinates) {
+  const { triangles, low, extent } = cloud(coordinates);
+  return { ...coordinates, triangles, frame: { low, extent } };
+}
+
+/** Return the point of the plane at a position in a picture, in shares (row, column) of its sides. */
+export function located(coordinates, [down, across]) {
+  const { low, extent } = cloud(coordinates);
+  return [low[0] + across * extent[0], low[1] + (1 - down) * extent[1]];
+}
+
+/** Return the position of a point of the plane in a picture. */
+export function position(coordinates, point) {
+  const { low, extent } = cloud(coordinates);
+  return [1 - (coordinates.data[2 * point + 1] - low[1]) / extent[1], (coordinates.data[2 * point] - low[0]) / extent[0]];
+}
+
+/** Return the edge of the domain of points of the plane: the ends of its parts as positions in pixels; nothing in space. */
+export function outline(coordinates) {
+  return cloud(coordinates).outline ?? [];
+}
+
+/** Return the width of a picture of points of the plane. */
+export function width(coordinates) {
+  return cloud(coordinates).extent[0];
 }
 
 /** Points of the plane, and for every pixel of a picture the triangle that it lies in. */
 class Cloud {
-  /** @param {Float32Array} data x and y of every point, in turn. */
-  constructor(data) {
+  /** @param {object} coordinates x and y of every point, in turn; its `triangles` and the `frame` of the picture, if known. */
+  constructor({ data, triangles, frame }) {
     const [x, y] = [0, 1].map((axis) => Float64Array.from({ length: data.length / 2 }, (_, i) => data[2 * i + axis]));
-    this.low = [x, y].map((values) => values.reduce((low, value) => Math.min(low, value), Infinity));
-    const high = [x, y].map((values) => values.reduce((most, value) => Math.max(most, value), -Infinity));
-    this.extent = high.map((most, axis) => most - this.low[axis] || 1);
+    Object.assign(this, frame ?? around(x, y));
     this.aspect = Math.min(3, Math.max(1 / 3, this.extent[0] / this.extent[1]));
     this.shape = (this.aspect > 1 ? [PIXELS / this.aspect, PIXELS] : [PIXELS, PIXELS * this.aspect]).map(Math.round);
     this.where = ([down, across]) => `x ${short(this.low[0] + across * this.extent[0])}, y ${short(this.low[1] + (1 - down) * this.extent[1])}`;
+    this.triangles = triangles ?? within(x, y, delaunay(x, y));
     this.#rasterise(x, y);
   }
 
@@ -74,14 +107,20 @@ class Cloud {
     return { shape: this.shape, data: values, where: this.where, points };
   }
 
+  /** The edge of the domain: the two ends of every part, as positions (row, column) in pixels. */
+  get outline() {
+    this.lines ??= edges(this.triangles).flatMap((point) => [this.row[point] + 0.5, this.column[point] + 0.5]);
+    return this.lines;
+  }
+
   /** Find the corners of the triangle around the middle of every pixel, and their weights there. */
   #rasterise(x, y) {
     const [rows, columns] = this.shape;
-    const column = x.map((value) => ((value - this.low[0]) / this.extent[0]) * columns - 0.5);
-    const row = y.map((value) => (1 - (value - this.low[1]) / this.extent[1]) * rows - 0.5);
+    const column = (this.column = x.map((value) => ((value - this.low[0]) / this.extent[0]) * columns - 0.5));
+    const row = (this.row = y.map((value) => (1 - (value - this.low[1]) / this.extent[1]) * rows - 0.5));
     this.corners = new Uint32Array(3 * rows * columns).fill(x.length); // no point
     this.weights = new Float32Array(3 * rows * columns);
-    const triangles = within(x, y, delaunay(x, y));
+    const { triangles } = this;
     for (let at = 0; at < triangles.length; at += 3) {
       const [a, b, c] = triangles.subarray(at, at + 3);
       const area = (column[b] - column[a]) * (row[c] - row[a]) - (column[c] - column[a]) * (row[b] - row[a]);
@@ -102,6 +141,14 @@ class Cloud {
         }
     }
   }
+}
+
+/** Return the lowest corner and the sides of the picture around points. */
+function around(x, y) {
+  const low = [x, y].map((values) => values.reduce((least, value) => Math.min(least, value), Infinity));
+  const sides = [x, y].map((values, axis) => values.reduce((most, value) => Math.max(most, value), -Infinity) - low[axis] || 1);
+  const margin = MARGIN * Math.max(...sides);
+  return { low: low.map((least) => least - margin), extent: sides.map((side) => side + 2 * margin) };
 }
 
 /** Return the triangles that are no larger or flatter than the spacing of their corners allows. */

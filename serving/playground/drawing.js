@@ -1,10 +1,16 @@
-/** One input panel that is drawn on: a scalar field, or one component of a vector field, with the values of its brush. */
+/**
+ * One input panel: a scalar field, or one component of a vector field. On a grid it is drawn on, with the values of its
+ * brush; on points of a plane their boundary is moved, and points in space are turned.
+ */
 
 import * as cards from "./card.js";
-import { aspect, shown } from "./cloud.js";
+import { aspect, framed, located, outline, position, shown, width } from "./cloud.js";
 import * as fields from "./fields.js";
+import { movable, moved } from "./mesh.js";
+import { Mover } from "./mover.js";
 import { Pen } from "./pen.js";
 import { short } from "./numbers.js";
+import { Turner } from "./space.js";
 
 const ROOM = 0.1; // above and below a curve, as a share of its height
 
@@ -20,7 +26,9 @@ export class Drawing {
    */
   constructor(inputs, channel, panel) {
     Object.assign(this, { inputs, channel, panel });
-    if (!this.fixed) new Pen(panel.view.surface, this);
+    const { surface } = panel.view;
+    if (cards.spatial(inputs.card)) new Turner(surface, () => inputs.turned());
+    else this.fixed ? new Mover(surface, this) : new Pen(surface, this);
   }
 
   /** Whether it cannot be drawn on: brushes paint points of a grid. */
@@ -69,6 +77,61 @@ export class Drawing {
     this.inputs.edited();
   }
 
+  // Points that are moved
+
+  get coordinates() {
+    return this.inputs.sample.fields[cards.COORDINATES];
+  }
+
+  get width() {
+    return width(this.coordinates);
+  }
+
+  get movable() {
+    return movable(this.inputs.sample.fields, framed(this.coordinates).triangles);
+  }
+
+  /** Return the place that a pointer is at. */
+  place(event) {
+    return located(this.coordinates, this.view.position(event));
+  }
+
+  placeOf(point) {
+    return [...this.coordinates.data.subarray(2 * point, 2 * point + 2)];
+  }
+
+  /** Return the nearest movable point within reach of a place, or null. */
+  nearest([x, y]) {
+    const distance = (point) => Math.hypot(this.coordinates.data[2 * point] - x, this.coordinates.data[2 * point + 1] - y);
+    const found = this.movable.reduce((best, point) => (best === null || distance(point) < distance(best) ? point : best), null);
+    return found !== null && distance(found) <= this.reach ? found : null;
+  }
+
+  following(point, by) {
+    const points = this.movable;
+    return point === null ? points[0] : points.at((points.indexOf(point) + by) % points.length);
+  }
+
+  get reach() {
+    return (this.size / 2) * this.width;
+  }
+
+  move(point, place, done) {
+    const { fields: before } = this.inputs.sample;
+    const fixed = { ...before, [cards.COORDINATES]: framed(this.coordinates) };
+    const after = moved(fixed, point, place, this.reach);
+    if (done) delete after[cards.COORDINATES].frame; // fits the picture to the points again
+    this.inputs.reshape(after);
+  }
+
+  undo() {
+    this.inputs.undo();
+  }
+
+  swept(point) {
+    this.moved(position(this.coordinates, point));
+  }
+
   swap() {
     [this.value, this.other] = [this.other, this.value];
     this.inputs.showBrush();
@@ -80,7 +143,8 @@ export class Drawing {
 
   /** Return what the panel shows of the whole field. */
   #shown(whole = this.inputs.sample.fields[this.channel.tensor.name]) {
-    return shown(this.inputs.card, whole, this.channel.component, this.inputs.slice, this.inputs.sample.fields);
+    const { card, slice, sample } = this.inputs;
+    return { ...shown(card, whole, this.channel.component, slice, sample.fields), outline: this.fixed ? outline(this.coordinates) : [] };
   }
 
   /** Set the range of the values that the brush offers, and a little more. */
@@ -119,7 +183,7 @@ export class Drawing {
     const range = this.isCurve && frozen ? this.view.range : [Math.min(this.base[0], least), Math.max(this.base[1], high + room)];
     if (!this.isCurve) this.panel.aspect = aspect(this.inputs.card, seen.shape, this.inputs.sample.fields);
     this.panel.show(seen, range);
-    if (this.fixed) return;
+    if (this.fixed) return void this.view.label(`${this.view.surface.getAttribute("aria-label")}. ${cards.spatial(this.inputs.card) ? "Arrow keys turn it." : "Space chooses a point of the boundary, arrow keys move it."}`);
     const keys = this.isCurve ? "Left and right move, up and down pull the curve." : "Arrow keys move the brush, Space paints.";
     this.view.label(`${this.panel.title}, ${cards.gridText(this.field.shape)} points, scale from ${short(range[0])} to ${short(range[1])}. ${keys}`);
   }

@@ -5,8 +5,8 @@ export function full(shape, value) {
   return { shape, data: new Float32Array(product(shape)).fill(value) };
 }
 
-export function copy({ shape, data }) {
-  return { shape, data: data.slice() };
+export function copy(field) {
+  return { ...field, data: field.data.slice() };
 }
 
 /** Return the least and the largest finite value; [0, 0] if there is none. */

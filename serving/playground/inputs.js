@@ -92,6 +92,20 @@ export class Inputs {
     this.host.changed();
   }
 
+  /** Handle a move of points by the user: these are the fields now. */
+  reshape(fields) {
+    this.sample = { ...this.sample, fields };
+    for (const drawing of this.drawings) drawing.show();
+    this.edited();
+  }
+
+  /** Draw the points again after the direction has changed that they are seen from. */
+  turned() {
+    if (!this.sample) return;
+    for (const drawing of this.drawings) drawing.show();
+    this.host.sliced();
+  }
+
   remember() {
     const copies = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.copy(field)]);
     this.#history.push({ ...this.sample, fields: Object.fromEntries(copies) });
@@ -129,9 +143,9 @@ export class Inputs {
   }
 
   /**
-   * Replace inputs and parameters by the arrays of a file.
+   * Replace inputs and parameters by the arrays of a file, which may hold the true outputs, too, of a model on points.
    *
-   * @param {Record<string, {shape: number[], data: Float32Array}>} arrays By the names of inputs and parameters; others are ignored.
+   * @param {Record<string, {shape: number[], data: Float32Array}>} arrays By their names; others are ignored.
    */
   replaceAll(arrays) {
     const missing = cards.required(this.card).filter(({ name }) => !arrays[name]);
@@ -139,16 +153,18 @@ export class Inputs {
     const found = this.card.inputs.filter(({ name }) => arrays[name]);
     for (const tensor of found) {
       const { shape } = arrays[tensor.name];
-      const expected = cards.shapeOn(tensor, arrays[found[0].name].shape.slice(-cards.dimensions(this.card)));
+      const lead = arrays[found[0].name].shape;
+      const expected = cards.shapeOn(tensor, cards.scattered(this.card) ? lead.slice(0, 1) : lead.slice(-cards.dimensions(this.card)));
       if (String(shape) !== String(expected)) throw new Error(`${tensor.name} has shape (${shape}); expected (${expected}), one field.`);
     }
     if (this.sample) this.remember();
     const numbers = cards.parameters(this.card).filter(({ name }) => arrays[name]);
+    const truth = cards.scattered(this.card) ? this.card.outputs.filter(({ name }) => arrays[name]) : [];
     this.set({
       fields: Object.fromEntries(found.map(({ name }) => [name, arrays[name]])),
       parameters: Object.fromEntries(numbers.map(({ name }) => [name, arrays[name].data[0]])),
       origin: { kind: "own" },
-      truth: null,
+      truth: truth.length ? Object.fromEntries(truth.map(({ name }) => [name, arrays[name]])) : null,
     });
   }
 
@@ -162,7 +178,7 @@ export class Inputs {
 
   resizeBrush(sign) {
     at("size").value = Number(at("size").value) + sign;
-    this.#showSize();
+    this.showSize();
   }
 
   showBrush() {
@@ -194,6 +210,7 @@ export class Inputs {
       const panel = new Panel(figure("input", channel.tensor.name));
       panel.become(dimensions, dimensions === 1 ? null : tide);
       panel.axes = cards.axes(this.card);
+      panel.view.round = cards.scattered(this.card);
       panel.describe(channel.name + cards.inUnits(channel.tensor), this.about);
       return new Drawing(this, channel, panel);
     });
@@ -202,7 +219,7 @@ export class Inputs {
     at("active").hidden = shown.length < 2 || cards.scattered(this.card);
     this.active = null;
     this.activate(this.drawings[0]);
-    this.#showSize();
+    this.showSize();
   }
 
   /** Offer the inputs with a default that are not drawn. */
@@ -236,9 +253,10 @@ export class Inputs {
     at("slice-shown").textContent = `${this.slice} of ${planes}`;
   }
 
-  #showSize() {
+  /** Show the size of the brush, or the reach of a move. */
+  showSize() {
     at("size-shown").textContent = `${at("size").value} %`;
-    for (const { view } of this.drawings) view.brush = this.size;
+    for (const { view } of this.drawings) view.brush = cards.spatial(this.card) ? null : this.size;
   }
 
   #wire() {
@@ -249,7 +267,7 @@ export class Inputs {
       this.#put((field, { isCurve, ground, value }) => fields.full(field.shape, isCurve ? ground : value));
       if (!this.active.isCurve) this.active.swap(); // else the brush would leave no trace
     });
-    on("size", "input", () => this.#showSize());
+    on("size", "input", () => this.showSize());
     on("value", "input", () => {
       this.active.value = Number(at("value").value);
       at("value-shown").textContent = short(this.active.value);

@@ -63,12 +63,12 @@ async function member(file, view, record, most) {
 const [LONGEST_VALUE, LONGEST_HEADER] = [8, 20_000]; // bytes
 
 /** Return decompressed bytes; more than `most` are refused before they fill the memory. */
-async function inflated(content, most) {
+export async function inflated(content, most, format = "deflate-raw") {
   const parts = [];
   let size = 0;
-  for await (const part of new Blob([content]).stream().pipeThrough(new DecompressionStream("deflate-raw"))) {
+  for await (const part of new Blob([content]).stream().pipeThrough(new DecompressionStream(format))) {
     size += part.length;
-    if (size > most) throw new Error(`an array of the .npz file takes more than ${most} bytes`);
+    if (size > most) throw new Error(`an array of the file takes more than ${most} bytes`);
     parts.push(part);
   }
   return new Blob(parts).arrayBuffer();

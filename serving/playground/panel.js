@@ -45,7 +45,7 @@ export class Panel {
   }
 
   describe(title, about) {
-    this.#part("h2").textContent = title;
+    Object.assign(this.#part("h2"), { textContent: title, title });
     this.#part(".about").textContent = about;
     this.title = title;
   }

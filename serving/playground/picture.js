@@ -16,7 +16,7 @@ export class Picture {
     this.surface = this.canvas;
   }
 
-  show({ shape: [rows, columns], data }, [low, high]) {
+  show({ shape: [rows, columns], data, outline = [] }, [low, high]) {
     if (this.canvas.height !== rows || this.canvas.width !== columns) Object.assign(this.canvas, { height: rows, width: columns });
     const pixels = new ImageData(columns, rows);
     const scale = high > low ? 1 / (high - low) : 0;
@@ -26,7 +26,16 @@ export class Picture {
       pixels.data.set(rgb, 4 * i);
       pixels.data[4 * i + 3] = 255;
     });
-    this.canvas.getContext("2d").putImageData(pixels, 0, 0);
+    const context = this.canvas.getContext("2d");
+    context.putImageData(pixels, 0, 0);
+    if (!outline.length) return;
+    context.beginPath();
+    for (let at = 0; at < outline.length; at += 4) {
+      context.moveTo(outline[at + 1], outline[at]);
+      context.lineTo(outline[at + 3], outline[at + 2]);
+    }
+    Object.assign(context, { lineWidth: 2.5, lineCap: "round", strokeStyle: getComputedStyle(this.canvas).getPropertyValue("--warm") });
+    context.stroke();
   }
 
   label(text) {
@@ -51,6 +60,6 @@ export class Picture {
     this.cross.hidden = !position;
     if (!position) return;
     Object.assign(this.cross.style, { top: `${100 * position[0]}%`, left: `${100 * position[1]}%` });
-    if (this.brush) Object.assign(this.cross.style, { width: `${100 * this.brush}%`, height: `${100 * this.brush}%` });
+    if (this.brush) Object.assign(this.cross.style, { width: `${100 * this.brush}%`, height: this.round ? "auto" : `${100 * this.brush}%`, aspectRatio: this.round ? 1 : "auto" });
   }
 }
