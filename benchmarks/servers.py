@@ -1,13 +1,14 @@
 """Servers that the gateway is compared with, each of one field of the released `darcy` as JSON or .npy.
 
 `python -m benchmarks.servers KIND PORT` runs one: `naive` (FastAPI and eager torch), `onnx` (FastAPI with ONNX Runtime
-in the same process, the least that serves the graph).
+in the same process, the least that serves the graph). `proxy PORT TRITON MODEL` is the least that stands before a
+Triton: it checks, counts and logs nothing.
 """
 
 # Without `from __future__ import annotations`: FastAPI reads the annotations of local functions.
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,36 @@ def runtime() -> Callable[[Any], Any]:
     return lambda field: session.run([output], feed(session, field[None]))[0][0]
 
 
-def main(kind: str, port: str) -> None:
+def proxy(triton: str, model: str) -> Callable[..., Awaitable[None]]:
+    """Return an ASGI application that passes one field as .npy to a model of Triton, and the output back."""
+    from serving.triton import Triton  # noqa: PLC0415
+
+    backend = Triton(triton, 2**26)
+
+    async def application(_: Any, receive: Any, send: Any) -> None:
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        written = b""
+        if body:
+            field = np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
+            outputs = await backend.infer(model, 1, {"input": field[None]}, seconds=60.0)
+            written = bytes(npy(outputs["output"][0]).body)
+        headers = [(b"content-length", str(len(written)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": written})
+
+    return application
+
+
+def main(kind: str, port: str, *arguments: str) -> None:
     """Run a server until it is ended."""
     import uvicorn  # noqa: PLC0415
 
-    compute = {"naive": eager, "onnx": runtime}[kind]()
-    uvicorn.run(app(compute), host="127.0.0.1", port=int(port), log_level="warning")
+    application = proxy(*arguments) if kind == "proxy" else app({"naive": eager, "onnx": runtime}[kind]())
+    uvicorn.run(application, host="127.0.0.1", port=int(port), log_level="warning", access_log=False, lifespan="off")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -51,7 +52,12 @@ SERVERS: dict[str, tuple[str, str, dict[str, str]]] = {
     "LitServe, raw bodies": ("lit_server npy", "litserve", {"npy": "predict"}),
 }
 IDENTITY, IDENTITY_INPUT, GRIDS, AXES = "identity", "input", (85, 141, 211, 421), ("batch", "row", "column")
-ROUNDS, BLOCK, WARM_UP = 5, 15, 4  # of the overhead; the first calls of a block follow another route's threads
+IN_FLIGHT, ROUNDS, BLOCK, WARM_UP = (
+    16,
+    5,
+    15,
+    4,
+)  # of the overhead; the first calls of a block follow another route's threads
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,7 @@ class Addresses:
     gateway: str
     gateway_grpc: str
     triton_grpc: str
+    triton_http: str
 
 
 @dataclass
@@ -78,7 +85,7 @@ def throughput(repository: Path, *, quick: bool) -> list[Row]:
         shutil.copytree(repository / MODEL, Path(folder) / MODEL)
         service = stack.enter_context(running(Path(folder), START_SECONDS))
         names = [name for name, (_, environment, _) in SERVERS.items() if environment == OWN or not quick]
-        others = {name: stack.enter_context(server(name)) for name in names}
+        others = {name: stack.enter_context(server(*SERVERS[name][:2])) for name in names}
         counts, rounds, seconds = ((16,), 1, 2.0) if quick else ((1, 4, 16, 64), 3, 4.0)
         loads = asyncio.run(load_all(service, others, counts, rounds, seconds))
     return [row(count, route, load) for (count, route), load in loads.items()]
@@ -165,31 +172,54 @@ def listed(document: dict[str, Any]) -> bytes:
 def overhead(*, quick: bool) -> list[Row]:
     """Return a row per grid and route to the identity model, whose own time is negligible.
 
-    The routes are interleaved in short blocks, one request after the other.
+    The routes are interleaved in short blocks, one request after the other, and at one grid with many in flight. The
+    bare ASGI proxy calls Triton as the gateway does, without anything else.
     """
-    with tempfile.TemporaryDirectory() as folder, running(identity(Path(folder))) as service:
-        return [row for points in ((141,) if quick else (85, 141, 421)) for row in overhead_at(service, points)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(identity(Path(folder))) as service,
+        server("servers proxy", OWN, service.triton_http, IDENTITY) as proxy,
+    ):
+        return [
+            row for points in ((POINTS,) if quick else (85, POINTS, 421)) for row in overhead_at(service, proxy, points)
+        ]
 
 
-def overhead_at(service: Addresses, points: int) -> list[Row]:
+def overhead_at(service: Addresses, proxy: str, points: int) -> list[Row]:
     """Return the rows of one grid."""
     field = np.random.default_rng(0).random((points, points), np.float32)
-    with Client(service.gateway) as petrov, ExitStack() as stack:
-        routes: dict[str, Callable[[], Array]] = {
-            "Triton, gRPC": stack.enter_context(grpc_route(service.triton_grpc, field)),
-            "gateway, gRPC": stack.enter_context(grpc_route(service.gateway_grpc, field)),
-            "gateway, npy over HTTP": stack.enter_context(npy_route(service.gateway, field)),
-            "gateway, npy, petrov_client": lambda: petrov.predict(IDENTITY, field),
-        }
-        for name, route in routes.items():
+    routes: dict[str, Callable[[], AbstractContextManager[Callable[[], Array]]]] = {
+        "Triton, gRPC": lambda: grpc_route(service.triton_grpc, field),
+        "gateway, gRPC": lambda: grpc_route(service.gateway_grpc, field),
+        "bare ASGI proxy, npy over HTTP": lambda: npy_route(proxy, field),
+        "gateway, npy over HTTP": lambda: npy_route(service.gateway, field),
+        "gateway, npy, petrov_client": lambda: client_route(service.gateway, field),
+    }
+    times: dict[str, list[float]] = {name: [] for name in routes}
+    rates: dict[str, list[float]] = {name: [] for name in routes}
+    with ExitStack() as stack:
+        opened = {name: stack.enter_context(route()) for name, route in routes.items()}
+        for name, route in opened.items():
             np.testing.assert_array_equal(route(), field, name)
-        times: dict[str, list[float]] = {name: [] for name in routes}
-        for _, (name, route) in itertools.product(range(ROUNDS), routes.items()):
+        for _, (name, route) in itertools.product(range(ROUNDS), opened.items()):
             times[name] += [seconds(route) for _ in range(BLOCK)][WARM_UP:]
+    for _, name in itertools.product(range(ROUNDS if points == POINTS else 0), routes):
+        rates[name].append(rate(routes[name]))
     return [
         {"grid": points, "route": name, "p50": statistics.median(each), "p95": statistics.quantiles(each, n=20)[-1]}
+        | ({"per_second": statistics.median(rates[name])} if rates[name] else {})
         for name, each in times.items()
     ]
+
+
+def rate(open_route: Callable[[], AbstractContextManager[Callable[[], Array]]]) -> float:
+    """Return the requests per second of a route with `IN_FLIGHT` connections, each with one request at a time."""
+    with ExitStack() as stack, ThreadPoolExecutor(IN_FLIGHT) as threads:
+        opened = [stack.enter_context(open_route()) for _ in range(IN_FLIGHT)]
+        list(threads.map(lambda route: route(), opened))
+        started = time.perf_counter()
+        list(threads.map(lambda route: [route() for _ in range(BLOCK)], opened))
+        return IN_FLIGHT * BLOCK / (time.perf_counter() - started)
 
 
 def seconds(route: Callable[[], Array]) -> float:
@@ -210,6 +240,13 @@ def grpc_route(address: str, field: Array) -> Iterator[Callable[[], Array]]:
             return np.asarray(client.infer(IDENTITY, [tensor]).as_numpy("output")[0])
 
         yield predict
+
+
+@contextmanager
+def client_route(url: str, field: Array) -> Iterator[Callable[[], Array]]:
+    """Yield the route of our own client."""
+    with Client(url) as petrov:
+        yield lambda: petrov.predict(IDENTITY, field)
 
 
 @contextmanager
@@ -276,17 +313,17 @@ def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addre
     with subprocess.Popen([sys.executable, "-m", "serving"], env=os.environ | variables) as process:
         try:
             wait_for(f"{url}/health/ready", process)
-            yield Addresses(url, *(f"127.0.0.1:{ports[name]}" for name in ("GRPC_PORT", "TRITON_GRPC_PORT")))
+            others = ("GRPC_PORT", "TRITON_GRPC_PORT", "TRITON_HTTP_PORT")
+            yield Addresses(url, *(f"127.0.0.1:{ports[name]}" for name in others))
         finally:
             process.terminate()
 
 
 @contextmanager
-def server(name: str) -> Iterator[str]:
+def server(program: str, environment: str, *arguments: str) -> Iterator[str]:
     """Run a baseline's server until the block ends, and yield its address."""
-    [port], (program, environment, _) = free_ports(1), SERVERS[name]
-    module, kind = program.split()
-    command = [str(interpreter(environment)), "-m", f"benchmarks.{module}", kind, str(port)]
+    [port], (module, kind) = free_ports(1), program.split()
+    command = [str(interpreter(environment)), "-m", f"benchmarks.{module}", kind, str(port), *arguments]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603 -- our own
         family: list[psutil.Process] = []
         try:

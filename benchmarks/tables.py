@@ -160,14 +160,15 @@ def service(found: Row) -> Cells:
     "overhead",
     "bench/overhead.json",
     "The overhead of the gateway",
-    "grid | route to the identity model | p50 ms | p95 ms | more than Triton, ms",
+    "grid | route to the identity model | p50 ms | p95 ms | more than Triton, ms | requests/s, 16 in flight",
 )
 def overhead(found: Row) -> Cells:
     """Return a row per grid and route to the identity model, beside Triton's own."""
     for row in found["rows"]:
         [direct] = [each for each in found["rows"] if (each["grid"], each["route"]) == (row["grid"], "Triton, gRPC")]
         more = f"{1e3 * (row['p50'] - direct['p50']):.2f}"
-        yield square(row["grid"]), row["route"], f"{1e3 * row['p50']:.2f}", f"{1e3 * row['p95']:.2f}", more
+        rate = f"{row['per_second']:.0f}" if "per_second" in row else ""  # measured at one grid
+        yield square(row["grid"]), row["route"], f"{1e3 * row['p50']:.2f}", f"{1e3 * row['p95']:.2f}", more, rate
 
 
 @made_of(
