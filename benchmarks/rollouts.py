@@ -28,7 +28,7 @@ from training.data.samples import SampleFile, generate
 from training.evaluation import norms
 from training.operators.navier_stokes import NavierStokesOperator
 from training.operators.trajectory import TrajectoryOperator
-from training.problems import problem as problems
+from training.problems.problem import PROBLEMS
 
 Solve = Callable[[Array, int, Array, float], Array]
 
@@ -104,7 +104,7 @@ def measure(name: str, checkpoints: Path, data: Path, kept: list[Row], seconds: 
 
 def trajectories(name: str, data: Path, split: str) -> tuple[Array, Array]:
     """Return trajectories `[trajectory, frame, *grid]` of a built-in problem, and their parameter `[trajectory]`."""
-    generated = problems.TRAJECTORIES[name]
+    generated = PROBLEMS[name].require_trajectories()
     samples = SampleFile(generate(generated, data), generated.file)
     start = samples.split(split).start
     [output], [parameter] = generated.file.outputs, generated.file.parameters
@@ -182,7 +182,7 @@ def short(value: float) -> float:
 
 def fno_request(name: str, data: Path, seconds: float) -> dict[str, Any]:
     """Return the request of FNO's training on a built-in problem; see `networks.main`."""
-    file, setting = problems.TRAJECTORIES[name].file, SETTINGS[name]
+    file, setting = PROBLEMS[name].require_trajectories().file, SETTINGS[name]
     [state], [parameter] = (each.key for each in file.inputs.values()), file.parameters
     return {
         "network": "fno",

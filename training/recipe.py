@@ -169,9 +169,11 @@ class Recipe(BaseRecipe):
 
     @model_validator(mode="after")
     def require_the_axes_points(self) -> Recipe:
-        """Require that an operator with a point rule of its own has that of the problem's axes."""
-        points = getattr(self.operator, "points", None)
-        axes = {axis.points for axis in PROBLEMS[self.problem].description.axes}
+        """Require fields, and that an operator with a point rule of its own has that of the problem's axes."""
+        problem, points = PROBLEMS[self.problem], getattr(self.operator, "points", None)
+        if problem.trajectories is not None:
+            raise ValueError(f"problem: expected one of fields but {problem.name!r} is one of trajectories")
+        axes = {axis.points for axis in problem.description.axes}
         if isinstance(points, str) and axes != {points}:
             raise ValueError(f"operator.points is {points!r} but those of {self.problem!r} are {', '.join(axes)}")
         return self

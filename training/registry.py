@@ -42,8 +42,6 @@ class Registry(Generic[Item]):
     # is found by.
     attribute: str
     group: str  # the entry point group that other packages use
-    # Classes of further objects in the same modules and group, which another registry finds.
-    others: tuple[type, ...] = ()
 
     def __getitem__(self, name: str) -> Item:
         """Return the object of that name; where a module of the package is called so, no other is imported.
@@ -82,8 +80,6 @@ class Registry(Generic[Item]):
         """
         found: dict[str, Item] = {}
         for source, item in (*self._built_in(), *self._installed()):
-            if isinstance(item, self.others):
-                continue
             if not isinstance(item, self.kind):
                 raise TypeError(f"{source}: expected a {self.kind.__name__} but found {type(item).__name__}")
             name = str(getattr(item, "name"))  # noqa: B009 -- a protocol of one attribute would say no more

@@ -58,16 +58,16 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
     return path
 
 
-def generate(problem: Trajectories, data: Path) -> Path:
-    """Draw, check and write the samples of a problem with a sampler, unless that was done before; return their file."""
-    path = data / named(problem.file, f"seed {problem.file.seed}")
+def generate(made: Trajectories, data: Path) -> Path:
+    """Draw, check and write trajectories, unless that was done before; return their file."""
+    path = data / named(made.file, f"seed {made.file.seed}")
     data.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):
         if not path.exists():
-            drawn = {key: values.astype(np.float32) for key, values in problem.sample(problem.file.seed).items()}
+            drawn = {key: values.astype(np.float32) for key, values in made.sample(made.file.seed).items()}
             arrays = {key: LazyArray.of(key, values) for key, values in drawn.items()}
             with replacing(path) as aside:
-                write(problem.file, [DataFile(path, "generated", arrays)], aside)
+                write(made.file, [DataFile(path, "generated", arrays)], aside)
     return path
 
 

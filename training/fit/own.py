@@ -29,7 +29,7 @@ from training.fit.workload import Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.operators import Operator
 from training.problems import symmetries
-from training.problems.problem import TRAJECTORIES, Problem
+from training.problems.problem import Problem, trajectories_of
 from training.problems.problem_file import INSIDE
 from training.recipe import OwnRecipe, RecipeError
 
@@ -381,13 +381,13 @@ class SplitBatches(Dataset[Batch]):
 def made_again(recipe: OwnRecipe, data: Path) -> Path:
     """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's."""
     problem, missing = recipe.problem, f"{recipe.name}: expected the samples {data / recipe.samples}"
-    if problem.name not in TRAJECTORIES:
+    generated = trajectories_of(problem.name)
+    if generated is None:
         found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"
         raise RecipeError(
             f"{missing} but found {found}. `python -m training data PROBLEM.toml` prepares them from the files that "
             f"it was trained on ({', '.join(problem.data.files)}); other data have another name"
         )
-    generated = TRAJECTORIES[problem.name]
     if (generated.file.seed, generated.file.identity()) != (problem.seed, problem.identity()):
         raise RecipeError(
             f"{missing} but found none, and `{problem.name}` is generated in another way now: "

@@ -12,7 +12,7 @@ from training.files import read_toml
 from training.fit.presets import preset_of, recipe
 from training.fit.race import entered
 from training.fit.record import RunFolder
-from training.problems.problem import TRAJECTORIES, Trajectories
+from training.problems.problem import Trajectories, trajectories_of
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.recipe import BaseRecipe, OwnRecipe, RecipeError, changed, find, parse, read
 
@@ -44,10 +44,8 @@ def own_run(name: str, preset: str, overrides: Sequence[str], data: Path, operat
     if path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path):  # and so no recipe
         return OwnRun(read_problem_file(path), preset, overrides, data, operator, folder=path.parent)
     model, _, size = name.rpartition("-")
-    if model not in TRAJECTORIES:
-        return None
-    generated = TRAJECTORIES[model]
-    return OwnRun(generated.file, size, overrides, data, operator, generated=generated)
+    generated = trajectories_of(model)
+    return None if generated is None else OwnRun(generated.file, size, overrides, data, operator, generated=generated)
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class OwnRun:
     data: Path  # folder of the prepared samples
     operator: str | None = None  # the kind of the network, where it is another than the general one
     folder: Path = Path()  # the folder of the problem file
-    generated: Trajectories | None = None  # the problem whose sampler makes the data, where they are no files
+    generated: Trajectories | None = None  # what makes the data, where they are no files
 
     def __post_init__(self) -> None:
         preset_of(self.preset)  # an unknown name is an error before the data are read

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from physics import navier_stokes as equation
 from training.operators.navier_stokes import NavierStokesConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.problem import Trajectories
+from training.problems.problem import Problem, Trajectories
 from training.problems.problem_file import DataSection, ProblemFile, TimeSection, by_name
 from training.problems.schema import Axis, Parameter, Quantity
 
@@ -43,26 +43,26 @@ def adapt(config: TrajectoryConfig) -> NavierStokesConfig:
     )
 
 
-PROBLEM = Trajectories(
-    ProblemFile(
-        name="navier_stokes",
-        title="Navier-Stokes: vorticity on the periodic square, to its later states",
-        equation="w_t + u.grad w = nu lap w + f, f = 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y))",
-        data=DataSection(files=("navier_stokes.npz",), format="npz", validation=16, test=24),
-        inputs=by_name(Quantity(name="initial", key="vorticity", meaning="vorticity at (i, j) / points")),
-        parameters=by_name(
-            Parameter(
-                name="viscosity",
-                meaning="nu",
-                default=equation.VISCOSITY,
-                minimum=equation.VISCOSITIES[0],
-                maximum=equation.VISCOSITIES[1],
-            ),
+FILE = ProblemFile(
+    name="navier_stokes",
+    title="Navier-Stokes: vorticity on the periodic square, to its later states",
+    equation="w_t + u.grad w = nu lap w + f, f = 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y))",
+    data=DataSection(files=("navier_stokes.npz",), format="npz", validation=16, test=24),
+    inputs=by_name(Quantity(name="initial", key="vorticity", meaning="vorticity at (i, j) / points")),
+    parameters=by_name(
+        Parameter(
+            name="viscosity",
+            meaning="nu",
+            default=equation.VISCOSITY,
+            minimum=equation.VISCOSITIES[0],
+            maximum=equation.VISCOSITIES[1],
         ),
-        outputs=by_name(Quantity(name="vorticity", meaning="vorticity at times 1, 2, 3, ...")),
-        axes=by_name(*(Axis(name=name, boundary="periodic", points="left") for name in "xy")),
-        time=TimeSection(step=INTERVAL, horizon=20, conserved=("vorticity",)),
     ),
-    sample,
-    adapt,
+    outputs=by_name(Quantity(name="vorticity", meaning="vorticity at times 1, 2, 3, ...")),
+    axes=by_name(*(Axis(name=name, boundary="periodic", points="left") for name in "xy")),
+    time=TimeSection(step=INTERVAL, horizon=20, conserved=("vorticity",)),
+)
+PROBLEM = Problem(
+    description=FILE.describe((equation.POINTS, equation.POINTS), FILE.data.counts(TRAJECTORIES)[0], 1 + FRAMES),
+    trajectories=Trajectories(FILE, sample, adapt),
 )

@@ -1,7 +1,7 @@
 """A problem: its description and the code that belongs to it, one object with one file per problem.
 
-`PROBLEMS` and `TRAJECTORIES` find them by name: those of this folder, and those of the entry points `petrov.problems`
-of other packages. Samples that others computed are a part of a problem, too.
+`PROBLEMS` finds them by name: those of this folder, and those of the entry points `petrov.problems` of other packages.
+Samples that others computed are a part of a problem, too.
 """
 
 from __future__ import annotations
@@ -148,6 +148,17 @@ class Baseline:
     noise: bool = False  # the method is made for noisy inputs; others are measured without noise only
 
 
+@dataclass(frozen=True)
+class Trajectories:
+    """Trajectories that a solver makes, all at once: a problem file, and what takes the place of its data files."""
+
+    file: ProblemFile
+    # Makes all arrays from a seed, by their keys in the problem file.
+    sample: Callable[[int], Mapping[str, NDArray[np.floating]]]
+    # Makes the problem's own operator of the general one that a preset chooses; None where that is used.
+    adapt: Callable[[TrajectoryConfig], TrajectoryConfig] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """A problem with its code. A problem that is read from a user's file has a description and no code.
@@ -158,6 +169,7 @@ class Problem:
     description: Description
     # Draws one sample from a seed and points per axis of the stored mesh: inputs, parameters and outputs.
     sampler: Sampler | None = None
+    trajectories: Trajectories | None = None  # the samples of a problem in time, in place of a sampler
     baseline: Baseline | None = None
     # Samples that others computed; they are used where they are available.
     published: Published | None = field(default=None)
@@ -239,30 +251,27 @@ class Problem:
             raise MissingPartError(f"the problem {self.name!r} has no classical solver")
         return self.baseline
 
+    def require_trajectories(self) -> Trajectories:
+        """Return the trajectories that a solver makes.
+
+        Raises:
+            MissingPartError: The problem has none.
+        """
+        if self.trajectories is None:
+            raise MissingPartError(f"the problem {self.name!r} has no trajectories")
+        return self.trajectories
+
     def move(self, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
         """Move every sample of a batch by an exact symmetry of its own; see `symmetries.transform`."""
         return symmetries.transform(self.description, tensors, rng)
 
 
-@dataclass(frozen=True)
-class Trajectories:
-    """A problem of trajectories that our solvers make: what a problem file says, and the sampler of its data."""
-
-    file: ProblemFile  # the problem file. Its data file is not made: the arrays of `sample` take its place.
-    # Makes all arrays from a seed, by their keys in the problem file.
-    sample: Callable[[int], Mapping[str, NDArray[np.floating]]]
-    # Makes the problem's own operator of the general one that a preset chooses; None where that is used.
-    adapt: Callable[[TrajectoryConfig], TrajectoryConfig] | None = None
-
-    @property
-    def name(self) -> str:
-        """The name in recipes, checkpoints and cards."""
-        return self.file.name
+PROBLEMS = Registry("problem", Problem, "training.problems", "PROBLEM", "petrov.problems")
 
 
-WHERE = ("training.problems", "PROBLEM", "petrov.problems")
-PROBLEMS = Registry("problem", Problem, *WHERE, others=(Trajectories,))
-TRAJECTORIES = Registry("problem of trajectories", Trajectories, *WHERE, others=(Problem,))
+def trajectories_of(name: str) -> Trajectories | None:
+    """Return the trajectories of the built-in problem of a name, or None where there are none."""
+    return PROBLEMS[name].trajectories if name in PROBLEMS else None
 
 
 def with_code(description: Description) -> Problem:

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from physics import registry as classical
 from training.files import read_toml
-from training.problems.problem import PROBLEMS, TRAJECTORIES
+from training.problems.problem import PROBLEMS
 from training.problems.schema import (
     Axis,
     Description,
@@ -396,7 +396,7 @@ def within(box: Sequence[Sequence[float]]) -> str:
 
 def is_taken(name: str) -> bool:
     """Return whether a built-in problem has a name: its solver would be taken for that of the user's equation."""
-    return name in PROBLEMS or name in TRAJECTORIES or name in classical.problems()
+    return name in PROBLEMS or name in classical.problems()
 
 
 def read_problem_file(path: Path) -> ProblemFile:

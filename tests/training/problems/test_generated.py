@@ -9,13 +9,17 @@ import pytest
 
 from physics import kuramoto_sivashinsky as line
 from physics import navier_stokes as plane
+from training import checkpoint
 from training.data.samples import generate
+from training.files import read_toml
 from training.fit import start
 from training.fit.own import OwnWorkload
 from training.operators.trajectory import TrajectoryConfig
 from training.problems import kuramoto_sivashinsky, navier_stokes
-from training.problems.problem import TRAJECTORIES, Problem
-from training.recipe import RecipeError
+from training.problems.problem import PROBLEMS, Problem
+from training.recipe import RecipeError, find, validate
+
+NAMES = [name for name in PROBLEMS if PROBLEMS[name].trajectories is not None]
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("name", TRAJECTORIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name: str, tmp_path: Path) -> None:
     run = start.own_run(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
     assert run is not None
@@ -47,9 +51,20 @@ def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name:
     np.testing.assert_allclose(frames[:, 2], expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_released_model_has_the_description_and_the_code_of_its_problem(name: str) -> None:
+    assert checkpoint.load(Path("checkpoints") / name).problem == PROBLEMS[name]
+
+
+def test_a_recipe_of_fields_takes_no_problem_of_trajectories() -> None:
+    document = read_toml(find("burgers-tiny")) | {"problem": "kuramoto_sivashinsky"}
+    with pytest.raises(RecipeError, match="expected one of fields but 'kuramoto_sivashinsky' is one of trajectories"):
+        validate(document, "here")
+
+
 @pytest.mark.usefixtures("few")
 def test_the_data_are_made_once_and_lie_on_the_disk_once(tmp_path: Path) -> None:
-    problem = TRAJECTORIES["kuramoto_sivashinsky"]
+    problem = PROBLEMS["kuramoto_sivashinsky"].require_trajectories()
     path = generate(problem, tmp_path)
     before = path.stat().st_mtime_ns
     assert generate(problem, tmp_path) == path
