@@ -30,7 +30,7 @@ from training.losses import LOSSES, Batch
 from training.operators import Operator
 from training.problems import symmetries
 from training.problems.problem import Problem, trajectories_of
-from training.problems.problem_file import INSIDE
+from training.problems.problem_file import INSIDE, WEIGHTS
 from training.recipe import OwnRecipe, RecipeError
 
 BATCH = {False: 16, True: 8}  # fields, and trajectories, of a batch that is only measured
@@ -127,7 +127,8 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         for name, output in self.file.states.items():
             tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
         following = [each[:, self.history :] if self.moving else each for each in outputs.values()]
-        return Batch([tensors[name] for name in (*self.file.inputs, *self.file.parameters)], following)
+        arguments = [tensors[name] for name in (*self.file.inputs, *self.file.parameters)]
+        return Batch(arguments, following, measure=tensors[WEIGHTS] if self.file.weights is not None else None)
 
     def batches(self, split: str, frames: int | None = None) -> SplitBatches:
         """Return the samples of a split in batches, each read from the disk when it is needed."""
@@ -222,12 +223,12 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
             inputs = network.advance(inputs)
         return Batch([*inputs], [each[:, -1:] for each in batch.outputs])
 
-    def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor]) -> Tensor:
+    def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
         """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`."""
         if not self.moving:
-            return super().errors(found, truth)
-        flat = ([each.flatten(0, 1) for each in some] for some in (found, truth))
-        return super().errors(*flat).unflatten(0, truth[0].shape[:2])
+            return super().errors(found, truth, measure)
+        flat_found, flat_truth = ([each.flatten(0, 1) for each in some] for some in (found, truth))
+        return super().errors(flat_found, flat_truth).unflatten(0, truth[0].shape[:2])
 
     def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
         """Return the mean relative L2 error, where a rollout that overflows counts as `LOST`."""
@@ -239,7 +240,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
     @torch.inference_mode()
     def measured(self, network: Any, batches: Iterable[Batch]) -> NDArray[np.float64]:
         """Return the relative L2 error of every sample of some batches, the mean over its frames: `[sample]`."""
-        found = [self.errors(self.predictions(network, batch), batch.outputs) for batch in batches]
+        found = [self.errors(self.predictions(network, batch), batch.outputs, batch.measure) for batch in batches]
         return torch.cat([each.mean(dim=1) if self.moving else each for each in found]).double().numpy()
 
     def naive(self, batch: Batch) -> list[Tensor]:
@@ -298,6 +299,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
             "validity": {"untested": description.untested},
             "remarks": [line for line in str(self.samples.file.attrs["remarks"]).splitlines() if line],
             **({"frames": self.samples.frames, "horizon": self.horizon} if self.moving else {}),
+            **({"weights": f"{self.file.weights}: what every point counts in errors"} if self.file.weights else {}),
         }
 
     def measure(self, network: Any, problem: Problem, scope: Scope) -> dict[str, Any]:

@@ -147,6 +147,13 @@ class Workload(ABC, Generic[R]):
         """Return a few test samples with their truth, by the names on the wire."""
 
 
+def weighed(fields: Sequence[Tensor], measure: Tensor | None) -> Sequence[Tensor]:
+    """Return fields `[batch, point, (component)]` times the root of what their points count, or as they are."""
+    if measure is None:
+        return fields
+    return [each * measure.sqrt().reshape(*measure.shape, *(1,) * (each.ndim - 2)) for each in fields]
+
+
 class OperatorWorkload(Workload[OfOperator]):
     """A recipe of an operator: what its predictions are compared by."""
 
@@ -166,15 +173,18 @@ class OperatorWorkload(Workload[OfOperator]):
             own: Tensor | None = network.own_loss(batch.inputs[0], batch.stored, *noise)
             if own is not None:
                 return own
-        return LOSSES[self.recipe.fit.loss].compute(self.predictions(network, batch), batch, self.recipe.fit)
+        found, truth = (weighed(each, batch.measure) for each in (self.predictions(network, batch), batch.outputs))
+        return LOSSES[self.recipe.fit.loss].compute(found, batch._replace(outputs=truth), self.recipe.fit)
 
-    def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor]) -> Tensor:
-        """Return relative L2 errors `[batch]`, the mean over the outputs."""
+    def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
+        """Return relative L2 errors `[batch]`, the mean over the outputs; `measure` is that of `Batch`."""
+        found, truth = weighed(found, measure), weighed(truth, measure)
         return torch.stack([relative_l2(*pair) for pair in zip(found, truth, strict=True)]).mean(dim=0)
 
     def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
         """Return the mean relative L2 error of a batch."""
-        return self.errors(self.predictions(network, batch), batch.outputs).mean(), len(batch.outputs[0])
+        errors = self.errors(self.predictions(network, batch), batch.outputs, batch.measure)
+        return errors.mean(), len(batch.outputs[0])
 
     @torch.inference_mode()
     def with_errors(self, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
@@ -182,5 +192,6 @@ class OperatorWorkload(Workload[OfOperator]):
         starts, errors = range(0, len(batch.inputs[0]), FIELDS), []
         for start in starts:
             inputs, outputs = ([each[start : start + FIELDS] for each in some] for some in batch[:2])
-            errors.append(self.errors(self.predictions(network, Batch(inputs, outputs)), outputs))
+            measure = None if batch.measure is None else batch.measure[start : start + FIELDS]
+            errors.append(self.errors(self.predictions(network, Batch(inputs, outputs)), outputs, measure))
         return Measured(batch.inputs, torch.cat(errors), kind or {})

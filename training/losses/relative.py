@@ -41,6 +41,9 @@ class Batch(NamedTuple):
     # The inputs' noise where they have any: the root mean square over the points of its deviation, `[batch]`.
     noise: Tensor | None = None
     weight: Tensor | None = None  # the weight of the gradient in the energy norm, where the problem has one
+    # What every point counts in norms, `[batch, point]`, 0 at padding; None where all count alike. Predictions and
+    # outputs that a loss sees are multiplied by its root, so that its norms are the weighted ones.
+    measure: Tensor | None = None
 
 
 @dataclass(frozen=True)

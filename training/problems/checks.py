@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray
-from training.problems.problem_file import FEWEST_POINTS, INSIDE, ProblemFile
+from training.problems.problem_file import FEWEST_POINTS, INSIDE, WEIGHTS, ProblemFile
 from training.problems.schema import Parameter, Quantity
 from training.user_error import UserError
 
@@ -230,7 +230,7 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
 
 def check_points_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
     """Refuse fields with another number of points than the coordinates of their file."""
-    for name in (*problem.inputs, *problem.outputs):
+    for name in (name for name in columns if name not in problem.parameters):
         for one, lead in zip(columns[name].parts, columns["coordinates"].parts, strict=True):
             if one.shape[0] != lead.shape[0]:
                 raise DataError(
@@ -286,11 +286,14 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
             values, valid = defined(problem, columns, counts, name, start, stored)
             with np.errstate(over="ignore", invalid="ignore"):
                 narrow = np.ascontiguousarray(values, dtype=np.float32)
+            weighs = name == WEIGHTS and problem.weights is not None
             check_values(part, start, values, narrow, output=name in problem.outputs)
+            if weighs:
+                check_weights(part, start, narrow, valid)
             if name == "coordinates" and valid is not None:
                 check_coordinates(part, start, narrow, valid[:, :, 0])
             found[name].add(narrow, valid)
-            if valid is not None and name in problem.outputs:
+            if valid is not None and (weighs or name in problem.outputs):
                 narrow *= valid  # 0 where predictions are 0, too: it takes no part in errors
             if sink is not None:
                 sink(name, start, narrow)
@@ -384,6 +387,14 @@ def check_coordinates(part: Part, start: int, values: NDArray[np.float32], valid
                 f"{part.label}: points {first} and {second} of sample {number} are both at "
                 f"{tuple(map(float, cloud[first]))}; expected every point once ({int(same.sum())} such points)"
             )
+
+
+def check_weights(part: Part, start: int, values: NDArray[np.float32], valid: NDArray[np.bool_] | None) -> None:
+    """Refuse negative weights of points, and samples in which no point counts."""
+    refuse(part, start, values, values < 0, "a weight of at least 0")
+    empty = ~(values > 0 if valid is None else (values > 0) & valid).any(axis=1)
+    if empty.any():
+        raise DataError(f"{part.label} is 0 everywhere in sample {start + int(empty.argmax())}; expected weights")
 
 
 def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, output: bool) -> None:

@@ -27,7 +27,7 @@ y u t p out output outputs target solution sol final tensor pressure temperature
 """
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
-COORDINATES = "coordinates"  # what readers of meshes call the nodes
+COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, and areas of the cells around them
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML holds
@@ -77,6 +77,7 @@ class Draft:
     tensors: list[Tensor] = field(default_factory=list)  # in the order of the data files
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by name
     dimensions: int | None = None  # of the points of mesh files; None where there is a grid
+    cells: bool = False  # whether mesh files have cells, whose areas weights of points may be
     mask: str = ""  # the entry of the section that says where the domain is, where it is not the whole grid
     moving: bool = False  # whether a field has frames
     step: float = 1.0  # time between two frames
@@ -98,7 +99,9 @@ class Draft:
         for axis, entry in self.axes.items():
             lines += ["", f"[axes.{axis}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
         if self.dimensions is not None:
-            return "\n".join([*lines, "", "[points]", f"dimensions = {self.dimensions}", ""])
+            line = f'# weights = "{AREA}"  # of the cells around each node: what every point counts in loss and errors'
+            weights = [line] if self.cells else []
+            return "\n".join([*lines, "", "[points]", f"dimensions = {self.dimensions}", *weights, ""])
         mask = ["", "[mask]", self.mask] if self.mask else []
         time = ["", "[time]", f"step = {self.step}", "history = 1"] if self.moving else []
         tried = [f"# quick and laptop try what the axes allow: {', '.join(self.candidates)}"] if self.candidates else []
@@ -162,9 +165,9 @@ def on_grid(made: Draft, file: DataFile) -> Draft:
 
 def mesh(made: Draft, file: DataFile) -> Draft:
     """Complete the draft for mesh files, one sample each, by the fields of the first one."""
-    made.dimensions = file.arrays[COORDINATES].shape[-1]
+    made.dimensions, made.cells = file.arrays[COORDINATES].shape[-1], AREA in file.arrays
     for one in file.arrays.values():
-        if one.name != COORDINATES:
+        if one.name not in {COORDINATES, AREA}:
             vector = len(one.shape) > 2
             made.tensors.append(Tensor(wire_name(one.name), one, "", one.shape[-1] if vector else 0))
     assign_roles(made)

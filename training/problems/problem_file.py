@@ -42,6 +42,7 @@ Item = TypeVar("Item", Quantity, Parameter, Axis)
 AXES = 3  # the most axes of a grid
 SPACE = ("x", "y", "z")  # the components of coordinates
 INSIDE = "inside"  # the input that says where the domain is
+WEIGHTS = "weights"  # the array of samples that says how much every point counts in the loss and in errors
 POINT = "point"  # the axis of samples that have points of their own
 MOST_POINTS = 20_000
 """The most points of a sample that a model accepts, or four times those of its data where that is more."""
@@ -149,6 +150,9 @@ class PointsSection(Frozen):
     # The array `[sample]` of how many points of each sample are valid, where the arrays are padded.
     counts: str | None = None
     dimensions: Literal[2, 3] = 2
+    # The array `[sample, point]` of what every point counts in the loss and in errors, such as `area`, the area of the
+    # cells around each node of mesh files; left out, all points count alike.
+    weights: str | None = None
 
 
 class MaskSection(Frozen):
@@ -262,6 +266,8 @@ class ProblemFile(Frozen):
         """Refuse one name for two tensors, names of what responses say of errors, and symmetries that do not hold."""
         names = [*self.inputs, *self.parameters, *self.outputs]
         check_names(names)
+        if WEIGHTS in names and self.weights is not None:
+            raise ValueError(f"{WEIGHTS}: the name is that of the weights of [points] (`key` names data)")
         if taken := [name for name in names if name in QUALITY]:
             raise ValueError(f"expected other names than {taken}, which responses use for errors (`key` names data)")
         try:
@@ -309,12 +315,20 @@ class ProblemFile(Frozen):
 
     @property
     def stored(self) -> dict[str, Quantity | Parameter]:
-        """The tensors that data files hold: inputs, parameters and outputs; of a state only the output."""
+        """What data files hold: inputs, parameters and outputs, of a state only the output; and weights of points."""
         steady = {name: one for name, one in self.inputs.items() if name not in self.states}
-        return {**steady, **self.parameters, **self.outputs}
+        weights = {WEIGHTS: Quantity(name=WEIGHTS)} if self.weights is not None else {}
+        return {**steady, **self.parameters, **self.outputs, **weights}
+
+    @property
+    def weights(self) -> str | None:
+        """The name in the data file of the weights of points; None where all points count alike."""
+        return self.points.weights if self.points is not None else None
 
     def key(self, name: str) -> str:
-        """Return the name in the data file of an input, parameter or output."""
+        """Return the name in the data file of an input, parameter or output, or of the weights."""
+        if name == WEIGHTS and self.weights is not None:
+            return self.weights
         tensor: Tensor = (self.inputs | self.parameters | self.outputs)[name]
         return tensor.key or name
 
@@ -336,7 +350,8 @@ class ProblemFile(Frozen):
         for part, keys in IDENTITY.items():
             tables: dict[str, Frozen] = getattr(self, part)
             found[part] = {name: {key: getattr(one, key) for key in keys} for name, one in tables.items()}
-        sections = {"points": self.points, "mask": self.mask}
+        points = self.points and self.points.model_dump(exclude=None if self.weights else {WEIGHTS})
+        sections = {"points": points, "mask": self.mask}
         return to_json({**found, "time": self.time, **{key: one for key, one in sections.items() if one is not None}})
 
     def describe(

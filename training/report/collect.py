@@ -149,7 +149,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
     problem, errors = found.recipe.problem, errors_by_split(found.operator, work)
-    naive = [work.errors(work.naive(batch), batch.outputs).numpy() for batch in work.batches("test")]
+    naive = [work.errors(work.naive(batch), batch.outputs, batch.measure).numpy() for batch in work.batches("test")]
     batch = work.batch(work.samples.split("test")[:1])
     with torch.inference_mode():
         network = timing.median_seconds(lambda: work.predictions(found.operator, batch), TIMED)

@@ -283,3 +283,34 @@ def test_mistakes_are_named(change: tuple[str, ...], message: str, samples: Samp
     (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
     failed = command("fit", tmp_path / "heat.toml", "--data", samples.path.parent, *change)
     assert message in str(failed.exception)
+
+
+def test_weights_of_points_weigh_loss_and_errors(tmp_path: Path) -> None:
+    rng, shape = np.random.default_rng(0), (40, 30)
+    arrays = {"xy": rng.random((*shape, 2)), "f": rng.random(shape), "u": rng.standard_normal((*shape, 2))}
+    np.savez(tmp_path / "cloud.npz", w=rng.random(shape), **arrays)
+    chosen = ProblemFile.model_validate(
+        {
+            "name": "cloud",
+            "data": {"files": ["cloud.npz"]},
+            "inputs": {"f": {}},
+            "outputs": {"u": {"components": ["x", "y"]}},
+            "points": {"coordinates": "xy", "weights": "w"},
+        }
+    )
+    samples = SampleFile(prepare(chosen, tmp_path, tmp_path / "data"), chosen)
+    made = recipe(samples, "tiny").model_copy(update={"samples": samples.path.name})
+    work = OwnWorkload(made, tmp_path / "data")
+    net, batch = work.network(), work.batch(range(8))
+    assert (len(batch.inputs), len(batch.outputs)) == (3, 1)  # the weights are neither
+    work.fit_normalisers(net)
+    with torch.no_grad():
+        found = net(*batch.inputs).double()
+        weights, truth = torch.tensor(samples.read(range(8))["weights"]).double(), batch.outputs[0].double()
+        squares = [(weights * each.square().sum(dim=2)).sum(dim=1) for each in (found - truth, truth)]
+        expected = (squares[0] / squares[1]).sqrt()
+        assert torch.allclose(work.with_errors(net, batch).errors.double(), expected, rtol=1e-4)
+        assert work.score(net, batch)[0].item() == pytest.approx(expected.mean().item(), rel=1e-4)
+        assert work.loss(net, batch).item() == pytest.approx(expected.mean().item(), rel=1e-4)
+    assert work.measured(net, [batch]) == pytest.approx(expected.numpy(), rel=1e-4)
+    assert work.account()["weights"] == "w: what every point counts in errors"

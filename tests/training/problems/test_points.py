@@ -177,3 +177,63 @@ def test_a_mesh_file_that_is_none_is_named(tmp_path: Path) -> None:
     nowhere = pytest.raises(ReadError, match="expected finite coordinates but those of point 0 are not")
     with nowhere, open_file(tmp_path / "nan.vtu"):
         pass
+
+
+TETRA_10 = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], float)
+MIDDLES = [(0, 1), (1, 2), (0, 2), (0, 3), (1, 3), (2, 3)]
+CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
+SQUARE = np.array([[0, 0], [2, 0], [2, 1], [0, 1], [1, 0], [2, 0.5], [1, 1], [0, 0.5], [1, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "points", "size"),
+    [
+        ("triangle", SQUARE[:3], 1),
+        ("triangle6", SQUARE[[0, 1, 2, 4, 5, 8]], 1),
+        ("quad", SQUARE[:4], 2),
+        ("quad8", SQUARE[:8], 2),
+        ("quad9", SQUARE, 2),
+        ("tetra", TETRA_10, 1 / 6),
+        ("tetra10", np.concatenate([TETRA_10, [TETRA_10[[*pair]].mean(0) for pair in MIDDLES]]), 1 / 6),
+        ("hexahedron", CUBE, 1),
+    ],
+)
+def test_nodes_share_the_size_of_their_cells(kind: str, points: NDArray[Any], size: float, tmp_path: Path) -> None:
+    flat = np.pad(points, [(0, 0), (0, 3 - points.shape[1])])
+    meshio.Mesh(flat, {kind: [range(len(points))]}, {"u": points[:, 0]}).write(tmp_path / "cell.vtu")
+    with open_file(tmp_path / "cell.vtu") as file:
+        assert file.array("area").read()[0] == pytest.approx(np.full(len(points), size / len(points)))
+
+
+def test_weights_are_prepared_beside_the_fields(tmp_path: Path) -> None:
+    stars = write_stars(tmp_path / "stars", 12)
+    plain = described(tmp_path / "stars")
+    text = (tmp_path / "stars.toml").read_text()
+    assert '# weights = "area"' in text
+    (tmp_path / "stars.toml").write_text(text.replace("# weights", "weights"))
+    weighted = read_problem_file(tmp_path / "stars.toml")
+    assert weighted.inputs == plain.inputs  # no input of the model
+    assert b"weights" not in plain.identity()  # whose prepared files keep their names
+    found = prepared(weighted, tmp_path).read(range(12))["weights"]
+    for star, weights in zip(stars, found, strict=True):
+        a, b, c = (star.points[star.triangles[:, corner]] for corner in range(3))
+        sizes = np.abs(np.linalg.det(np.stack([b - a, c - a], axis=1))) / 2
+        expected = np.bincount(star.triangles.ravel(), np.repeat(sizes / 3, 3), len(star.points))
+        assert weights[: len(expected)] == pytest.approx(expected, rel=1e-5)
+        assert not weights[len(expected) :].any()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [(-1.0, "expected a weight of at least 0"), (None, "is 0 everywhere in sample 2"), (np.nan, "expected a finite")],
+)
+def test_weights_that_weigh_nothing_are_refused(change: float | None, sentence: str, tmp_path: Path) -> None:
+    rng, shape = np.random.default_rng(0), (20, 9)
+    weights = rng.random(shape)
+    weights[2] = np.where(np.arange(9) == 4, change, weights[2]) if change is not None else 0
+    arrays = {"xy": rng.random((*shape, 2)), "f": rng.random(shape), "u": rng.random(shape), "w": weights}
+    np.savez(tmp_path / "cloud.npz", **arrays)
+    text = '[inputs.f]\n[outputs.u]\n[points]\ncoordinates = "xy"\nweights = "w"\n'
+    (tmp_path / "cloud.toml").write_text(f'name = "cloud"\n[data]\nfiles = ["cloud.npz"]\n{text}')
+    with pytest.raises(DataError, match=sentence):
+        prepared(read_problem_file(tmp_path / "cloud.toml"), tmp_path)

@@ -3,7 +3,8 @@
 The nodes are the sample's points, `coordinates` `[1, point, dimension]`; a coordinate that is the same for all of them
 is left out. Point data are fields by their names, and cell data too, as the mean of the cells at each node. Where the
 cells are known, two fields follow from them: `boundary`, 1 on nodes of facets that belong to one cell, 0 elsewhere, and
-`distance` to the nearest of these nodes. The arrays are held in memory, as float32.
+`distance` to the nearest of these nodes; and `area`, weights of the nodes: the area (in space the volume) of the cells
+around each, which a cell's nodes share equally. The arrays are held in memory, as float32.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ FACETS = {
     "hexahedron": ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 5, 4), (1, 2, 6, 5), (2, 3, 7, 6), (3, 0, 4, 7)),
 }
 """The nodes of the facets of a cell, in meshio's order."""
+AREA = "area"
+CORNERS = {"triangle": 3, "triangle6": 3, "quad": 4, "quad8": 4, "quad9": 4, "tetra": 4, "tetra10": 4, "hexahedron": 8}
 PLANE = frozenset({"triangle", "triangle6", "quad", "quad8", "quad9"})
 
 
@@ -68,7 +71,7 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArray[
     marked = boundary(mesh, len(points), flat=points.shape[1] == 2)
     if marked is not None:
         nearest, _ = cKDTree(points[marked]).query(points)
-        found |= {"boundary": marked.astype(np.float64), "distance": np.asarray(nearest)}
+        found |= {"boundary": marked.astype(np.float64), "distance": np.asarray(nearest), AREA: areas(mesh, points)}
     data = {name: np.asarray(values) for name, values in mesh.point_data.items()}
     for name, blocks in mesh.cell_data.items():
         data.setdefault(name, at_nodes(mesh, blocks, len(points)))
@@ -95,6 +98,25 @@ def boundary(mesh: meshio.Mesh, count: int, *, flat: bool) -> NDArray[np.bool_] 
     marked = np.zeros(count, dtype=np.bool_)
     marked[alone] = True
     return marked
+
+
+def areas(mesh: meshio.Mesh, points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the area, in space the volume, of the cells around each node; sides of cells are taken as straight."""
+    found, flat = np.zeros(len(points)), points.shape[1] == 2
+    for block in mesh.cells:
+        if block.type not in FACETS or (block.type in PLANE) != flat:
+            continue
+        nodes = np.asarray(block.data)
+        middle = points[nodes[:, : CORNERS[block.type]]].mean(axis=1)
+        size = np.zeros(len(nodes))
+        for facet in FACETS[block.type]:  # triangles or tetrahedra between the middle and the facets
+            corners = [points[nodes[:, each]] - middle for each in facet[: (2 if flat else 4)]]
+            fans = [corners] if flat or len(facet) in {3, 6} else [corners[:3], [corners[0], *corners[2:]]]
+            for fan in fans:
+                edges = np.stack(fan[: points.shape[1]], axis=1)
+                size += np.abs(np.linalg.det(edges)) / (2 if flat else 6)
+        np.add.at(found, nodes, size[:, None] / nodes.shape[1])
+    return found
 
 
 def at_nodes(mesh: meshio.Mesh, blocks: list[Any], count: int) -> NDArray[np.float64]:
