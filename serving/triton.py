@@ -280,8 +280,8 @@ class HttpClient:
         lines = "".join(f"{name}: {value}\r\n" for name, value in every.items())
         buffers = [f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode(), *body]
         for attempt in (1, 2):
-            while self._idle and self._idle[-1].transport.is_closing():
-                self._idle.pop()
+            while self._idle and (attempt == 2 or self._idle[-1].transport.is_closing()):
+                self._idle.pop().transport.abort()  # where one was lost, the others may be, too
             connection = self._idle.pop() if self._idle else await self._connect()
             try:
                 reply = await connection.exchange(buffers)

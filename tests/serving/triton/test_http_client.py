@@ -160,6 +160,19 @@ async def test_a_kept_connection_that_the_server_closes_costs_nothing() -> None:
         assert (server.connections, server.requests) == (2, 3)
 
 
+async def test_a_request_is_repeated_on_a_new_connection_since_all_kept_ones_may_be_lost() -> None:
+    async def behave(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server.receive(reader)
+        writer.write(REPLY)
+        await writer.drain()
+        await server.receive(reader)  # each connection ends in place of its second reply
+
+    async with serving(behave) as (server, client):
+        await asyncio.gather(*(client.request("POST", "/", {}) for _ in range(2)))
+        assert (await client.request("POST", "/", {})).status == 200
+        assert (server.connections, server.requests) == (3, 4)
+
+
 async def test_a_server_that_never_replies_is_not_tried_for_ever() -> None:
     async def behave(server: Server, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await server.receive(reader)
