@@ -15,85 +15,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import re
 import time
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from serving.catalogue.card import FRAME, KINDS, REFINED, Model, ModelSummary, Readiness
+from serving.catalogue.card import KINDS, REFINED, Model, ModelSummary, Readiness
+from serving.catalogue.entry import Entry, samples
 from serving.catalogue.repository import Repository
 from serving.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+    from collections.abc import AsyncIterator, Collection, Mapping
 
-    from numpy.typing import NDArray
     from prometheus_client import Gauge
 
     from serving.catalogue.card import Card, Kind
-    from serving.catalogue.repository import Stamp, Version, Versions
+    from serving.catalogue.repository import Version, Versions
     from serving.settings import Settings
-    from serving.triton import Batch, Triton
+    from serving.triton import Triton
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is served while Triton is down
 _LATE_LOOKS = 3  # in a row, each of some seconds
 _SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances, which Triton starts side by side
 _SLOW_SECONDS = 5.0  # after which a model that is being loaded or warmed delays no other one
 COMPANION_SECONDS = 25.0  # that a request waits at most until a companion is loaded
 RETRY_SECONDS = 5
-_DTYPES = {"FP32": np.float32, "INT32": np.int32}
 _VERSION_AT_FAULT = re.compile(r"version (\d+) is at UNAVAILABLE")
-
-
-@dataclass(eq=False)
-class _Entry:
-    """What is known of one model, also while it is gone from the repository."""
-
-    name: str
-    present: dict[int, Version] | None = None  # its versions in the repository, by number; None if it is gone
-    base: str = ""  # of a companion: the model that it belongs to
-    served: dict[int, Version] = field(default_factory=dict)
-    faults: dict[int, tuple[str, str]] = field(default_factory=dict)  # for readiness, and with details for the log
-    loading: asyncio.Task[None] | None = None
-    began: float = 0.0
-    stamp: Stamp | None = None  # of the files that it was loaded from
-    ours: bool = False  # whether it was loaded on our request, and may be unloaded
-    again: float = 0.0  # when to try again after a failure, and the pause then
-    pause: float = 0.0
-    uses: int = 0
-    calls: int = 0  # in flight
-    used: float | None = None  # of a companion that is wanted: when it was used last
-    withdrawn: float = -math.inf
-
-    @property
-    def newest(self) -> Card | None:
-        """The card of the newest version in the repository, if one can be read."""
-        return self.present[max(self.present)].card if self.present else None
-
-    @property
-    def may_try(self) -> bool:
-        """Whether it is time for an attempt to load it."""
-        return self.again <= time.monotonic()
-
-    def report(self, number: int, fault: str, details: str, trace: BaseException | None = None) -> None:
-        """Keep the fault of a version for readiness, and log it unless it was the last."""
-        message = "\n".join(filter(None, [fault, details]))
-        if self.faults.get(number) != (fault, message):
-            logger.warning("%s version %d %s", self.name, number, message, exc_info=trace)
-        self.faults[number] = fault, message
-
-    def __str__(self) -> str:
-        """Return the name with what its versions fail of, if they do."""
-        faults = [f"version {number} {fault}" for number, (fault, _) in sorted(self.faults.items())]
-        return f"{self.name} ({'; '.join(faults)})" if faults else self.name
 
 
 class Catalogue:
@@ -102,7 +53,7 @@ class Catalogue:
     def __init__(self, settings: Settings, triton: Triton, newest_served: Gauge) -> None:
         self._settings, self._repository, self._triton = settings, Repository(settings.repository), triton
         self._newest_served = newest_served
-        self._entries: dict[str, _Entry] = {}  # by name, in order
+        self._entries: dict[str, Entry] = {}  # by name, in order
         self._loads = True  # whether this Triton loads models on request
         self._late = 0  # looks in a row
         self.responds = False
@@ -218,7 +169,7 @@ class Catalogue:
         return Readiness(ready=False, reason=reason, missing=tuple(entry.name for entry in missing))
 
     @property
-    def _present(self) -> list[_Entry]:
+    def _present(self) -> list[Entry]:
         return [entry for entry in self._entries.values() if entry.present is not None]
 
     def _versions(self, name: str) -> dict[int, Version]:
@@ -324,7 +275,7 @@ class Catalogue:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
-    def _loading(self) -> dict[asyncio.Task[None], _Entry]:
+    def _loading(self) -> dict[asyncio.Task[None], Entry]:
         return {entry.loading: entry for entry in self._entries.values() if entry.loading is not None}
 
     def _adopt(self, found: Versions) -> None:
@@ -333,7 +284,7 @@ class Catalogue:
         `darcy_vjp` and `darcy_torchscript` belong to `darcy`. A model without a readable card counts as plain.
         """
         names = sorted(self._entries.keys() | found.keys())
-        self._entries = {name: self._entries.get(name) or _Entry(name) for name in names}
+        self._entries = {name: self._entries.get(name) or Entry(name) for name in names}
         for name, entry in self._entries.items():
             entry.present, entry.base = found.get(name), ""
             entry.faults = {number: fault for number, fault in entry.faults.items() if number in (entry.present or ())}
@@ -367,15 +318,15 @@ class Catalogue:
                     logger.info("%s is unloaded: no request needs it", name)
                     await self._triton.unload(name)
 
-    def _has_news(self, entry: _Entry, ready: Mapping[str, Collection[int]]) -> bool:
+    def _has_news(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
         """Return whether a model has to be loaded or warmed."""
         if entry.base and entry.used is None:
             return False
         if entry.stamp not in {None, self._repository.stamps[entry.name]}:
             entry.again = entry.pause = 0.0
-        return entry.may_try and bool(self._to_load(entry, ready) or _cold(entry, ready))
+        return entry.may_try and bool(self._to_load(entry, ready) or entry.cold(ready))
 
-    def _to_load(self, entry: _Entry, ready: Mapping[str, Collection[int]]) -> bool:
+    def _to_load(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
         """Return whether Triton has to load a model, or what has changed of it."""
         stamp, loaded = self._repository.stamps.get(entry.name), ready.get(entry.name, ())
         if stamp is None or not self._loads:
@@ -384,12 +335,12 @@ class Catalogue:
             return max(entry.present or (), default=0) not in loaded
         return entry.stamp != stamp or not loaded
 
-    def _begin(self, entry: _Entry) -> asyncio.Task[None]:
+    def _begin(self, entry: Entry) -> asyncio.Task[None]:
         if entry.loading is None or entry.loading.done():
             entry.loading, entry.began = asyncio.create_task(self._load_and_warm(entry)), time.monotonic()
         return entry.loading
 
-    async def _load_and_warm(self, entry: _Entry) -> None:
+    async def _load_and_warm(self, entry: Entry) -> None:
         """Serve the versions of a model, the newest first; whatever fails concerns them alone and is tried again."""
         name = entry.name
         try:
@@ -399,19 +350,18 @@ class Catalogue:
             if to_load:
                 await self._load(entry)
                 ready = await self._triton.ready_versions()
-            failed = not all([await self._admit(entry, number) for number in sorted(_cold(entry, ready), reverse=True)])
+            failed = not all([await self._admit(entry, number) for number in sorted(entry.cold(ready), reverse=True)])
         except Problem as problem:
             if problem.kind == "triton-unavailable":
                 self.lost()
                 return
             failed = True
         if failed or (self._loads and not entry.served):
-            entry.pause = min(max(_FIRST_PAUSE, 2 * entry.pause), _LONGEST_PAUSE)
-            entry.again = time.monotonic() + entry.pause
+            entry.delay()
         else:
             entry.again = entry.pause = 0.0
 
-    async def _load(self, entry: _Entry) -> None:
+    async def _load(self, entry: Entry) -> None:
         """Have Triton load a model; without the versions that it cannot load."""
         broken, config, name = set[int](), None, entry.name
         while True:
@@ -434,7 +384,7 @@ class Catalogue:
                 entry.ours |= self._loads
                 return
 
-    async def _admit(self, entry: _Entry, number: int) -> bool:
+    async def _admit(self, entry: Entry, number: int) -> bool:
         """Serve a version, a plain one once it is warm; return whether it is served."""
         version = (entry.present or {}).get(number)
         if version is None:
@@ -463,23 +413,3 @@ class Catalogue:
             entry = self._entries[name]
             if not entry.base or entry.used is not None:
                 self._newest_served.labels(name).set(number in entry.served)
-
-
-def _cold(entry: _Entry, ready: Mapping[str, Collection[int]]) -> set[int]:
-    """Return the versions of a model that Triton has loaded and that are not served."""
-    loaded, present = ready.get(entry.name, ()), entry.present or {}
-    return {number for number, version in present.items() if number in loaded and entry.served.get(number) != version}
-
-
-def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
-    """Yield the simplest inputs of each declared grid, one sample of ones, unless they are too large to be sent."""
-    numbers: dict[str, NDArray[Any]] = {parameter.name: np.ones(1, np.float32) for parameter in card.parameters}
-    if card.frames is not None:
-        numbers[FRAME] = np.zeros((1, 1), np.int32)
-    for grid in card.grid.shapes:
-        shapes = {
-            tensor.name: (1, *(size or 1 for size in tensor.leading), *(tensor.points or grid), *tensor.trailing)
-            for tensor in card.inputs
-        }
-        if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):
-            yield {tensor.name: np.ones(shapes[tensor.name], _DTYPES[tensor.dtype]) for tensor in card.inputs} | numbers

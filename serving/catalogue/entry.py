@@ -1,0 +1,96 @@
+"""One model as the catalogue knows it, and the inputs that warm it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tritonclient.utils import triton_to_np_dtype
+
+from serving.catalogue.card import FRAME
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Collection, Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from serving.catalogue.card import Card
+    from serving.catalogue.repository import Stamp, Version
+    from serving.triton import Batch
+
+logger = logging.getLogger(__name__)
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
+
+
+@dataclass(eq=False)
+class Entry:
+    """What is known of one model, also while it is gone from the repository."""
+
+    name: str
+    present: dict[int, Version] | None = None  # its versions in the repository, by number; None if it is gone
+    base: str = ""  # of a companion: the model that it belongs to
+    served: dict[int, Version] = field(default_factory=dict)
+    faults: dict[int, tuple[str, str]] = field(default_factory=dict)  # for readiness, and with details for the log
+    loading: asyncio.Task[None] | None = None
+    began: float = 0.0
+    stamp: Stamp | None = None  # of the files that it was loaded from
+    ours: bool = False  # whether it was loaded on our request, and may be unloaded
+    again: float = 0.0  # when to try again after a failure, and the pause then
+    pause: float = 0.0
+    uses: int = 0
+    calls: int = 0  # in flight
+    used: float | None = None  # of a companion that is wanted: when it was used last
+    withdrawn: float = -math.inf
+
+    @property
+    def newest(self) -> Card | None:
+        """The card of the newest version in the repository, if one can be read."""
+        return self.present[max(self.present)].card if self.present else None
+
+    def cold(self, ready: Mapping[str, Collection[int]]) -> set[int]:
+        """Return the versions that Triton has loaded and that are not served."""
+        loaded, present = ready.get(self.name, ()), self.present or {}
+        return {each for each, version in present.items() if each in loaded and self.served.get(each) != version}
+
+    def delay(self) -> None:
+        """Wait before the next attempt, twice as long as before the last one."""
+        self.pause = min(max(FIRST_PAUSE, 2 * self.pause), LONGEST_PAUSE)
+        self.again = time.monotonic() + self.pause
+
+    @property
+    def may_try(self) -> bool:
+        """Whether it is time for an attempt to load it."""
+        return self.again <= time.monotonic()
+
+    def report(self, number: int, fault: str, details: str, trace: BaseException | None = None) -> None:
+        """Keep the fault of a version for readiness, and log it unless it was the last."""
+        message = "\n".join(filter(None, [fault, details]))
+        if self.faults.get(number) != (fault, message):
+            logger.warning("%s version %d %s", self.name, number, message, exc_info=trace)
+        self.faults[number] = fault, message
+
+    def __str__(self) -> str:
+        """Return the name with what its versions fail of, if they do."""
+        faults = [f"version {number} {fault}" for number, (fault, _) in sorted(self.faults.items())]
+        return f"{self.name} ({'; '.join(faults)})" if faults else self.name
+
+
+def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
+    """Yield the simplest inputs of each declared grid, one sample of ones, unless they are too large to be sent."""
+    numbers: dict[str, NDArray[Any]] = {parameter.name: np.ones(1, np.float32) for parameter in card.parameters}
+    if card.frames is not None:
+        numbers[FRAME] = np.zeros((1, 1), np.int32)
+    for grid in card.grid.shapes:
+        shapes = {
+            tensor.name: (1, *(size or 1 for size in tensor.leading), *(tensor.points or grid), *tensor.trailing)
+            for tensor in card.inputs
+        }
+        if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):
+            yield {
+                tensor.name: np.ones(shapes[tensor.name], triton_to_np_dtype(tensor.dtype)) for tensor in card.inputs
+            } | numbers
