@@ -18,10 +18,10 @@ from typing import Any
 
 import h5py
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray, open_file
+from training.data.store import Array, locked, opened
 from training.files import replacing, write_json
 from training.problems.checks import check, columns_of, remarks
 from training.problems.problem import Trajectories
@@ -29,7 +29,6 @@ from training.problems.problem_file import ProblemFile, data_files
 from training.problems.schema import Description
 
 Rows = NDArray[np.int64]
-Array = NDArray[np.float32]
 
 STATISTICS = ("minimum", "maximum", "mean", "deviation")
 IN_MEMORY = 2**28  # bytes of a trajectory's output up to which it is held in memory
@@ -46,28 +45,22 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
         ReadError: A data file cannot be read.
         DataError: The data do not fit the problem file.
     """
-    paths = data_files(problem, folder)
-    data.mkdir(parents=True, exist_ok=True)
-    known = data / f"own-{problem.name}.json"
-    with FileLock(f"{known}.lock"):
+    paths, known = data_files(problem, folder), data / f"own-{problem.name}.json"
+    with locked(known), ExitStack() as stack:
         path = data / named(problem, checksum(paths, known))
         if not path.exists():
-            with replacing(path) as aside, ExitStack() as stack:
-                files = [stack.enter_context(open_file(each, problem.data.format)) for each in paths]
-                write(problem, files, aside)
+            write(problem, [stack.enter_context(open_file(each, problem.data.format)) for each in paths], path)
     return path
 
 
 def generate(made: Trajectories, data: Path) -> Path:
     """Draw, check and write trajectories, unless that was done before; return their file."""
     path = data / named(made.file, f"seed {made.file.seed}")
-    data.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"):
+    with locked(path):
         if not path.exists():
             drawn = {key: values.astype(np.float32) for key, values in made.sample(made.file.seed).items()}
             arrays = {key: LazyArray.of(key, values) for key, values in drawn.items()}
-            with replacing(path) as aside:
-                write(made.file, [DataFile(path, "generated", arrays)], aside)
+            write(made.file, [DataFile(path, "generated", arrays)], path)
     return path
 
 
@@ -80,7 +73,7 @@ def named(problem: ProblemFile, contents: str) -> str:
 def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
     """Check all values of open data files and write them, with a summary per tensor."""
     columns = columns_of(problem, files)
-    with h5py.File(path, "w", locking=False) as file:
+    with replacing(path) as aside, opened(aside, "w") as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
             # A chunk is what is read at once: a field, or a frame of a trajectory; numbers are not divided.
@@ -120,7 +113,7 @@ class SampleFile:
         """The file, opened once by every process that reads it."""
         process = os.getpid()
         if process not in self.handles:
-            self.handles[process] = h5py.File(self.path, "r", locking=False)
+            self.handles[process] = opened(self.path)
         return self.handles[process]
 
     def __reduce__(self) -> tuple[type[SampleFile], tuple[Path, ProblemFile]]:

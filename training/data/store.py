@@ -191,14 +191,13 @@ def prepare(request: Request, folder: Path, pool: Pool = ALL_CORES, progress: bo
         MissingPartError: The problem has neither a sampler nor published samples.
         ValueError: A file of that name is from another seed, mesh or version, or published files hold too little.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     problem, mesh = request.problem.source, request.mesh
     request = replace(request, problem=problem)
     published = problem.published if problem.published and problem.published.available(mesh) else None
     path = folder / f"{problem.name}-{mesh}-{'published' if published else f'seed{request.seed}'}.h5"
     if not published:
         problem.require_sampler()
-    with FileLock(path.with_name(f"{path.name}.lock")):  # the system frees the lock of a process that is killed
+    with locked(path):
         if published:
             convert(published, request, path)
         else:
@@ -360,8 +359,14 @@ def room(file: h5py.File) -> dict[str, int]:
     return {stream: len(file[stream]["done"]) for stream in STREAMS}
 
 
-@contextmanager
-def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> Iterator[h5py.File]:
+def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> h5py.File:
     """Open a file without HDF5's own lock, which would keep readers from a file that is being filled."""
-    with h5py.File(path, mode, locking=False) as file:
-        yield file
+    return h5py.File(path, mode, locking=False)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let one process at a time prepare a file, in a folder that is made if it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):  # the system frees the lock of a process that is killed
+        yield

@@ -25,7 +25,7 @@ from training.data.samples import SampleFile, generate
 from training.evaluation.norms import LOST, Measures, distribution, rounded
 from training.evaluation.timing import processor
 from training.fit.task import Order, Rows
-from training.fit.workload import Metric, OperatorWorkload, Scope, ScopeError
+from training.fit.workload import FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.operators import Operator
 from training.problems import symmetries
@@ -33,7 +33,7 @@ from training.problems.problem import Problem, trajectories_of
 from training.problems.problem_file import INSIDE, WEIGHTS
 from training.recipe import OwnRecipe, RecipeError
 
-BATCH = {False: 16, True: 8}  # fields, and trajectories, of a batch that is only measured
+BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
 STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")

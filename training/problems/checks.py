@@ -323,19 +323,9 @@ def defined(
     start: int,
     values: NDArray[Any],
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """Return samples with a value of their own at padding and outside a domain, and where they are defined.
+    """Return samples with the value of their first valid point at padding and outside a domain, and a mask of those.
 
-    Args:
-        problem: The problem file.
-        columns: Its tensors.
-        counts: Valid points of every sample, where they have points of their own.
-        name: Of the tensor.
-        start: The number of the first sample.
-        values: `[sample, point, (component)]`, or `[sample, (component), *grid]`.
-
-    Returns:
-        The samples, with the value of the first point that is valid or inside at all that are not; and a mask that
-        broadcasts to them, None where they are defined everywhere.
+    The mask broadcasts to `values`, whose first sample is `start`; it is None where they are defined everywhere.
     """
     count = len(values)
     if values.ndim > 1 and counts is not None:
