@@ -20,12 +20,13 @@ export class Picture {
     if (this.canvas.height !== rows || this.canvas.width !== columns) Object.assign(this.canvas, { height: rows, width: columns });
     const pixels = new ImageData(columns, rows);
     const scale = high > low ? 1 / (high - low) : 0;
-    data.forEach((value, i) => {
-      if (!Number.isFinite(value)) return; // transparent
-      const rgb = colour(this.ramp, scale ? (value - low) * scale : 0.5);
-      pixels.data.set(rgb, 4 * i);
-      pixels.data[4 * i + 3] = 255;
-    });
+    const bytes = pixels.data;
+    for (let i = 0; i < data.length; i++) {
+      if (!Number.isFinite(data[i])) continue; // transparent
+      const rgb = colour(this.ramp, scale ? (data[i] - low) * scale : 0.5);
+      for (let k = 0; k < 3; k++) bytes[4 * i + k] = rgb[k];
+      bytes[4 * i + 3] = 255;
+    }
     const context = this.canvas.getContext("2d");
     context.putImageData(pixels, 0, 0);
     if (!outline.length) return;

@@ -2,8 +2,8 @@
 
 import { short } from "./numbers.js";
 
-const PIXELS = 420;
-const [LEAST, MOST] = [2, 8]; // radius of a disc, in pixels
+const PIXELS = 280; // fewer than of planes: all panels are drawn again at every turn
+const [LEAST, MOST] = [1.5, 6]; // radius of a disc, in pixels
 const STEP = Math.PI / 24; // for one press of an arrow
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -31,7 +31,8 @@ export class Space {
   /** Return a component of a field `[point, (component)]` as a picture, NaN where no point is seen. */
   picture({ shape: [points, width = 1], data }, component) {
     if (this.azimuth !== direction.azimuth || this.elevation !== direction.elevation) this.#project();
-    const values = Float32Array.from(this.seen, (point) => (point < 0 ? NaN : data[point * width + component]));
+    const values = new Float32Array(this.seen.length).fill(NaN);
+    for (let pixel = 0; pixel < values.length; pixel++) if (this.seen[pixel] >= 0) values[pixel] = data[this.seen[pixel] * width + component];
     return { shape: this.shape, data: values, where: this.where, points };
   }
 
@@ -64,6 +65,7 @@ export class Space {
 /** Turns the pictures of points in space with pointer and arrow keys, from one of them. */
 export class Turner {
   #from = null;
+  #waiting = 0; // the frame that will draw the pictures
 
   /** @param {HTMLElement} surface @param {() => void} turned Called to draw the pictures again. */
   constructor(surface, turned) {
@@ -92,6 +94,9 @@ export class Turner {
   #turn(right, down) {
     direction.azimuth += right;
     direction.elevation = Math.max(-Math.PI / 2, Math.min(Math.PI / 2, direction.elevation + down));
-    this.turned();
+    this.#waiting ||= requestAnimationFrame(() => {
+      this.#waiting = 0;
+      this.turned();
+    });
   }
 }

@@ -228,12 +228,14 @@ def test_points_in_space_are_turned_and_uploaded(person: Visit, tmp_path: Path) 
     person.picture("ball")
     before = [person.surface(role).evaluate(PIXELS) for role in ("input", "prediction", "classical")]
     person.drag((0.4, 0.5), (0.6, 0.6))
+    person.page.wait_for_timeout(1000)  # a turn is drawn in the next frame
     after = [person.surface(role).evaluate(PIXELS) for role in ("input", "prediction", "classical")]
     assert all(one != other for one, other in zip(before, after, strict=True))
     assert "from the truth" in person.sentence.inner_text()  # a turn changes no input
     np.testing.assert_array_equal(person.archive("#download-input")["coordinates"], arrays["coordinates"])
     person.surface("prediction").focus()
     person.page.keyboard.press("ArrowLeft")
+    person.page.wait_for_timeout(1000)
     assert person.surface().evaluate(PIXELS) != after[0]
     own = {"coordinates": arrays["coordinates"][:50], "heat": arrays["heat"][:50]}
     np.savez(tmp_path / "mine.npz", **own)
