@@ -7,9 +7,8 @@ and times of the whole range beside the closed form of `physics`, summed in doub
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +25,7 @@ from training import checkpoint, evaluation
 from training import recipe as recipes
 from training.evaluation.norms import distribution, relative_h1, rounded
 from training.evaluation.rows import ranges
-from training.evaluation.timing import milliseconds, processor
+from training.evaluation.timing import milliseconds, processor, timed
 from training.fit.fields import FieldWorkload
 from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig
@@ -172,15 +171,9 @@ def row(operator: Operator, initial: Fields, truth: Fields, *numbers: Numbers) -
 def spectral(initial: Fields, truth: Fields) -> dict[str, Any]:
     """Return errors and time of the spectral solver on the same grid."""
     baseline = PROBLEM.require_baseline()
-    outputs, seconds = zip(*(timed(burgers.solve, field) for field in initial), strict=True)
+    outputs, seconds = zip(*(timed(partial(burgers.solve, field)) for field in initial), strict=True)
     figures = summary(truth, np.stack(outputs))
     return figures | {"milliseconds": round(1000 * float(np.median(seconds)), 1), "method": baseline.method}
-
-
-def timed(solve: Callable[[Fields], Fields], field: Fields) -> tuple[Fields, float]:
-    """Return a solution, and the seconds of processor time that it took."""
-    started = time.process_time()
-    return solve(field), time.process_time() - started
 
 
 def summary(truth: Fields, found: Fields) -> dict[str, Any]:
