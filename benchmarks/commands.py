@@ -18,8 +18,8 @@ from rich.text import Text
 from benchmarks.harness import RESULTS, Kept, Row, read, write
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-OWN_DATA, FEW_SAMPLES, INVERSION, TRAJECTORIES = (
-    DOCS / f"{name}.json" for name in ("own-data", "few-samples", "inversion", "trajectories")
+OWN_DATA, FEW_SAMPLES, INVERSION, TRAJECTORIES, POINTS = (
+    DOCS / f"{name}.json" for name in ("own-data", "few-samples", "inversion", "trajectories", "points")
 )
 MODELS = "darcy,burgers,darcy_inverse"
 
@@ -258,6 +258,32 @@ def few_samples(
     from benchmarks import own_data as program  # noqa: PLC0415
 
     show("few-samples", {"rows": list(program.choose(seconds, seeds, Kept(json), data, workers))})
+
+
+@app.command()
+def points(
+    seconds: Annotated[str, typer.Option(help="Processor times of a training.")] = "300",
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
+    problems: Annotated[str, typer.Option(help="Which problems.")] = "plates,stars,balls",
+    data: Annotated[Path, typer.Option("--data", help="The folder of the meshes; missing ones are made.")] = Path(
+        "data/points"
+    ),
+    json: Annotated[
+        Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
+    ] = POINTS,
+) -> None:
+    """Compare Petrov with other networks on meshes and clouds of points, at equal processor time: two hours of a core.
+
+    The number of seeds, times and problems may grow from run to run.
+    """
+    from benchmarks import points as program  # noqa: PLC0415
+
+    kept, times = Kept(json), [float(each) for each in split(seconds)]
+    for row in program.compare(split(problems), times, seeds, kept, data, workers):
+        training, result = row["training"], row["result"]
+        typer.echo(f"{training['problem']}, {training['title']}, {training['split']}: {result['error']:.2e}", err=True)
+    show("points", {"rows": kept.rows})
 
 
 @app.command()

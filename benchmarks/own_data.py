@@ -163,24 +163,37 @@ def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
 def compare(
     names: Sequence[str], seconds: Sequence[float], seeds: int, kept: Kept, folder: Path, workers: int = 1
 ) -> Iterator[Row]:
-    """Tune, then train."""
+    """Tune the networks of the comparison on own data, then train them."""
     data = {name: prepared(name, folder) for name in names}
-    pairs = list(itertools.product(names, TITLES))
-    choices = {(name, title): candidates(title, data[name]) for name, title in pairs}
-    share = round(max(seconds) / 3, 1)
+    choices = {(name, title): candidates(title, data[name]) for name, title in itertools.product(names, TITLES)}
+    yield from tuned_and_trained(choices, data, seconds, seeds, kept, workers)
+
+
+def tuned_and_trained(
+    choices: dict[tuple[str, str], list[dict[str, Any]]],
+    data: dict[str, dict[str, Any]],
+    seconds: Sequence[float],
+    seeds: int,
+    kept: Kept,
+    workers: int,
+    module: str = "benchmarks.networks",
+    share: float = 1 / 3,
+) -> Iterator[Row]:
+    """Train the candidates of each problem and title for a share of the time, then the best one, seed by seed."""
+    tried = round(share * max(seconds), 1)
     tuning = [
-        training(name, title, each, share, TUNING_SEED, "validation")
+        training(name, title, each, tried, TUNING_SEED, "validation")
         for (name, title), found in choices.items()
         for each in (found if len(found) > 1 else ())
     ]
-    tuned = list(complete(tuning, kept, data, workers))
+    tuned = list(complete(tuning, kept, data, workers, module))
     yield from tuned
     finals = [
-        training(name, title, best(tuned, name, title) or choices[name, title][0], time, seed, "test")
+        training(name, title, best(tuned, name, title) or found[0], time, seed, "test")
         for seed, time in itertools.product(range(seeds), seconds)
-        for name, title in pairs
+        for (name, title), found in choices.items()
     ]
-    yield from complete(finals, kept, data, workers)
+    yield from complete(finals, kept, data, workers, module)
 
 
 def choose(seconds: float, seeds: int, kept: Kept, folder: Path, workers: int = 1) -> Iterator[Row]:
@@ -208,7 +221,13 @@ def best(rows: Sequence[Row], name: str, title: str) -> dict[str, Any] | None:
     return None if least is None else least["training"]["candidate"]
 
 
-def complete(trainings: Sequence[Row], kept: Kept, data: dict[str, dict[str, Any]], workers: int) -> Iterator[Row]:
+def complete(
+    trainings: Sequence[Row],
+    kept: Kept,
+    data: dict[str, dict[str, Any]],
+    workers: int,
+    module: str = "benchmarks.networks",
+) -> Iterator[Row]:
     """Make the trainings that have no row yet, and yield the rows of all, in order."""
 
     def row(one: Row) -> Row:
@@ -217,7 +236,7 @@ def complete(trainings: Sequence[Row], kept: Kept, data: dict[str, dict[str, Any
             return found
         request = one["candidate"] | {key: one[key] for key in ("seconds", "seed", "split", "samples") if key in one}
         environment = OWN if request["network"] == "petrov" else ENVIRONMENT
-        result = result_of("benchmarks.networks", environment, request | {"prepared": data[one["problem"]]})
+        result = result_of(module, environment, request | {"prepared": data[one["problem"]]})
         return kept.add({"training": one, "result": result})
 
     with ThreadPoolExecutor(workers) as pool:

@@ -6,6 +6,7 @@ A page holds a line `<!-- table: NAME -->`. Results are the JSON files of the ru
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -371,6 +372,47 @@ def few_samples(found: Row) -> Cells:
         change = f"{100 * difference:+.0f} %" if difference else ""
         count = str(rows[0]["training"]["samples"])
         yield (problem, count, title, uncertain(mean, spread, 2), change, str(len(rows)), f"{steps:.0f}")
+
+
+@made_of(
+    "points",
+    "points.json",
+    "Networks on meshes and points",
+    "problem | network | processor seconds | test error | seeds | Petrov's error / this one's | parameters | epochs",
+)
+def points(found: Row) -> Cells:
+    """Return a row per problem, network and time: means over seeds and test samples.
+
+    The standard error of a ratio is that of the mean difference of the logarithms over the test samples, paired.
+    """
+    finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
+    groups = grouped(finals, lambda row: (*trained(row), row["training"]["seconds"]))
+    for (problem, title, seconds), rows in groups.items():
+        results = [row["result"] for row in rows]
+        mean, spread = (statistics.fmean(each[key] for each in results) for key in ("error", "standard_error"))
+        ours = groups.get((problem, "Petrov", seconds), ())
+        ratio = "" if title == "Petrov" or not ours else relative(ours, rows)
+        floor = results[0].get("epochs") is None
+        facts = (
+            ("", "")
+            if floor
+            else (f"{results[0]['parameters']:,}", f"{statistics.fmean(e['epochs'] for e in results):.0f}")
+        )
+        yield (problem, title, "" if floor else f"{seconds:g}", uncertain(mean, spread), str(len(rows)), ratio, *facts)
+
+
+def relative(ours: Sequence[Row], theirs: Sequence[Row]) -> str:
+    """Return the geometric mean over test samples of the ratio of errors, means over the seeds, with standard error."""
+    logarithms = [
+        [
+            statistics.fmean(math.log(each) for each in sample)
+            for sample in zip(*(row["result"]["errors"] for row in rows))
+        ]
+        for rows in (ours, theirs)
+    ]
+    differences = [one - other for one, other in zip(*logarithms, strict=True)]
+    ratio = math.exp(statistics.fmean(differences))
+    return f"{ratio:.2f} ± {ratio * statistics.stdev(differences) / len(differences) ** 0.5:.2f}"
 
 
 @made_of("listops", "research/listops.json", "Attention types on ListOps", TYPES)

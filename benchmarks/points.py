@@ -1,0 +1,497 @@
+r"""The comparison of networks on meshes and clouds of points, at equal processor time.
+
+Every sample has points of its own: plates with a hole (`research.plates`), Poisson's equation on stars of any size
+(`physics.stars`) and in bent balls (`balls` below). The baselines are written here as their papers say, for padded
+samples: Transolver (Wu et al., ICML 2024), linear attention with softmax features (LinearNO, arXiv 2511.06294), GNOT
+(Hao et al., ICML 2023), and neuraloperator's FNO on an interpolated grid. Their learning rates are tuned. Petrov is
+what `fit --preset quick` makes of the problem file: its race and its validation are part of the time. The floor is the
+solution of the nearest training sample. Test samples are used once per final training.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import math
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.networks import Samples, Settings, measure, train
+
+SAMPLES, FOLDER = 650, Path("data/points")
+NAMES = ("plates", "stars", "balls")
+FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, PETROV = TITLES = (
+    "nearest training sample",
+    "FNO on a grid",
+    "Transolver",
+    "linear attention",
+    "GNOT",
+    "Petrov",
+)
+WIDTH, LAYERS, HEADS, SLICES, EXPERTS, BATCH = 64, 4, 8, 32, 3, 8
+GRIDS = {2: (64, 64), 3: (20, 20, 20)}  # of FNO, by the dimensions
+CHANNELS = {2: 32, 3: 16}
+RATES = {FNO: (2e-3, 5e-3), TRANSOLVER: (1e-3, 3e-3), LINEAR: (1e-3, 3e-3), GNOT: (1e-3, 3e-3)}
+Array = NDArray[np.float32]
+
+
+# The samples
+
+
+def balls(folder: Path, count: int) -> None:
+    r"""Write meshes of bent balls with a source f and :math:`-\Delta u = f`, u = 0 on the surface, as VTU files.
+
+    Linear elements (scikit-fem). The radius is :math:`R\exp\sum_k a_k\cos(q_k\cdot n + \phi_k)` in the direction n, and
+    50 to 400 elements near the middle of the first of three Gaussian sources are refined: 850 to 1,400 points.
+    """
+    import meshio  # noqa: PLC0415 -- only the environment of this project has it
+    import skfem  # noqa: PLC0415
+    from skfem.helpers import dot, grad  # noqa: PLC0415
+
+    logging.getLogger("skfem").setLevel(logging.ERROR)
+    stiffness = skfem.BilinearForm(lambda u, v, _: dot(grad(u), grad(v)))
+    mass = skfem.BilinearForm(lambda u, v, _: u * v)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        rng = np.random.default_rng([3, number])
+        middles, widths = rng.uniform(-0.6, 0.6, (3, 3)), rng.uniform(0.25, 0.6, 3)
+        ball = skfem.MeshTet.init_ball(3)
+        distances = np.linalg.norm(ball.p[:, ball.t].mean(axis=1).T - middles[0], axis=1)
+        ball = ball.refined(np.argsort(distances)[: int(rng.integers(50, 401))])
+        size, waves = rng.uniform(0.7, 1.3), rng.normal(0, 1.5, (4, 3))
+        radius = np.linalg.norm(ball.p, axis=0)
+        phase = rng.uniform(0, 2 * np.pi, 4)[:, None] + waves @ (ball.p / np.maximum(radius, 1e-9))
+        bent = size * np.exp(rng.normal(0, 0.12, 4) @ np.cos(phase))
+        mesh = skfem.MeshTet(ball.p * (1 + (bent - 1) * np.minimum(1, radius)), ball.t)
+        squares = ((mesh.p.T[:, None] - size * middles) ** 2).sum(axis=2)
+        source = 1 + np.exp(-squares / (2 * widths**2)) @ rng.normal(0, 4, 3)
+        basis = skfem.Basis(mesh, skfem.ElementTetP1())
+        system = skfem.condense(
+            stiffness.assemble(basis), mass.assemble(basis) @ source, D=mesh.boundary_nodes(), x=np.zeros(basis.N)
+        )
+        fields = {"source": source, "solution": skfem.solve(*system)}
+        meshio.Mesh(mesh.p.T, {"tetra": mesh.t.T}, fields).write(folder / f"{number:04}.vtu")
+
+
+def stars(folder: Path, count: int) -> None:
+    """Write star-shaped domains with 270 to 2,270 nodes as VTU files."""
+    import meshio  # noqa: PLC0415 -- only the environment of this project has it
+
+    from physics.stars import sample  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        star = sample(np.random.default_rng([2, number]))
+        points = np.column_stack([star.points, 0 * star.source])
+        fields = {"source": star.source, "solution": star.solution}
+        meshio.Mesh(points, {"triangle": star.triangles}, fields).write(folder / f"{number:04}.vtu")
+
+
+def prepared(name: str, folder: Path) -> dict[str, Any]:
+    """Return where the checked samples of a problem are and what they mean; they are made if there are none."""
+    from benchmarks.own_data import PROBLEMS, described  # noqa: PLC0415 -- imports more than the baselines' environment has
+    from training.data.samples import SampleFile, prepare  # noqa: PLC0415
+    from training.problems.problem_file import read_problem_file  # noqa: PLC0415
+
+    file, meshes = folder / f"{name}.toml", folder / name
+    if len([*meshes.glob("*.vtu")]) < SAMPLES:
+        if name == "plates":
+            command = [sys.executable, "-m", "research", "plates", str(meshes), "--samples", str(SAMPLES)]
+            subprocess.run(command, check=True)  # noqa: S603 -- our own command
+        else:
+            {"stars": stars, "balls": balls}[name](meshes, SAMPLES)
+    file.write_text((PROBLEMS / file.name).read_text())
+    problem = read_problem_file(file)
+    return described(file, SampleFile(prepare(problem, folder, folder), problem))
+
+
+def split(prepared: dict[str, Any], name: str) -> Samples:
+    """Return the samples of a split.
+
+    The inputs are coordinates `[sample, point, dimension]`, counts `[sample]`, and fields `[sample, point]`. The
+    outputs `[sample, point, component]` are 0 at padding.
+    """
+    import h5py  # noqa: PLC0415
+
+    train_, validation, test = prepared["counts"]
+    ends = {"train": (0, train_), "validation": (train_, train_ + validation)}
+    start, end = ends.get(name, (train_ + validation, train_ + validation + test))
+    with h5py.File(prepared["file"], "r") as file:
+        first = ("coordinates", "counts")
+        names = [*first, *(each for each in prepared["inputs"] if each not in first)]
+        inputs = [torch.from_numpy(file[each][start:end]) for each in names]
+        output = torch.from_numpy(file[prepared["output"]][start:end])
+    return Samples(inputs, output if output.ndim == 3 else output[:, :, None])
+
+
+def cropped(batch: Samples) -> Samples:
+    """Leave out the points that are padding in all samples of a batch."""
+    most = int(batch.inputs[1].max())
+    inputs = [each if each.ndim == 1 else each[:, :most] for each in batch.inputs[:-1]]
+    images = batch.inputs[-1] if batch.inputs[-1].ndim > 3 else batch.inputs[-1][:, :most]
+    return replace(batch, inputs=[*inputs, images], output=batch.output[:, :most])
+
+
+def images(samples: Samples, box: Tensor, grid: Sequence[int]) -> Tensor:
+    """Interpolate the fields linearly on a grid, with the nearest point beyond the hull: `[sample, channel, *grid]`.
+
+    The last channel is the distance to the nearest point.
+    """
+    from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415
+    from scipy.spatial import cKDTree  # noqa: PLC0415
+
+    coordinates, counts, *fields = (each.numpy() for each in samples.inputs)
+    axes = [np.linspace(low, high, side) for (low, high), side in zip(box.tolist(), grid, strict=True)]
+    nodes = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(grid))
+    found = []
+    for index, count in enumerate(counts.astype(int)):
+        points, values = coordinates[index, :count], np.stack([each[index, :count] for each in fields], axis=1)
+        distance, nearest = cKDTree(points).query(nodes)
+        linear = LinearNDInterpolator(points, values)(nodes)
+        filled = np.where(np.isnan(linear), values[nearest], linear)
+        found.append(np.concatenate([filled, distance[:, None]], axis=1).T.reshape(-1, *grid))
+    return torch.from_numpy(np.stack(found).astype(np.float32))
+
+
+# The networks
+
+
+class PointNetwork(nn.Module):
+    """Standardise coordinates, fields and outputs, and apply a network to features of the points.
+
+    The network maps features `[batch, point, feature]`, of which the first are the coordinates, the weight of each
+    point `[batch, point, 1]`, 0 at padding, and images, if there are any, to `[batch, point, component]`.
+    """
+
+    def __init__(self, network: nn.Module, samples: Samples, box: Tensor) -> None:
+        super().__init__()
+        self.network, self.box = network, box
+        valid = weights(samples.inputs)[:, :, 0] > 0
+        self.moments = [moments(each[valid]) for each in samples.inputs[2:] if each.ndim == 2]
+        self.mean, self.deviation = samples.output[valid].mean(dim=0), samples.output[valid].std(dim=0)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the outputs `[batch, point, component]`, 0 at padding."""
+        weight, fields = weights(inputs), [each for each in inputs[2:] if each.ndim == 2]
+        low, high = self.box.T
+        parts = [2 * (inputs[0] - low) / (high - low) - 1]
+        parts += [((x - mean) / spread)[:, :, None] for x, (mean, spread) in zip(fields, self.moments, strict=True)]
+        pictures = [each for each in inputs[2:] if each.ndim > 3]
+        found: Tensor = self.network(torch.cat(parts, dim=2), weight, *pictures)
+        return (found * self.deviation + self.mean) * weight
+
+
+def moments(values: Tensor) -> tuple[float, float]:
+    """Return mean and standard deviation."""
+    return float(values.mean()), float(values.std())
+
+
+def weights(inputs: Sequence[Tensor]) -> Tensor:
+    """Return 1 at valid points and 0 at padding: `[batch, point, 1]`."""
+    coordinates, counts = inputs[:2]
+    return (torch.arange(coordinates.shape[1]) < counts[:, None]).to(coordinates.dtype)[:, :, None]
+
+
+def pointwise(features: int, outputs: int, width: int = 2 * WIDTH) -> nn.Sequential:
+    """Return a network of two layers for every point."""
+    return nn.Sequential(nn.Linear(features, width), nn.GELU(), nn.Linear(width, outputs))
+
+
+def heads(x: Tensor) -> Tensor:
+    """Separate `[batch, point, feature]` into heads: `[batch, head, point, feature]`."""
+    return x.unflatten(2, (HEADS, -1)).transpose(1, 2)
+
+
+class PhysicsAttention(nn.Module):
+    """Transolver's attention: points are averaged to slices, attention is between slices, which the points share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        wide = WIDTH // HEADS
+        self.fields, self.places = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.slices = nn.Linear(wide, SLICES)
+        nn.init.orthogonal_(self.slices.weight)
+        self.temperature = nn.Parameter(torch.full((1, HEADS, 1, 1), 0.5))
+        self.projections = nn.ModuleList(nn.Linear(wide, wide, bias=False) for _ in range(3))
+        self.out = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        shares = torch.softmax(self.slices(heads(self.places(x))) / self.temperature.clamp(0.1, 5), dim=-1)
+        shares = shares * weight[:, None]
+        total = shares.sum(dim=2)[..., None]
+        tokens = shares.transpose(2, 3) @ heads(self.fields(x)) / (total + 1e-5)
+        found = functional.scaled_dot_product_attention(*(project(tokens) for project in self.projections))
+        out: Tensor = self.out((shares @ found).transpose(1, 2).flatten(2))
+        return out
+
+
+class LinearAttention(nn.Module):
+    """Linear attention with softmax features: of queries over the features, of keys over the points."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        query = torch.softmax(heads(self.query(x)), dim=-1)
+        key = torch.softmax(heads(self.key(x)).masked_fill(weight[:, None] == 0, -1e9), dim=2)
+        found: Tensor = self.out((query @ (key.transpose(2, 3) @ heads(self.value(x)))).transpose(1, 2).flatten(2))
+        return found
+
+
+class Block(nn.Module):
+    """Attention and a pointwise network, each after a layer norm and added."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.attention, self.network = attention, pointwise(WIDTH, WIDTH)
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        x = x + self.attention(self.norms[0](x), weight)
+        found: Tensor = x + self.network(self.norms[1](x))
+        return found
+
+
+class AttentionNetwork(nn.Module):
+    """Lift the features, apply blocks of one attention, and read the outputs off."""
+
+    def __init__(self, attention: type[nn.Module], features: int, outputs: int) -> None:
+        super().__init__()
+        self.lift = pointwise(features, WIDTH)
+        self.blocks = nn.ModuleList(Block(attention()) for _ in range(LAYERS))
+        self.out = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, outputs))
+
+    def forward(self, features: Tensor, weight: Tensor) -> Tensor:
+        x = self.lift(features)
+        for block in self.blocks:
+            x = block(x, weight)
+        found: Tensor = self.out(x)
+        return found
+
+
+class GnotBlock(nn.Module):
+    """GNOT's block: attention to the inputs, then to the points themselves, each followed by experts gated by place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projections = nn.ModuleList(nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4)) for _ in range(2))
+        self.experts = nn.ModuleList(nn.ModuleList(pointwise(WIDTH, WIDTH) for _ in range(EXPERTS)) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(5))
+
+    def forward(self, x: Tensor, inputs: Tensor, gates: Tensor, weight: Tensor) -> Tensor:
+        for index, source in enumerate((self.norms[4](inputs), None)):
+            here = self.norms[2 * index](x)
+            x = x + self.attention(here, here if source is None else source, self.projections[index], weight)
+            normal = self.norms[2 * index + 1](x)
+            found = torch.stack([expert(normal) for expert in self.experts[index]], dim=-1)
+            x = x + (found * gates[:, :, None]).sum(dim=-1)
+        return x
+
+    @staticmethod
+    def attention(x: Tensor, source: Tensor, projections: Any, weight: Tensor) -> Tensor:
+        """Return normalised linear attention: softmax features of queries and keys, divided by their sum."""
+        query = torch.softmax(heads(projections[0](x)), dim=-1)
+        key = torch.softmax(heads(projections[1](source)), dim=-1) * weight[:, None]
+        total = query @ key.sum(dim=2)[..., None]
+        found = query @ (key.transpose(2, 3) @ heads(projections[2](source))) / total
+        out: Tensor = projections[3](found.transpose(1, 2).flatten(2))
+        return out
+
+
+class Gnot(nn.Module):
+    """GNOT with one input function, the fields at the points."""
+
+    def __init__(self, features: int, outputs: int, dimensions: int) -> None:
+        super().__init__()
+        self.dimensions = dimensions
+        self.place, self.inputs = pointwise(dimensions, WIDTH), pointwise(features, WIDTH)
+        self.gate = pointwise(dimensions, EXPERTS, WIDTH)
+        self.blocks = nn.ModuleList(GnotBlock() for _ in range(LAYERS // 2))
+        self.out = pointwise(WIDTH, outputs)
+
+    def forward(self, features: Tensor, weight: Tensor) -> Tensor:
+        place = features[:, :, : self.dimensions]
+        x, inputs, gates = self.place(place), self.inputs(features), torch.softmax(self.gate(place), dim=-1)
+        for block in self.blocks:
+            x = block(x, inputs, gates, weight)
+        found: Tensor = self.out(x)
+        return found
+
+
+class GridNetwork(nn.Module):
+    """neuraloperator's FNO on interpolated fields, sampled at the points."""
+
+    def __init__(self, pictures: Tensor, outputs: int, modes: int) -> None:
+        from neuralop.models import FNO as Fourier  # noqa: PLC0415, N811 -- only its environment has it
+
+        super().__init__()
+        axes = tuple(index for index in range(pictures.ndim) if index != 1)
+        self.mean, self.deviation = pictures.mean(axes, keepdim=True), pictures.std(axes, keepdim=True)
+        dimensions = pictures.ndim - 2
+        ends = [torch.linspace(-1, 1, side) for side in pictures.shape[2:]]
+        self.places = torch.stack(torch.meshgrid(*ends, indexing="ij"))
+        self.network = Fourier(
+            n_modes=(modes,) * dimensions,
+            hidden_channels=CHANNELS[dimensions],
+            in_channels=pictures.shape[1] + dimensions,
+            out_channels=outputs,
+            n_layers=4,
+            lifting_channels=64,
+            projection_channels=64,
+            positional_embedding=None,
+        )
+
+    def forward(self, features: Tensor, _: Tensor, pictures: Tensor) -> Tensor:
+        standard = (pictures - self.mean) / self.deviation
+        dimensions = pictures.ndim - 2
+        places = self.places.expand(len(pictures), *self.places.shape)
+        grid = self.network(torch.cat([standard, places], dim=1))
+        at = features[:, :, :dimensions].flip(2)  # `grid_sample` counts from the last axis
+        at = at[:, :, None, :] if dimensions == 2 else at[:, :, None, None, :]
+        return functional.grid_sample(grid, at, align_corners=True).flatten(2).transpose(1, 2)
+
+
+class Nearest(nn.Module):
+    """The outputs of the training sample whose images are nearest, of its point nearest to each point."""
+
+    def __init__(self, training: Samples) -> None:
+        super().__init__()
+        self.training_samples, (self.pictures, self.mean, self.spread) = training, standard(training.inputs[-1])
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        from scipy.spatial import cKDTree  # noqa: PLC0415
+
+        pictures, found = ((inputs[-1] - self.mean) / self.spread).flatten(1), []
+        for sample in torch.cdist(pictures, self.pictures.flatten(1)).argmin(dim=1).tolist():
+            coordinates, counts = (each[sample] for each in self.training_samples.inputs[:2])
+            known = cKDTree(coordinates[: int(counts)].numpy())
+            _, index = known.query(inputs[0][len(found)].numpy())
+            found.append(self.training_samples.output[sample][torch.from_numpy(index)])
+        return torch.stack(found) * weights(inputs)
+
+
+def standard(pictures: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return standardised images, and mean and deviation of their channels."""
+    axes = tuple(index for index in range(pictures.ndim) if index != 1)
+    mean, spread = pictures.mean(axes, keepdim=True), pictures.std(axes, keepdim=True)
+    return (pictures - mean) / spread, mean, spread
+
+
+# The trainings
+
+
+def candidates(title: str, dimensions: int) -> list[dict[str, Any]]:
+    """Return the candidates of a network: its name, sizes, and settings of the loop."""
+    if title == FLOOR:
+        return [{"network": title, "sizes": {}}]
+    if title == PETROV:
+        return [{"network": "petrov", "sizes": {}}]
+    sizes = {"modes": 24 if dimensions == 2 else 12} if title == FNO else {}
+    return [
+        {"network": title, "sizes": sizes, "settings": {"learning_rate": rate, "batch": BATCH}} for rate in RATES[title]
+    ]
+
+
+def compare(
+    names: Sequence[str], seconds: Sequence[float], seeds: int, kept: Any, folder: Path, workers: int = 1
+) -> Iterator[dict[str, Any]]:
+    """Tune the baselines, then train all."""
+    from benchmarks.own_data import tuned_and_trained  # noqa: PLC0415 -- imports more than the baselines' environment has
+
+    data = {name: prepared(name, folder) for name in names}
+    choices = {
+        (name, title): candidates(title, 3 if name == "balls" else 2)
+        for name, title in itertools.product(names, TITLES)
+    }
+    yield from tuned_and_trained(choices, data, seconds, seeds, kept, workers, "benchmarks.points", share=0.2)
+
+
+def network_of(request: dict[str, Any], training: Samples, box: Tensor) -> nn.Module:
+    """Build a baseline for its training samples."""
+    dimensions, outputs = training.inputs[0].shape[2], training.output.shape[2]
+    features = dimensions + sum(each.ndim == 2 for each in training.inputs[2:])
+    if request["network"] == FLOOR:
+        return Nearest(training)
+    if request["network"] == FNO:
+        return PointNetwork(GridNetwork(training.inputs[-1], outputs, **request["sizes"]), training, box)
+    if request["network"] == GNOT:
+        return PointNetwork(Gnot(features, outputs, dimensions), training, box)
+    attention = {TRANSOLVER: PhysicsAttention, LINEAR: LinearAttention}[request["network"]]
+    return PointNetwork(AttentionNetwork(attention, features, outputs), training, box)
+
+
+class Trained(nn.Module):
+    """The network that `python -m training fit` trains from the problem file, with the arguments of a baseline."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        from training.checkpoint import load_operator  # noqa: PLC0415 -- only the environment of this project has it
+        from training.problems.problem_file import read_problem_file  # noqa: PLC0415
+
+        super().__init__()
+        problem = Path(request["prepared"]["problem"])
+        run = Path("runs") / f"points-{problem.stem}-{request['seconds']:g}-{request['seed']}"
+        settings = [f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]']
+        arguments = [argument for each in settings for argument in ("--set", each)]
+        command = [sys.executable, "-m", "training", "fit", str(problem), "--out", str(run), *arguments]
+        subprocess.run([*command, "--data", str(problem.parent), "--resume"], check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
+        found = load_operator(run)
+        self.operator, self.card = found.operator.eval(), found.card
+        self.order = [each.name for each in read_problem_file(problem).inputs.values()]
+
+    def forward(self, coordinates: Tensor, counts: Tensor, *fields: Tensor) -> Tensor:
+        found: Tensor = self.operator(coordinates, *fields, counts)
+        return found if found.ndim == 3 else found[:, :, None]
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Train a network and measure it on the requested split.
+
+    Args:
+        request: `network`, its `sizes` and `settings`, `seconds`, `seed`, `split`, and `prepared` samples.
+
+    Returns:
+        The errors: mean, standard error and all; parameters, steps, epochs and processor seconds.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(request["seed"])
+    training, held = (split(request["prepared"], name) for name in ("train", request["split"]))
+    facts: dict[str, Any] = {}
+    if request["network"] == "petrov":
+        network: nn.Module = Trained(request)
+        run = network.card["training"]
+        facts = {"epochs": run["epochs"], "steps": run.get("steps"), "seconds": run["seconds"]}
+    else:
+        valid = weights(training.inputs)[:, :, 0] > 0
+        places = training.inputs[0][valid]
+        box = torch.stack([places.amin(dim=0), places.amax(dim=0)], dim=1)
+        if request["network"] in {FNO, FLOOR}:
+            grid = GRIDS[len(box)]
+            training, held = (
+                replace(each, inputs=[*each.inputs, images(each, box, grid)]) for each in (training, held)
+            )
+        network = network_of(request, training, box)
+        if request["network"] != FLOOR:
+            settings = Settings(**request["settings"])
+            used, steps = train(network, training, settings, request["seconds"], request["seed"], cropped)
+            facts = {"epochs": steps * settings.batch / len(training), "steps": steps, "seconds": used}
+    errors = measure(network, held)
+    spread = float(errors.std() / math.sqrt(len(errors)))
+    facts |= {"parameters": sum(each.numel() for each in network.parameters())}
+    figures = {"error": float(errors.mean()), "standard_error": spread, "samples": len(errors)}
+    return figures | facts | {"errors": [float(f"{each:.4g}") for each in errors.tolist()]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))
