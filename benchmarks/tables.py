@@ -392,24 +392,19 @@ def points(found: Row) -> Cells:
         mean, spread = (statistics.fmean(each[key] for each in results) for key in ("error", "standard_error"))
         ours = groups.get((problem, "Petrov", seconds), ())
         ratio = "" if title == "Petrov" or not ours else relative(ours, rows)
-        floor = results[0].get("epochs") is None
-        facts = (
-            ("", "")
-            if floor
-            else (f"{results[0]['parameters']:,}", f"{statistics.fmean(e['epochs'] for e in results):.0f}")
-        )
-        yield (problem, title, "" if floor else f"{seconds:g}", uncertain(mean, spread), str(len(rows)), ratio, *facts)
+        facts = ["", ""]
+        if "epochs" in results[0]:  # the floor is not trained
+            facts = [f"{results[0]['parameters']:,}", f"{statistics.fmean(each['epochs'] for each in results):.0f}"]
+        time = f"{seconds:g}" if facts[0] else ""
+        yield (problem, title, time, uncertain(mean, spread), str(len(rows)), ratio, *facts)
 
 
 def relative(ours: Sequence[Row], theirs: Sequence[Row]) -> str:
     """Return the geometric mean over test samples of the ratio of errors, means over the seeds, with standard error."""
-    logarithms = [
-        [
-            statistics.fmean(math.log(each) for each in sample)
-            for sample in zip(*(row["result"]["errors"] for row in rows))
-        ]
-        for rows in (ours, theirs)
-    ]
+    logarithms = []
+    for rows in (ours, theirs):
+        samples = zip(*(row["result"]["errors"] for row in rows), strict=True)
+        logarithms.append([statistics.fmean(map(math.log, sample)) for sample in samples])
     differences = [one - other for one, other in zip(*logarithms, strict=True)]
     ratio = math.exp(statistics.fmean(differences))
     return f"{ratio:.2f} ± {ratio * statistics.stdev(differences) / len(differences) ** 0.5:.2f}"
