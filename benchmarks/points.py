@@ -127,7 +127,7 @@ def split(prepared: dict[str, Any], name: str) -> Samples:
     train_, validation, test = prepared["counts"]
     ends = {"train": (0, train_), "validation": (train_, train_ + validation)}
     start, end = ends.get(name, (train_ + validation, train_ + validation + test))
-    with h5py.File(prepared["file"], "r") as file:
+    with h5py.File(prepared["file"], "r", locking=False) as file:
         first = ("coordinates", "counts")
         names = [*first, *(each for each in prepared["inputs"] if each not in first)]
         inputs = [torch.from_numpy(file[each][start:end]) for each in names]
