@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -157,7 +157,7 @@ def images(samples: Samples, box: Tensor, grid: Sequence[int]) -> Tensor:
     found = []
     for index, count in enumerate(counts.astype(int)):
         points, values = coordinates[index, :count], np.stack([each[index, :count] for each in fields], axis=1)
-        distance, nearest = cKDTree(points).query(nodes)
+        distance, nearest = map(np.asarray, cKDTree(points).query(nodes))
         linear = LinearNDInterpolator(points, values)(nodes)
         filled = np.where(np.isnan(linear), values[nearest], linear)
         found.append(np.concatenate([filled, distance[:, None]], axis=1).T.reshape(-1, *grid))
@@ -210,7 +210,8 @@ def pointwise(features: int, outputs: int, width: int = 2 * WIDTH) -> nn.Sequent
 
 def heads(x: Tensor) -> Tensor:
     """Separate `[batch, point, feature]` into heads: `[batch, head, point, feature]`."""
-    return x.unflatten(2, (HEADS, -1)).transpose(1, 2)
+    separate: Tensor = x.unflatten(2, (HEADS, -1))
+    return separate.transpose(1, 2)
 
 
 class PhysicsAttention(nn.Module):
@@ -286,8 +287,9 @@ class GnotBlock(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.projections = nn.ModuleList(nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4)) for _ in range(2))
-        self.experts = nn.ModuleList(nn.ModuleList(pointwise(WIDTH, WIDTH) for _ in range(EXPERTS)) for _ in range(2))
+        kinds = range(2)  # of the attention to the inputs and to the points
+        self.projections = nn.ModuleList(nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4)) for _ in kinds)
+        self.experts = nn.ModuleList(nn.ModuleList(pointwise(WIDTH, WIDTH) for _ in range(EXPERTS)) for _ in kinds)
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(5))
 
     def forward(self, x: Tensor, inputs: Tensor, gates: Tensor, weight: Tensor) -> Tensor:
@@ -295,7 +297,8 @@ class GnotBlock(nn.Module):
             here = self.norms[2 * index](x)
             x = x + self.attention(here, here if source is None else source, self.projections[index], weight)
             normal = self.norms[2 * index + 1](x)
-            found = torch.stack([expert(normal) for expert in self.experts[index]], dim=-1)
+            experts = cast("nn.ModuleList", self.experts[index])
+            found = torch.stack([expert(normal) for expert in experts], dim=-1)
             x = x + (found * gates[:, :, None]).sum(dim=-1)
         return x
 
@@ -373,7 +376,7 @@ class Nearest(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         from scipy.spatial import cKDTree  # noqa: PLC0415
 
-        pictures, found = ((inputs[-1] - self.mean) / self.spread).flatten(1), []
+        pictures, found = ((inputs[-1] - self.mean) / self.spread).flatten(1), list[Tensor]()
         for sample in torch.cdist(pictures, self.pictures.flatten(1)).argmin(dim=1).tolist():
             coordinates, counts = (each[sample] for each in self.training_samples.inputs[:2])
             known = cKDTree(coordinates[: int(counts)].numpy())
@@ -469,8 +472,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     training, held = (split(request["prepared"], name) for name in ("train", request["split"]))
     facts: dict[str, Any] = {}
     if request["network"] == "petrov":
-        network: nn.Module = Trained(request)
-        run = network.card["training"]
+        network: nn.Module = (trained := Trained(request))
+        run = trained.card["training"]
         facts = {"epochs": run["epochs"], "steps": run.get("steps"), "seconds": run["seconds"]}
     else:
         valid = weights(training.inputs)[:, :, 0] > 0
