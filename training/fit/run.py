@@ -29,6 +29,7 @@ from training.fit.record import (
     StateIO,
     expect_room,
     progress,
+    read_log,
     state_bytes,
     training_seconds,
 )
@@ -162,7 +163,7 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
     """
     recipe, parameters = work.recipe, sum(parameter.numel() for parameter in network.parameters())
     training = work.account() | {
-        "epochs": recipe.fit.epochs,
+        "epochs": len(read_log(run.metrics)),
         "kept": work.metric.best if recipe.fit.keep == "best" else "the last epoch",
         "seconds": round(training_seconds(run.metrics) + raced.get("seconds", 0.0), 1),
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,

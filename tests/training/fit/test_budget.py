@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from training.data.samples import prepare
 from training.fit.own import OwnWorkload
 from training.fit.record import RunFolder, read_log
-from training.fit.run import fit
+from training.fit.run import finish, fit
 from training.fit.task import Budget, Task
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
@@ -106,6 +107,12 @@ def test_a_training_that_waits_for_the_processor_makes_its_steps(work: OwnWorklo
             time.sleep(0.1)
 
     assert len(trained(work, tmp_path / "run", Waiting(work, second=None)).rates) > 5
+
+
+def test_the_card_counts_the_epochs_that_the_time_allowed(work: OwnWorkload, tmp_path: Path) -> None:
+    task = trained(work, tmp_path / "run", Stepped(work))
+    finish(work, task.network, RunFolder(tmp_path / "run"), {})
+    assert json.loads((tmp_path / "run/card.json").read_text())["training"]["epochs"] == 3
 
 
 def test_few_samples_end_with_the_epochs(work: OwnWorkload, tmp_path: Path) -> None:
