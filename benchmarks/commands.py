@@ -235,11 +235,8 @@ def own_data(
     from benchmarks import own_data as program  # noqa: PLC0415
     from benchmarks import pictures as draw  # noqa: PLC0415
 
-    kept, rows, times = Kept(json), list[Any](), [float(each) for each in split(seconds)]
-    for row in program.compare(split(problems), times, seeds, kept, data, workers):
-        training, result = row["training"], row["result"]
-        typer.echo(f"{training['problem']}, {training['title']}, {training['split']}: {result['error']:.2e}", err=True)
-        rows.append(row)
+    times = [float(each) for each in split(seconds)]
+    rows = told(program.compare(split(problems), times, seeds, Kept(json), data, workers))
     show("own-data", {"rows": rows})
     draw.own_data(rows, json.with_suffix(".png"))
 
@@ -280,10 +277,18 @@ def points(
     from benchmarks import points as program  # noqa: PLC0415
 
     kept, times = Kept(json), [float(each) for each in split(seconds)]
-    for row in program.compare(split(problems), times, seeds, kept, data, workers):
+    told(program.compare(split(problems), times, seeds, kept, data, workers))
+    show("points", {"rows": kept.rows})
+
+
+def told(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of trainings, and print the error of each as it comes."""
+    found = []
+    for row in rows:
         training, result = row["training"], row["result"]
         typer.echo(f"{training['problem']}, {training['title']}, {training['split']}: {result['error']:.2e}", err=True)
-    show("points", {"rows": kept.rows})
+        found.append(row)
+    return found
 
 
 @app.command()

@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.networks import Samples, Settings, measure, train
+from benchmarks.networks import Samples, Settings, fields, measure, moments, train
 
-SAMPLES, FOLDER = 650, Path("data/points")
-NAMES = ("plates", "stars", "balls")
+SAMPLES = 650
 FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, PETROV = TITLES = (
     "nearest training sample",
     "FNO on a grid",
@@ -116,31 +115,28 @@ def prepared(name: str, folder: Path) -> dict[str, Any]:
     return described(file, SampleFile(prepare(problem, folder, folder), problem))
 
 
-def split(prepared: dict[str, Any], name: str) -> Samples:
-    """Return the samples of a split.
+def split(request: dict[str, Any]) -> tuple[Samples, Samples]:
+    """Return the training samples, and those of the requested split; see `networks.fields`.
 
     The inputs are coordinates `[sample, point, dimension]`, counts `[sample]`, and fields `[sample, point]`. The
     outputs `[sample, point, component]` are 0 at padding.
     """
-    import h5py  # noqa: PLC0415
+    counts = request["prepared"]["inputs"].index("counts")
 
-    train_, validation, test = prepared["counts"]
-    ends = {"train": (0, train_), "validation": (train_, train_ + validation)}
-    start, end = ends.get(name, (train_ + validation, train_ + validation + test))
-    with h5py.File(prepared["file"], "r", locking=False) as file:
-        first = ("coordinates", "counts")
-        names = [*first, *(each for each in prepared["inputs"] if each not in first)]
-        inputs = [torch.from_numpy(file[each][start:end]) for each in names]
-        output = torch.from_numpy(file[prepared["output"]][start:end])
-    return Samples(inputs, output if output.ndim == 3 else output[:, :, None])
+    def ordered(samples: Samples) -> Samples:
+        coordinates, *others = samples.inputs
+        output = samples.output if samples.output.ndim == 3 else samples.output[:, :, None]
+        return Samples([coordinates, others.pop(counts - 1), *others], output)
+
+    training, held = fields(request)
+    return ordered(training), ordered(held)
 
 
 def cropped(batch: Samples) -> Samples:
     """Leave out the points that are padding in all samples of a batch."""
     most = int(batch.inputs[1].max())
-    inputs = [each if each.ndim == 1 else each[:, :most] for each in batch.inputs[:-1]]
-    images = batch.inputs[-1] if batch.inputs[-1].ndim > 3 else batch.inputs[-1][:, :most]
-    return replace(batch, inputs=[*inputs, images], output=batch.output[:, :most])
+    inputs = [each[:, :most] if each.ndim in {2, 3} else each for each in batch.inputs]  # not counts and images
+    return replace(batch, inputs=inputs, output=batch.output[:, :most])
 
 
 def images(samples: Samples, box: Tensor, grid: Sequence[int]) -> Tensor:
@@ -190,11 +186,6 @@ class PointNetwork(nn.Module):
         pictures = [each for each in inputs[2:] if each.ndim > 3]
         found: Tensor = self.network(torch.cat(parts, dim=2), weight, *pictures)
         return (found * self.deviation + self.mean) * weight
-
-
-def moments(values: Tensor) -> tuple[float, float]:
-    """Return mean and standard deviation."""
-    return float(values.mean()), float(values.std())
 
 
 def weights(inputs: Sequence[Tensor]) -> Tensor:
@@ -340,8 +331,7 @@ class GridNetwork(nn.Module):
         from neuralop.models import FNO as Fourier  # noqa: PLC0415, N811 -- only its environment has it
 
         super().__init__()
-        axes = tuple(index for index in range(pictures.ndim) if index != 1)
-        self.mean, self.deviation = pictures.mean(axes, keepdim=True), pictures.std(axes, keepdim=True)
+        _, self.mean, self.deviation = standard(pictures)
         dimensions = pictures.ndim - 2
         ends = [torch.linspace(-1, 1, side) for side in pictures.shape[2:]]
         self.places = torch.stack(torch.meshgrid(*ends, indexing="ij"))
@@ -357,10 +347,10 @@ class GridNetwork(nn.Module):
         )
 
     def forward(self, features: Tensor, _: Tensor, pictures: Tensor) -> Tensor:
-        standard = (pictures - self.mean) / self.deviation
+        scaled = (pictures - self.mean) / self.deviation
         dimensions = pictures.ndim - 2
         places = self.places.expand(len(pictures), *self.places.shape)
-        grid = self.network(torch.cat([standard, places], dim=1))
+        grid = self.network(torch.cat([scaled, places], dim=1))
         at = features[:, :, :dimensions].flip(2)  # `grid_sample` counts from the last axis
         at = at[:, :, None, :] if dimensions == 2 else at[:, :, None, None, :]
         return functional.grid_sample(grid, at, align_corners=True).flatten(2).transpose(1, 2)
@@ -440,7 +430,6 @@ class Trained(nn.Module):
 
     def __init__(self, request: dict[str, Any]) -> None:
         from training.checkpoint import load_operator  # noqa: PLC0415 -- only the environment of this project has it
-        from training.problems.problem_file import read_problem_file  # noqa: PLC0415
 
         super().__init__()
         problem = Path(request["prepared"]["problem"])
@@ -451,7 +440,6 @@ class Trained(nn.Module):
         subprocess.run([*command, "--data", str(problem.parent), "--resume"], check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
         found = load_operator(run)
         self.operator, self.card = found.operator.eval(), found.card
-        self.order = [each.name for each in read_problem_file(problem).inputs.values()]
 
     def forward(self, coordinates: Tensor, counts: Tensor, *fields: Tensor) -> Tensor:
         found: Tensor = self.operator(coordinates, *fields, counts)
@@ -469,7 +457,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     """
     torch.set_num_threads(1)
     torch.manual_seed(request["seed"])
-    training, held = (split(request["prepared"], name) for name in ("train", request["split"]))
+    training, held = split(request)
     facts: dict[str, Any] = {}
     if request["network"] == "petrov":
         network: nn.Module = (trained := Trained(request))

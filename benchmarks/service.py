@@ -52,12 +52,8 @@ SERVERS: dict[str, tuple[str, str, dict[str, str]]] = {
     "LitServe, raw bodies": ("lit_server npy", "litserve", {"npy": "predict"}),
 }
 IDENTITY, IDENTITY_INPUT, GRIDS, AXES = "identity", "input", (85, 141, 211, 421), ("batch", "row", "column")
-IN_FLIGHT, ROUNDS, BLOCK, WARM_UP = (
-    16,
-    5,
-    15,
-    4,
-)  # of the overhead; the first calls of a block follow another route's threads
+IN_FLIGHT = 16  # of the overhead's requests per second
+ROUNDS, BLOCK, WARM_UP = 5, 15, 4  # of the overhead; the first calls of a block follow another route's threads
 
 
 @dataclass(frozen=True)

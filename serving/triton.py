@@ -138,10 +138,10 @@ class Triton:
         """
         try:
             async with asyncio.timeout(seconds):
-                known = self._configurations.get((model, version)) or await self._configure(model, version)
+                names = (await self._configuration(model, version)).names
                 described = [
                     {
-                        "name": known.names.get(name, name),
+                        "name": names.get(name, name),
                         "datatype": np_to_triton_dtype(array.dtype),
                         "shape": array.shape if array.ndim > 1 else (len(array), 1),  # Triton sends no tensor [batch]
                         "parameters": {"binary_data_size": array.nbytes},
@@ -178,12 +178,13 @@ class Triton:
     async def instances(self, model: str, version: int) -> int:
         """Return how many runs of a model Triton executes at one time."""
         try:
-            return (self._configurations.get((model, version)) or await self._configure(model, version)).instances
+            return (await self._configuration(model, version)).instances
         except OSError as error:
             raise self._lost(model, version, error) from error
 
-    async def _configure(self, model: str, version: int) -> _Configuration:
-        """Read a version's configuration."""
+    async def _configuration(self, model: str, version: int) -> _Configuration:
+        if found := self._configurations.get((model, version)):
+            return found
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}/config"
         reply = await self.http.request("GET", path, {})
         if reply.status != 200:

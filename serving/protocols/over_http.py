@@ -86,8 +86,7 @@ async def content(
     long as the client reads. A body that is too large, too slow or compressed is refused, and so is one for which there
     is no place or no rate.
     """
-    if request.query_params:
-        check_names_of_query(request.query_params, query)
+    check_names_of_query(request.query_params, query)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":  # arrays of floats hardly shrink, and the size is unknown before decompression
         detail = f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
