@@ -13,6 +13,7 @@ each network: `python -m benchmarks.networks REQUEST` trains one (see `main`), w
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import math
 import sys
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
 CLIP, MEASURED_BATCH = 1.0, 50
 DECADES = 30.0  # a positive quantity that spans more enters by its logarithm, as in the presets of own data
+CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by the axes of the grid
 LOST = 1e3  # the relative error of a rollout that overflows, as in the evaluation of trained models
 
 
@@ -188,6 +190,85 @@ def unet(samples: Samples) -> nn.Module:
     return ChannelNetwork(network, samples)
 
 
+class FactorisedLayer(nn.Module):
+    """A layer of the factorised FNO: a map of the low waves of each axis; a pointwise network of their sum, added."""
+
+    def __init__(self, modes: Sequence[int], channels: int) -> None:
+        super().__init__()
+        self.waves = nn.ParameterList(torch.randn(count, channels, channels, 2) / channels for count in modes)
+        self.network = nn.Sequential(nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[batch, channel, *grid]`."""
+        total = torch.zeros_like(x)
+        for axis, weight in enumerate(self.waves, start=2):
+            last = x.movedim(axis, -1)
+            low = torch.fft.rfft(last, norm="ortho")[..., : len(weight)]
+            mapped = torch.einsum("bi...k,kio->bo...k", low, torch.view_as_complex(weight))
+            total = total + torch.fft.irfft(mapped, n=last.shape[-1], norm="ortho").movedim(-1, axis)
+        found: Tensor = x + self.network(total.movedim(1, -1)).movedim(-1, 1)
+        return found
+
+
+def factorised(samples: Samples, *, modes: int, channels: int = 32) -> nn.Module:
+    """Return the factorised FNO (Tran et al., ICLR 2023), as wide as FNO."""
+    sides = samples.output.shape[1:]
+    conv = CONVOLUTIONS[len(sides)]
+    layers = [FactorisedLayer([min(modes, side) // 2 for side in sides], channels) for _ in range(4)]
+    out = (conv(channels, 2 * channels, 1), nn.GELU(), conv(2 * channels, 1, 1))
+    network = nn.Sequential(conv(len(samples.inputs) + len(sides), channels, 1), *layers, *out)
+    return ChannelNetwork(network, samples)
+
+
+class ConvNextBlock(nn.Module):
+    """A ConvNeXt block (Liu et al., CVPR 2022): a depthwise convolution and a pointwise network, added."""
+
+    def __init__(self, channels: int, axes: int) -> None:
+        super().__init__()
+        self.depthwise = CONVOLUTIONS[axes](channels, channels, 7, padding=3, groups=channels)
+        layers = (nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels))
+        self.network = nn.Sequential(nn.LayerNorm(channels), *layers)
+        self.scale = nn.Parameter(torch.full((channels,), 1e-6))  # starts as the identity, almost
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[batch, channel, *grid]`."""
+        found: Tensor = x + (self.scale * self.network(self.depthwise(x).movedim(1, -1))).movedim(-1, 1)
+        return found
+
+
+class ConvNextUNet(nn.Module):
+    """The U-Net of ConvNeXt blocks that The Well is measured with (Ohana et al., NeurIPS 2024), for one axis, too."""
+
+    def __init__(self, inputs: int, axes: int, channels: int = 32, levels: int = 3) -> None:
+        super().__init__()
+        conv, up = CONVOLUTIONS[axes], (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[axes - 1]
+        wide = [channels * 2**level for level in range(levels + 1)]
+        self.first, self.last = conv(inputs, channels, 3, padding=1), conv(channels, 1, 3, padding=1)
+        pairs = [*itertools.pairwise(wide)]
+        self.down = nn.ModuleList(nn.Sequential(nn.GroupNorm(1, a), conv(a, b, 2, stride=2)) for a, b in pairs)
+        self.up = nn.ModuleList(nn.Sequential(nn.GroupNorm(1, b), up(b, a, 2, stride=2)) for a, b in pairs)
+        self.joined = nn.ModuleList(conv(2 * each, each, 1) for each in wide[:-1])
+        self.before, self.after = (nn.ModuleList(ConvNextBlock(each, axes) for each in wide) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[batch, channel, *grid]`, whose sides halve as often as there are levels."""
+        x, kept = self.first(x), list[Tensor]()
+        for block, down in zip(self.before, self.down, strict=False):
+            kept.append(block(x))
+            x = down(kept[-1])
+        x = self.after[-1](self.before[-1](x))
+        for level in reversed(range(len(self.down))):
+            x = self.after[level](self.joined[level](torch.cat([self.up[level](x), kept[level]], dim=1)))
+        found: Tensor = self.last(x)
+        return found
+
+
+def convnext(samples: Samples) -> nn.Module:
+    """Return the ConvNeXt U-Net."""
+    axes = samples.output.ndim - 1
+    return ChannelNetwork(ConvNextUNet(len(samples.inputs) + axes, axes), samples)
+
+
 @torch.inference_mode()
 def rollout(network: nn.Module, state: Tensor, numbers: Sequence[Tensor], frames: int) -> Tensor:
     """Return the frames that follow a state, `[trajectory, frame, *grid]`."""
@@ -255,41 +336,51 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     """Train a network and measure it.
 
     Args:
-        request: `network` (fno, unet or petrov) and its `sizes`, `settings` of the loop, `seconds`, `seed`, and what
-            `fields` reads; or, for steps of trajectories, what `trajectories` reads, and `weights`, a file.
+        request: `network` (a key of `BASELINES`, `petrov` for what `fit` trains, or `operator` for its network in this
+            loop) and its `sizes`, `settings` of the loop, `seconds`, `seed`, and what `fields` reads; or, for steps of
+            trajectories, what `trajectories` reads, and `weights`, a file.
 
     Returns:
-        The errors: mean and standard error over samples, or means per frame; parameters, steps and processor seconds.
+        The errors: mean, standard error and all of them, or means per frame; parameters, steps and processor seconds.
     """
     torch.set_num_threads(1)
     torch.manual_seed(request["seed"])
     stepping = "state" in request
     training, held = trajectories(request) if stepping else fields(request)
-    move = None
-    build: Any = {"fno": fno, "unet": unet}.get(request["network"])
-    if build is None:
-        from benchmarks.own_data import MeanOverFlips, moved, petrov  # noqa: PLC0415 -- only the environment of this project has it
-
-        network = petrov(request["prepared"], training, **request["sizes"])
-        move = moved(request["prepared"], request["seed"]) if request.get("symmetries") else None
+    move, facts = None, dict[str, Any]()
+    if request["network"] in BASELINES:
+        network = BASELINES[request["network"]](training, **request["sizes"])
     else:
-        network = build(training, **request["sizes"])
-    settings = Settings(**request["settings"])
-    used, steps = train(network, training, settings, request["seconds"], request["seed"], move)
+        from benchmarks import own_data  # noqa: PLC0415 -- only the environment of this project has what it imports
+
+        if request["network"] == "petrov":
+            network, facts = own_data.fitted(request, "own-data")
+        else:
+            network = own_data.operator(request["prepared"], training, **request["sizes"])
+            move = own_data.moved(request["prepared"], request["seed"]) if request.get("symmetries") else None
+    if not facts:
+        settings = Settings(**request["settings"])
+        used, steps = train(network, training, settings, request["seconds"], request["seed"], move)
+        facts = {"epochs": steps * settings.batch / len(training), "steps": steps, "seconds": used}
     if stepping:  # for `Rollout`
-        np.savez(request["weights"], **{name: each.detach().numpy() for name, each in network.named_parameters()})  # type: ignore[arg-type] # its stub takes allow_pickle for an array
-    counted = sum(each.numel() * (2 if stepping and each.is_complex() else 1) for each in network.parameters())
-    facts = {"parameters": counted, "steps": steps, "seconds": used}
+        np.savez(request["weights"], **{name: each.detach().numpy() for name, each in network.named_parameters()})
+    facts["parameters"] = sum(
+        each.numel() * (2 if stepping and each.is_complex() else 1) for each in network.parameters()
+    )
     if isinstance(held, Samples):
-        found = measure(MeanOverFlips(network, request["prepared"]) if request.get("averaged") else network, held)
-        spread = float(found.std() / len(found) ** 0.5)
-        epochs = steps * request["settings"]["batch"] / len(training)
-        return {"error": float(found.mean()), "standard_error": spread, "samples": len(found), "epochs": epochs} | facts
+        if request.get("averaged"):
+            network = own_data.MeanOverFlips(network, request["prepared"])
+        found = measure(network, held)
+        figures = {"error": float(found.mean()), "standard_error": float(found.std() / len(found) ** 0.5)}
+        return figures | {"samples": len(found)} | facts | {"errors": [float(f"{each:.4g}") for each in found.tolist()]}
     states, *numbers = held
     truth = states[:, 1:].flatten(2)
     frames = rollout(network, states[:, 0], numbers, truth.shape[1]).flatten(2)
     relative = ((frames - truth).norm(dim=2) / truth.norm(dim=2)).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
     return {"errors": relative.mean(dim=0).tolist()} | facts
+
+
+BASELINES: dict[str, Any] = {"fno": fno, "factorised": factorised, "unet": unet, "convnext": convnext}
 
 
 if __name__ == "__main__":

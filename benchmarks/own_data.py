@@ -1,14 +1,16 @@
 """The comparison of networks on data of other people's solvers, at equal processor time.
 
-FNO and U-Net are tuned per problem: each candidate is trained for a third of the time, and the one of the least
-validation error is trained in full. Petrov has the sizes and settings that its preset takes from the data, and is not
-tuned. Test samples are used once per final training. Each training is a process of one thread.
+The other networks are tuned per problem: each candidate is trained for `TUNING` seconds, and the one of the least
+validation error is trained in full. Petrov is what `fit --preset quick` makes of the problem file: its race and its
+validation are part of the time. Test samples are used once per final training. A training is a process of one thread.
 """
 
 from __future__ import annotations
 
 import itertools
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 
 from benchmarks.harness import OWN, Kept, Row, interpreter, result_of, run
 from benchmarks.networks import Samples
+from training.checkpoint import load_operator
 from training.data.samples import SampleFile, prepare
 from training.fit.presets import PRESETS, fitting
 from training.fit.presets import network as preset_network
@@ -32,8 +35,9 @@ from training.problems.problem_file import read_problem_file
 
 PROBLEMS, FOLDER, ENVIRONMENT = Path(__file__).parent / "problems", Path("data/own-data"), "own_data"
 NAMES = ("heat", "darcy", "reaction", "advection", "neuralop")
-FNO, UNET, PETROV, WITHOUT = TITLES = ("FNO", "U-Net", "Petrov", "Petrov without attention")
-SAMPLES, SECONDS, SEEDS, TUNING_SEED, BATCH = 1000, (120.0, 30.0), 2, 100, 16
+FNO, FACTORISED, UNET, CONVNEXT, PETROV = TITLES = ("FNO", "factorised FNO", "U-Net", "ConvNeXt U-Net", "Petrov")
+SAMPLES, TUNING, TUNING_SEED, BATCH = 1000, 40.0, 100, 16
+SETTINGS = {"batch", "learning_rate", "weight_decay"}  # of the preset that the loop of the comparison takes
 STATISTICS_SAMPLES = 512  # as in a training by `make train`
 #: What differs from the preset in the trainings on few samples: sizes of the network, and settings of the loop.
 CHOICES: dict[str, dict[str, Any]] = {
@@ -54,7 +58,7 @@ FEW = {"neuralop": 200, "wind": 384}  # training samples
 #: Modes per axis (positive and negative together) of FNO's candidates, by the points of the shortest axis; at 128 with
 #: 32 and 64 channels.
 MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 48: (16, 24), 128: (16, 32)}
-RATES = {FNO: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3)}
+RATES = {FNO: (2e-3, 5e-3, 1e-2), FACTORISED: (2e-3, 5e-3), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3)}
 
 
 def prepared(name: str, folder: Path) -> dict[str, Any]:
@@ -86,21 +90,32 @@ def described(file: Path, samples: SampleFile) -> dict[str, Any]:
     }
 
 
-def petrov(
-    prepared: dict[str, Any], samples: Samples, *, attention: bool = True, dropped: float = 0.0, **sizes: Any
-) -> FieldOperator:
+def fitted(request: dict[str, Any], name: str) -> tuple[nn.Module, dict[str, Any]]:
+    """Return the network that `python -m training fit` trains from a problem file, and how long that took.
+
+    An interrupted training goes on: its run is called by `name`, the problem, the time and the seed.
+    """
+    problem = Path(request["prepared"]["problem"])
+    run = Path("runs") / f"{name}-{problem.stem}-{request['seconds']:g}-{request['seed']}"
+    settings = [f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]']
+    arguments = [argument for each in settings for argument in ("--set", each)]
+    command = [sys.executable, "-m", "training", "fit", str(problem), "--out", str(run), *arguments]
+    subprocess.run([*command, "--data", str(problem.parent), "--resume"], check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
+    found = load_operator(run)
+    return found.operator.eval(), {key: found.card["training"][key] for key in ("epochs", "seconds")}
+
+
+def operator(prepared: dict[str, Any], samples: Samples, *, dropped: float = 0.0, **sizes: Any) -> FieldOperator:
     """Return the general operator with the sizes that its preset takes from the data, but for those that are named.
 
     `dropped` is the dropout rate before each spectral transform.
     """
     config = cast("FieldConfig", preset_network(opened(prepared), PRESETS["quick"])).model_copy(update=sizes)
-    operator = FieldOperator(config)
-    operator.fit_normalisers(*(each[:STATISTICS_SAMPLES] for each in (*samples.inputs, samples.output)))
-    for layer in () if attention else operator.encoder:
-        layer.attention = NoAttention()
-    for layer in operator.spectral:
+    network = FieldOperator(config)
+    network.fit_normalisers(*(each[:STATISTICS_SAMPLES] for each in (*samples.inputs, samples.output)))
+    for layer in network.spectral:
         layer.dropout = Dropout(dropped)
-    return operator
+    return network
 
 
 class MeanOverFlips(nn.Module):
@@ -133,13 +148,6 @@ def moved(prepared: dict[str, Any], seed: int) -> Callable[[Samples], Samples]:
     return move
 
 
-class NoAttention(nn.Module):
-    """Add nothing instead of an attention."""
-
-    def forward(self, tokens: Tensor, **_: Any) -> Tensor:
-        return tokens.new_zeros(())
-
-
 def opened(prepared: dict[str, Any]) -> SampleFile:
     """Return prepared samples as the preset reads them."""
     return SampleFile(Path(prepared["file"]), read_problem_file(Path(prepared["problem"])))
@@ -147,17 +155,19 @@ def opened(prepared: dict[str, Any]) -> SampleFile:
 
 def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the candidates of a network: its name in `networks`, sizes, and settings of the loop."""
-    if title in {PETROV, WITHOUT}:
-        chosen = fitting(opened(prepared), PRESETS["quick"])
-        settings = chosen.model_dump(include={"batch", "learning_rate", "weight_decay"})
-        return [{"network": "petrov", "sizes": {"attention": title == PETROV}, "settings": settings}]
+    if title == PETROV:
+        return [{"network": "petrov", "sizes": {}}]
     rates = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
-    if title == UNET:
-        return [{"network": "unet", "sizes": {}, "settings": each} for each in rates]
     shortest = min(prepared["sides"])
     channels = (32, 64) if shortest == 128 else (32, 32)
-    sizes = [{"modes": modes, "channels": wide} for modes, wide in zip(MODES[shortest], channels, strict=True)]
-    return [{"network": "fno", "sizes": size, "settings": rate} for size in sizes for rate in rates]
+    networks: dict[str, tuple[str, list[dict[str, Any]]]] = {
+        FNO: ("fno", [{"modes": modes, "channels": c} for modes, c in zip(MODES[shortest], channels, strict=True)]),
+        FACTORISED: ("factorised", [{"modes": MODES[shortest][1]}]),
+        UNET: ("unet", [{}]),
+        CONVNEXT: ("convnext", [{}]),
+    }
+    name, sizes = networks[title]
+    return [{"network": name, "sizes": size, "settings": rate} for size in sizes for rate in rates]
 
 
 def compare(
@@ -177,10 +187,9 @@ def tuned_and_trained(
     kept: Kept,
     workers: int,
     module: str = "benchmarks.networks",
-    share: float = 1 / 3,
+    tried: float = TUNING,
 ) -> Iterator[Row]:
-    """Train the candidates of each problem and title for a share of the time, then the best one, seed by seed."""
-    tried = round(share * max(seconds), 1)
+    """Train the candidates of each problem and title for `tried` seconds, then the best one, seed by seed."""
     tuning = [
         training(name, title, each, tried, TUNING_SEED, "validation")
         for (name, title), found in choices.items()
@@ -201,7 +210,8 @@ def choose(seconds: float, seeds: int, kept: Kept, folder: Path, workers: int = 
     data = {name: prepared(name, folder) for name in FEW}
     rows = []
     for seed, (name, count), title in itertools.product(range(seeds), FEW.items(), CHOICES):
-        [preset] = candidates(PETROV, data[name])
+        settings = fitting(opened(data[name]), PRESETS["quick"])
+        preset = {"network": "operator", "sizes": {}, "settings": settings.model_dump(include=SETTINGS)}
         changed = {key: preset[key] | CHOICES[title].get(key, {}) for key in ("sizes", "settings")}
         row = training(name, title, preset | CHOICES[title] | changed, seconds, seed, "validation")
         rows.append(row | {"samples": count})
@@ -235,7 +245,7 @@ def complete(
         if found is not None:
             return found
         request = one["candidate"] | {key: one[key] for key in ("seconds", "seed", "split", "samples") if key in one}
-        environment = OWN if request["network"] == "petrov" else ENVIRONMENT
+        environment = OWN if request["network"] in {"petrov", "operator"} else ENVIRONMENT
         result = result_of(module, environment, request | {"prepared": data[one["problem"]]})
         return kept.add({"training": one, "result": result})
 

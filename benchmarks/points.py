@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from benchmarks.networks import Samples, Settings, fields, measure, moments, train
 
-SAMPLES = 650
+SAMPLES, TUNING = 650, 60.0  # processor seconds
 FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, PETROV = TITLES = (
     "nearest training sample",
     "FNO on a grid",
@@ -408,7 +408,7 @@ def compare(
         (name, title): candidates(title, 3 if name == "balls" else 2)
         for name, title in itertools.product(names, TITLES)
     }
-    yield from tuned_and_trained(choices, data, seconds, seeds, kept, workers, "benchmarks.points", share=0.2)
+    yield from tuned_and_trained(choices, data, seconds, seeds, kept, workers, "benchmarks.points", tried=TUNING)
 
 
 def network_of(request: dict[str, Any], training: Samples, box: Tensor) -> nn.Module:
@@ -425,21 +425,12 @@ def network_of(request: dict[str, Any], training: Samples, box: Tensor) -> nn.Mo
     return PointNetwork(AttentionNetwork(attention, features, outputs), training, box)
 
 
-class Trained(nn.Module):
-    """The network that `python -m training fit` trains from the problem file, with the arguments of a baseline."""
+class Fitted(nn.Module):
+    """A trained operator with the arguments of a baseline."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        from training.checkpoint import load_operator  # noqa: PLC0415 -- only the environment of this project has it
-
+    def __init__(self, operator: nn.Module) -> None:
         super().__init__()
-        problem = Path(request["prepared"]["problem"])
-        run = Path("runs") / f"points-{problem.stem}-{request['seconds']:g}-{request['seed']}"
-        settings = [f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]']
-        arguments = [argument for each in settings for argument in ("--set", each)]
-        command = [sys.executable, "-m", "training", "fit", str(problem), "--out", str(run), *arguments]
-        subprocess.run([*command, "--data", str(problem.parent), "--resume"], check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
-        found = load_operator(run)
-        self.operator, self.card = found.operator.eval(), found.card
+        self.operator = operator
 
     def forward(self, coordinates: Tensor, counts: Tensor, *fields: Tensor) -> Tensor:
         found: Tensor = self.operator(coordinates, *fields, counts)
@@ -460,9 +451,10 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     training, held = split(request)
     facts: dict[str, Any] = {}
     if request["network"] == "petrov":
-        network: nn.Module = (trained := Trained(request))
-        run = trained.card["training"]
-        facts = {"epochs": run["epochs"], "steps": run.get("steps"), "seconds": run["seconds"]}
+        from benchmarks.own_data import fitted  # noqa: PLC0415 -- imports more than the baselines' environment has
+
+        operator, facts = fitted(request, "points")
+        network: nn.Module = Fitted(operator)
     else:
         valid = weights(training.inputs)[:, :, 0] > 0
         places = training.inputs[0][valid]

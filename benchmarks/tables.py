@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from benchmarks.harness import Row, grouped
 
 ROOT = Path(__file__).parents[1]
@@ -26,6 +29,9 @@ Make = Callable[[Any], Cells]
 GRID = "grid | fields | relative L2 | standard error | median | worst | ms | solver's L2 | solver's ms"
 ROLLOUT = "method | milliseconds per frame | frame 1 | frame 5 | frame 10 | frame 20"
 STEP = "attention | tokens | forward ms | backward ms | peak MB | forward, backward and memory grow as"
+TRAINED = (
+    "problem | network | processor seconds | test error | seeds | Petrov's error / this one's | parameters | epochs"
+)
 TYPES = "attention | seeds | score | spread | parameters | step in ms | peak in MB"
 
 
@@ -374,40 +380,34 @@ def few_samples(found: Row) -> Cells:
         yield (problem, count, title, uncertain(mean, spread, 2), change, str(len(rows)), f"{steps:.0f}")
 
 
-@made_of(
-    "points",
-    "points.json",
-    "Networks on meshes and points",
-    "problem | network | processor seconds | test error | seeds | Petrov's error / this one's | parameters | epochs",
-)
-def points(found: Row) -> Cells:
+@made_of("points", "points.json", "Networks on meshes and points", TRAINED)
+def networks(found: Row) -> Cells:
     """Return a row per problem, network and time: means over seeds and test samples.
 
-    The standard error of a ratio is that of the mean difference of the logarithms over the test samples, paired.
+    A ratio is a geometric mean over the test samples, paired.
     """
     finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
     groups = grouped(finals, lambda row: (*trained(row), row["training"]["seconds"]))
     for (problem, title, seconds), rows in groups.items():
         results = [row["result"] for row in rows]
-        mean, spread = (statistics.fmean(each[key] for each in results) for key in ("error", "standard_error"))
-        ours = groups.get((problem, "Petrov", seconds), ())
-        ratio = "" if title == "Petrov" or not ours else relative(ours, rows)
+        errors = np.array([each["errors"] for each in results])
+        ours, ratio = groups.get((problem, "Petrov", seconds), ()), ""
+        if title != "Petrov" and ours:
+            logarithms, both = np.log([row["result"]["errors"] for row in ours]), min(len(ours), len(rows))
+            mean, spread = over_seeds(logarithms[:both] - np.log(errors[:both]))
+            ratio = f"{math.exp(mean):.2f} ± {math.exp(mean) * spread:.2f}"
         facts = ["", ""]
         if "epochs" in results[0]:  # the floor is not trained
             facts = [f"{results[0]['parameters']:,}", f"{statistics.fmean(each['epochs'] for each in results):.0f}"]
         time = f"{seconds:g}" if facts[0] else ""
-        yield (problem, title, time, uncertain(mean, spread), str(len(rows)), ratio, *facts)
+        yield (problem, title, time, uncertain(*over_seeds(errors)), str(len(rows)), ratio, *facts)
 
 
-def relative(ours: Sequence[Row], theirs: Sequence[Row]) -> str:
-    """Return the geometric mean over test samples of the ratio of errors, means over the seeds, with standard error."""
-    logarithms = []
-    for rows in (ours, theirs):
-        samples = zip(*(row["result"]["errors"] for row in rows), strict=True)
-        logarithms.append([statistics.fmean(map(math.log, sample)) for sample in samples])
-    differences = [one - other for one, other in zip(*logarithms, strict=True)]
-    ratio = math.exp(statistics.fmean(differences))
-    return f"{ratio:.2f} ± {ratio * statistics.stdev(differences) / len(differences) ** 0.5:.2f}"
+def over_seeds(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the mean of values `[seed, sample]`, and its standard error by samples and by seeds together."""
+    means = (values.mean(axis=0), values.mean(axis=1))
+    spreads = [each.std(ddof=1) / len(each) ** 0.5 for each in means if len(each) > 1]
+    return float(values.mean()), math.hypot(*spreads)
 
 
 @made_of("listops", "research/listops.json", "Attention types on ListOps", TYPES)

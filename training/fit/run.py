@@ -168,6 +168,7 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
         "seconds": round(training_seconds(run.metrics) + raced.get("seconds", 0.0), 1),
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "threads": torch.get_num_threads(),
+        **({"accelerator": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
         "preset": recipe.preset,
         "seed": recipe.seed,
     }
