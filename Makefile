@@ -53,7 +53,7 @@ export: $(APP) published ## export the released checkpoints, and the run of MODE
 serve: requirements $(TRITON) published ## start Triton and the gateway on http://127.0.0.1:8080
 	$(BIN)/python -m serving
 
-test: $(DEV) $(CORPUS) $(TRITON) programs export ## run the test suite, with a real Triton and a real browser
+test: $(DEV) $(CORPUS) $(TRITON) programs published ## run the test suite, with a real Triton and a real browser
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 check: $(DEV) ## run ruff, mypy --strict and import-linter

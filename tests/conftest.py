@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
 import os
@@ -54,6 +55,13 @@ parameters {{ key: "{threads}" value {{ string_value: "1" }} }}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     distribution.sort(items)
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave out the imported packages, and run less often: an export is a tenth faster."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> distribution.Distribution:

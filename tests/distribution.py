@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 #: Exports and trainings, which take minutes: they come first, so that no process ends long after the others.
-LONG = ("tests/export/", "tests/pipeline/", "tests/training/fit/")
+LONG = ("tests/export/", "tests/pipeline/", "tests/training/")
 
 #: Its files share what they export: one process exports it once.
 TOGETHER = "tests/export/publication/"

@@ -19,7 +19,7 @@ NOTEBOOK = ROOT / "docs" / "paper.ipynb"
 
 @pytest.fixture(scope="module")
 def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Serve the released models that the notebook uses; `make test` has exported them."""
+    """Serve the released models that the notebook uses; `make test` has installed them."""
     repository = tmp_path_factory.mktemp("paper") / "model_repository"
     for model in ("burgers_galerkin", "darcy_galerkin", "darcy_inverse_galerkin", "darcy_inverse"):
         shutil.copytree(ROOT / "model_repository" / model, repository / model)

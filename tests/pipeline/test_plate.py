@@ -39,7 +39,7 @@ def test_it_keeps_the_error_of_its_card_on_new_holes() -> None:
 
 @pytest.fixture(scope="module")
 def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Serve `plate` with its derivative; `make test` has exported them."""
+    """Serve `plate` with its derivative; `make test` has installed them."""
     repository = tmp_path_factory.mktemp("plate") / "model_repository"
     for model in ("plate", "plate_vjp"):
         shutil.copytree(ROOT / "model_repository" / model, repository / model)

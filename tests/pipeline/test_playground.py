@@ -75,7 +75,7 @@ def service(
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """Serve the released models; `make test` has exported them."""
+    """Serve the released models; `make test` has installed them."""
     assert browser.is_connected()  # requested first: without it nothing is started
     repository = tmp_path_factory.mktemp("playground") / "model_repository"
     for name in (FORWARD, INVERSE, CURVE, EXPRESSION, LETTERS):

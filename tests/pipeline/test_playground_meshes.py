@@ -47,7 +47,7 @@ def service(
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
     run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    """Serve the released plates; `make test` has exported them."""
+    """Serve the released plates; `make test` has installed them."""
     assert browser.is_connected()
     repository = tmp_path_factory.mktemp("meshes") / "model_repository"
     shutil.copytree(ROOT / "model_repository" / PLATE, repository / PLATE)

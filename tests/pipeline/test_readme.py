@@ -51,7 +51,7 @@ def blocks(page: Path, language: str, text: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def url(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve the released models that the examples use; `make test` has exported them."""
+    """Serve the released models that the examples use; `make test` has installed them."""
     repository = tmp_path_factory.mktemp("readme") / "model_repository"
     for model in MODELS:
         shutil.copytree(ROOT / "model_repository" / model, repository / model)

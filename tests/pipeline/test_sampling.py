@@ -20,7 +20,7 @@ STEPS = "3"
 
 @pytest.fixture(scope="module")
 def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Serve `darcy` with its derivatives; `make test` has exported them."""
+    """Serve `darcy` with its derivatives; `make test` has installed them."""
     repository = tmp_path_factory.mktemp("sampling") / "model_repository"
     for model in ("darcy", "darcy_vjp", "darcy_jvp"):
         shutil.copytree(ROOT / "model_repository" / model, repository / model)

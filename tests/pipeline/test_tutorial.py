@@ -20,7 +20,7 @@ MODELS = ("darcy", "darcy_inverse")
 
 @pytest.fixture(scope="module")
 def service(serve: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Serve the released models that the notebook uses; `make test` has exported them."""
+    """Serve the released models that the notebook uses; `make test` has installed them."""
     repository = tmp_path_factory.mktemp("tutorial") / "model_repository"
     for model in MODELS:
         shutil.copytree(ROOT / "model_repository" / model, repository / model)
