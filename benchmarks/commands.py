@@ -18,8 +18,8 @@ from rich.text import Text
 from benchmarks.harness import RESULTS, Kept, Row, read, write
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-OWN_DATA, FEW_SAMPLES, INVERSION, TRAJECTORIES, POINTS = (
-    DOCS / f"{name}.json" for name in ("own-data", "few-samples", "inversion", "trajectories", "points")
+OWN_DATA, FEW_SAMPLES, TRANSFER, INVERSION, TRAJECTORIES, POINTS = (
+    DOCS / f"{name}.json" for name in ("own-data", "few-samples", "transfer", "inversion", "trajectories", "points")
 )
 MODELS = "darcy,burgers,darcy_inverse"
 
@@ -255,6 +255,26 @@ def few_samples(
     from benchmarks import own_data as program  # noqa: PLC0415
 
     show("few-samples", {"rows": list(program.choose(seconds, seeds, Kept(json), data, workers))})
+
+
+@app.command()
+def transfer(
+    problems: Annotated[str, typer.Option(help="Which problems.")] = "heat,darcy",
+    samples: Annotated[str, typer.Option(help="Numbers of training samples.")] = "10,50",
+    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 30.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem, number of samples and way.")] = 3,
+    workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
+    data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = Path("data/own-data"),
+    json: Annotated[
+        Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
+    ] = TRANSFER,
+) -> None:
+    """Train on few samples from scratch, from an earlier model and after coarse samples, at equal processor time."""
+    from benchmarks import transfer as program  # noqa: PLC0415
+
+    kept, counts = Kept(json), [int(each) for each in split(samples)]
+    told(program.compare(split(problems), counts, seconds, seeds, kept, data, workers))
+    show("transfer", {"rows": kept.rows})
 
 
 @app.command()

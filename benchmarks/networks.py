@@ -12,6 +12,7 @@ each network: `python -m benchmarks.networks REQUEST` trains one (see `main`), w
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import itertools
 import json
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 
 WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
 CLIP, MEASURED_BATCH = 1.0, 50
+CHECKS = 20  # of the error on samples that are held apart, in a training that keeps the best weights
 DECADES = 30.0  # a positive quantity that spans more enters by its logarithm, as in the presets of own data
 CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by the axes of the grid
 LOST = 1e3  # the relative error of a rollout that overflows, as in the evaluation of trained models
@@ -79,20 +81,33 @@ def train(
     seconds: float,
     seed: int,
     move: Callable[[Samples], Samples] | None = None,
+    held: Samples | None = None,
 ) -> tuple[float, int]:
-    """Train a network on batches that `move` has augmented, and return the processor seconds and steps it took."""
+    """Train a network on batches that `move` has augmented, and return the processor seconds and steps it took.
+
+    Where samples are held apart, the network keeps the weights that have the least error on them, of `CHECKS` times of
+    the training; measuring it counts as none of its time.
+    """
     tune = ctypes.CDLL(None).mallopt
     for threshold in (-1, -3):  # the C library keeps freed memory, for every network alike (glibc's malloc.h)
         tune(threshold, 2**31 - 1)
     optimiser = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     batches, steps, started = order(len(samples), settings.batch, seed), 0, time.process_time()
     means, last = [each.detach().clone() for each in network.parameters()], 0.0
+    least, kept, checked = math.inf, copy.deepcopy(network.state_dict()), 0
     while (used := time.process_time() - started) < seconds:
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate * cycle(used / seconds)
         batch = samples[next(batches)]
         step(network, optimiser, batch if move is None else move(batch))
         steps += 1
+        trained = time.process_time() - started
+        if held is not None and trained >= seconds * (checked + 1) / CHECKS:
+            checked, found = int(CHECKS * trained / seconds), float(measure(network, held).mean())
+            if found < least:
+                least, kept = found, copy.deepcopy(network.state_dict())
+            network.train()
+            started = time.process_time() - trained
         if settings.half_life:  # by the time that has passed, so that a slow network forgets as fast
             weight = 1 - 0.5 ** ((used - last) / (settings.half_life * seconds))
             last = used
@@ -101,6 +116,8 @@ def train(
         with torch.no_grad():
             for parameter, mean in zip(network.parameters(), means, strict=True):
                 parameter.copy_(mean)
+    if held is not None:
+        network.load_state_dict(kept)
     return used, steps
 
 

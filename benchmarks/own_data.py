@@ -61,8 +61,11 @@ MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 48: (16, 24), 128: (16, 32)}
 RATES = {FNO: (2e-3, 5e-3, 1e-2), FACTORISED: (2e-3, 5e-3), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3)}
 
 
-def prepared(name: str, folder: Path) -> dict[str, Any]:
-    """Return where the checked samples of a problem are and what they mean; a solver makes them if there are none."""
+def prepared(name: str, folder: Path, solver: str | None = None, samples: int = SAMPLES) -> dict[str, Any]:
+    """Return where the checked samples of a problem are and what they mean; a solver makes them if there are none.
+
+    `solver` is the name of one that makes other data for the same problem file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}.toml"
     shutil.copyfile(PROBLEMS / file.name, file)
@@ -70,7 +73,7 @@ def prepared(name: str, folder: Path) -> dict[str, Any]:
     if not all((folder / each).exists() for each in problem.data.files):
         with TemporaryDirectory(dir=folder) as aside:  # an interrupted run leaves no file that looks complete
             python = str(interpreter(ENVIRONMENT))
-            run([python, "-W", "ignore", "-m", "benchmarks.solvers", name, str(SAMPLES), aside])
+            run([python, "-W", "ignore", "-m", "benchmarks.solvers", solver or name, str(samples), aside])
             for made in Path(aside).iterdir():
                 made.replace(folder / made.name)
     return described(file, SampleFile(prepare(problem, folder, folder), problem))

@@ -4,14 +4,15 @@
 scikit-fem with bilinear elements on twice the cells of the data; advection and reaction by py-pde; `wind` is
 steady heat once more, rougher, on a finer grid and with fewer samples, by finite volumes and SciPy's sparse solver;
 `neuralop` is the Darcy set in neuraloperator's wheel; `ks` are trajectories of the Kuramoto-Sivashinsky equation by
-exponax.
+exponax. `heat-earlier` and `darcy-earlier` have other inputs, `heat-coarse` and `darcy-coarse` half of the cells.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,13 @@ def random_fields(
     return np.asarray(centred / centred.std(axis=axes, keepdims=True))
 
 
-def heat(samples: int, folder: Path, rng: Generator) -> None:
+def heat(
+    samples: int, folder: Path, rng: Generator, *, cells: tuple[int, int] = (24, 32), deviation: float = 0.8
+) -> None:
     r"""Write `heat.h5` with `k`, `f`, `wind` and `T`: :math:`-\nabla\cdot(k\nabla T) + w\,\partial_x T = f`.
 
-    The domain is [0, 1] x [0, 2]. T is 0 on both walls y = 0 and y = 1, and periodic in x; 24 x 32 cells.
+    The domain is [0, 1] x [0, 2]. T is 0 on both walls y = 0 and y = 1, and periodic in x. `deviation` is that of
+    log k.
     """
     import h5py  # noqa: PLC0415 -- only this environment has it
     import skfem  # noqa: PLC0415
@@ -59,11 +63,11 @@ def heat(samples: int, folder: Path, rng: Generator) -> None:
     from scipy.sparse.linalg import splu  # noqa: PLC0415
     from skfem.helpers import dot, grad  # noqa: PLC0415
 
-    rows, columns, height, width = shape = (24, 32, 1.0, 2.0)
+    (rows, columns), height, width = cells, 1.0, 2.0
     across, up = np.linspace(0, width, 2 * columns + 1), np.linspace(0, height, 2 * rows + 1)
     basis = skfem.Basis(skfem.MeshQuad.init_tensor(across, up), skfem.ElementQuad1())
     x, y = np.asarray(basis.global_coordinates())
-    cells = (np.floor(y / height * rows).astype(int), np.floor(x / width * columns).astype(int))
+    within = (np.floor(y / height * rows).astype(int), np.floor(x / width * columns).astype(int))
     stiffness = skfem.BilinearForm(lambda u, v, w: w["k"] * dot(grad(u), grad(v)) + w["wind"] * grad(u)[0] * v)
     load = skfem.LinearForm(lambda v, w: w["f"] * v)
     x, y = basis.doflocs
@@ -76,14 +80,14 @@ def heat(samples: int, folder: Path, rng: Generator) -> None:
     probes = basis.probes(np.array([x.ravel(), y.ravel()])) @ periodic
 
     def solve(k: NDArray[Any], f: NDArray[Any], wind: float) -> NDArray[np.float64]:
-        matrix = periodic.T @ stiffness.assemble(basis, k=k[cells], wind=wind) @ periodic
-        vector = periodic.T @ load.assemble(basis, f=f[cells])
+        matrix = periodic.T @ stiffness.assemble(basis, k=k[within], wind=wind) @ periodic
+        vector = periodic.T @ load.assemble(basis, f=f[within])
         temperature = np.zeros(matrix.shape[0])
         temperature[free] = splu(matrix[free][:, free].tocsc()).solve(vector[free])
         return np.asarray(probes @ temperature).reshape(rows, columns)
 
-    k = np.exp(0.8 * random_fields(samples, shape[:2], (False, True), 3, 4, rng))
-    f = 3 + 5 * random_fields(samples, shape[:2], (False, True), 3, 4, rng)
+    k = np.exp(deviation * random_fields(samples, cells, (False, True), 3, 4, rng))
+    f = 3 + 5 * random_fields(samples, cells, (False, True), 3, 4, rng)
     wind = rng.uniform(-2, 2, samples)
     with h5py.File(folder / "heat.h5", "w") as target:
         target["k"], target["f"], target["wind"] = k, f, wind
@@ -128,17 +132,17 @@ def wind(_: int, folder: Path, rng: Generator) -> None:
     np.savez(folder / "wind.npz", k=k, f=f, wind=speed, T=temperature)
 
 
-def darcy(samples: int, folder: Path, rng: Generator) -> None:
+def darcy(samples: int, folder: Path, rng: Generator, *, side: int = 32, tau: float = 9.0) -> None:
     r"""Write `darcy.hdf5` in the layout of PDEBench: :math:`-\nabla\cdot(\nu\nabla u) = 1`, u = 0 on the sides.
 
-    `nu` [N, X, Y] has the values 0.1 and 1 on 32 x 32 cells, `tensor` [N, 1, X, Y] is u at their centres.
+    `nu` [N, X, Y] has the values 0.1 and 1 on `side` x `side` cells, `tensor` [N, 1, X, Y] is u at their centres. The
+    regions of one value are the larger, the smaller `tau` is.
     """
     import h5py  # noqa: PLC0415 -- only this environment has it
     import skfem  # noqa: PLC0415
     from scipy.sparse.linalg import splu  # noqa: PLC0415
     from skfem.helpers import dot, grad  # noqa: PLC0415
 
-    side = 32
     ends = np.linspace(0, 1, 2 * side + 1)
     basis = skfem.Basis(skfem.MeshQuad.init_tensor(ends, ends), skfem.ElementQuad1())
     x, y = np.floor(np.asarray(basis.global_coordinates()) * side).astype(int)
@@ -152,7 +156,7 @@ def darcy(samples: int, folder: Path, rng: Generator) -> None:
         pressure[free] = splu(matrix[free][:, free].tocsc()).solve(load[free])
         return np.asarray(probes @ pressure).reshape(side, side)
 
-    nu = np.where(random_fields(samples, (side, side), (False, False), 2, 9, rng) > 0, 1.0, 0.1)
+    nu = np.where(random_fields(samples, (side, side), (False, False), 2, tau, rng) > 0, 1.0, 0.1)
     with h5py.File(folder / "darcy.hdf5", "w") as target:
         target["nu"] = nu.astype("f4")
         target["tensor"] = np.stack([solve(each) for each in nu])[:, None].astype("f4")
@@ -226,7 +230,18 @@ def ks(samples: int, folder: Path, _: Generator) -> None:
     np.savez(folder / "ks.npz", u=np.asarray(found)[:, :, 0].astype(np.float32))
 
 
-MADE = {each.__name__: each for each in (heat, wind, darcy, advection, reaction, neuralop, ks)}
+MADE: dict[str, Callable[[int, Path, Generator], None]] = {
+    each.__name__: each for each in (heat, wind, darcy, advection, reaction, neuralop, ks)
+}
+RELATED: dict[str, Callable[[int, Path, Generator], None]] = {
+    "heat-earlier": partial(heat, deviation=0.4),
+    "heat-coarse": partial(heat, cells=(12, 16)),
+    "darcy-earlier": partial(darcy, tau=4.0),
+    "darcy-coarse": partial(darcy, side=16),
+}
+"""Data sets related to others, whose files have the same names; each has random numbers of its own."""
 
 if __name__ == "__main__":
-    MADE[sys.argv[1]](int(sys.argv[2]), Path(sys.argv[3]), np.random.default_rng(SEED))
+    name, count, target = sys.argv[1:]
+    seed = SEED if name in MADE else [SEED, 1 + [*RELATED].index(name)]
+    (MADE | RELATED)[name](int(count), Path(target), np.random.default_rng(seed))

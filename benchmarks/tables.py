@@ -380,6 +380,43 @@ def few_samples(found: Row) -> Cells:
         yield (problem, count, title, uncertain(mean, spread, 2), change, str(len(rows)), f"{steps:.0f}")
 
 
+@made_of(
+    "transfer",
+    "transfer.json",
+    "Few samples from an earlier model and after coarse samples",
+    "problem | training samples | way | test error | beside from scratch | seeds | steps",
+)
+def transfer(found: Row) -> Cells:
+    """Return a row per problem, number of samples and way: means over the seeds, each of which has its own samples."""
+    finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
+    scratch: dict[tuple[str, int, int], float] = {}
+
+    def key(row: Row) -> tuple[str, int, str]:
+        return row["training"]["problem"], row["training"]["candidate"]["samples"], row["training"]["title"]
+
+    for row in finals:
+        if key(row)[2] == "from scratch":
+            scratch[(*key(row)[:2], row["training"]["seed"])] = row["result"]["error"]
+    for (problem, count, title), rows in sorted(grouped(finals, key).items(), key=lambda each: each[0][:2]):
+        mean, spread = moments([row["result"]["error"] for row in rows])
+        spread = spread if len(rows) > 1 else rows[0]["result"]["standard_error"]
+        ratios = [
+            row["result"]["error"] / scratch[problem, count, row["training"]["seed"]]
+            for row in rows
+            if title != "from scratch" and (problem, count, row["training"]["seed"]) in scratch
+        ]
+        change, doubt = moments([100 * (ratio - 1) for ratio in ratios]) if ratios else (0.0, 0.0)
+        beside = f"{change:+.0f} ± {doubt:.0f} %" if ratios else ""
+        steps = statistics.fmean(row["result"]["steps"] for row in rows)
+        yield (problem, str(count), title, uncertain(mean, spread, 2), beside, str(len(rows)), f"{steps:.0f}")
+
+
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """Return a mean over seeds and its standard error, 0 for a single one."""
+    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return statistics.fmean(values), spread
+
+
 @made_of("points", "points.json", "Networks on meshes and points", TRAINED)
 def networks(found: Row) -> Cells:
     """Return a row per problem, network and time: means over seeds and test samples.

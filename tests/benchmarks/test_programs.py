@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from benchmarks import compare, inversion, methods, networks, own_data, quality, rollouts
+from benchmarks import compare, inversion, methods, networks, own_data, quality, rollouts, transfer
 from benchmarks.commands import app
 from benchmarks.harness import Kept
 from benchmarks.networks import ChannelNetwork, Samples, Settings
@@ -194,6 +194,44 @@ def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], 
     written = file.stat().st_mtime_ns
     assert [*own_data.complete([training], Kept(file), {"heat": prepared}, 1)] == [made]
     assert file.stat().st_mtime_ns == written
+
+
+def test_few_samples_are_learned_in_every_way_and_the_best_weights_are_kept(
+    prepared: dict[str, Any], tmp_path: Path
+) -> None:
+    data = prepared | {"earlier": prepared, "coarse": prepared, "weights": str(tmp_path / "weights.pt")}
+    settings, facts = {"batch": 1, "learning_rate": 2e-3}, {"seed": 0, "split": "test"}
+    first = transfer.main(
+        {"prepared": prepared, "settings": settings, "seconds": 1.0, "weights": data["weights"], **facts}
+    )
+    as_is = transfer.main({"way": transfer.AS_IS, "prepared": data, "seconds": 0.0, **facts})
+    assert (as_is["error"], as_is["steps"]) == (first["error"], 0)
+    for title in transfer.TITLES:
+        [candidate, _] = transfer.candidates(title, 8, 1)
+        found = transfer.main({"prepared": data, "seconds": 0.5, **candidate, **facts})
+        assert found["samples"] == 4
+        assert found["steps"] > 0
+        assert found["seconds"] >= 0.5
+        if title == transfer.EARLIER:
+            assert found["error"] < 2 * first["error"]
+
+
+def test_a_network_keeps_the_weights_of_the_least_error_on_samples_that_are_held_apart() -> None:
+    class Grows(nn.Module):
+        """Its error grows from step to step."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * (1 - self.weight)
+
+    training, held = (Samples([torch.ones(4, 8)], each * torch.ones(4, 8)) for each in (-5.0, 1.0))
+    free, kept = Grows(), Grows()
+    networks.train(free, training, Settings(batch=2), seconds=0.3, seed=0)
+    networks.train(kept, training, Settings(batch=2), seconds=0.3, seed=0, held=held)
+    assert float(free.weight.detach()) > 2 * float(kept.weight.detach()) > 0
 
 
 @pytest.mark.parametrize("axes", [1, 2])

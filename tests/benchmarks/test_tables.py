@@ -118,6 +118,20 @@ def test_choices_are_compared_with_the_preset() -> None:
     ]
 
 
+def test_ways_to_learn_few_samples_are_compared_seed_by_seed() -> None:
+    def row(title: str, error: float, seed: int, split: str = "test") -> dict[str, Any]:
+        training = {"problem": "heat", "title": title, "seed": seed, "split": split, "candidate": {"samples": 10}}
+        return {"training": training, "result": {"error": error, "standard_error": 0.02, "steps": 500}}
+
+    rows = [row("from scratch", 0.2, 0), row("from scratch", 0.4, 1), row("other", 0.9, 0, "validation")]
+    rows += [row("other", 0.1, 0), row("other", 0.1, 1), row("third", 0.1, 0)]
+    assert list(tables.transfer({"rows": rows})) == [
+        ("heat", "10", "from scratch", "3.00e-01 ± 1e-01", "", "2", "500"),
+        ("heat", "10", "other", "1.00e-01 ± 0e+00", "-62 ± 12 %", "2", "500"),
+        ("heat", "10", "third", "1.00e-01 ± 2e-02", "-50 ± 0 %", "1", "500"),
+    ]
+
+
 def test_settings_of_a_solver_that_a_cheaper_one_beats_are_left_out(tmp_path: Path) -> None:
     def made(method: str, milliseconds: float, error: float) -> dict[str, Any]:
         errors = {"errors": [error] * 20, "standard_errors": [0.1 * error] * 20}
