@@ -217,6 +217,16 @@ class OwnFit(Fit):
         return self.unroll[min(len(self.unroll) - 1, int(len(self.unroll) * share))]
 
 
+class Start(BaseModel):
+    """An earlier model whose weights a training starts from; see `training.fit.earlier`."""
+
+    model_config = FROZEN
+
+    folder: str  # of its checkpoint
+    digest: str  # the SHA-256 of its weights, config and calibration
+    operator: OperatorConfig  # its network
+
+
 class Candidate(BaseModel):
     """A network in the race at the start of a training; see `training.fit.race`."""
 
@@ -224,6 +234,7 @@ class Candidate(BaseModel):
 
     name: str  # in words, for card and report
     operator: dict[str, int] = {}  # keys of the operator's config, and `step.key` of a trajectory's
+    start: Start | None = None  # the earlier model that it starts from, instead of such keys
 
     @property
     def overrides(self) -> list[str]:
@@ -241,6 +252,7 @@ class OwnRecipe(BaseRecipe):
     operator: OperatorConfig
     fit: OwnFit
     race: tuple[Candidate, ...] = ()  # the networks that are compared first; none once one has won
+    start: Start | None = None  # the earlier model that the first weights are of; None for random ones
 
     @model_validator(mode="after")
     def refuse_impossible_losses(self) -> OwnRecipe:

@@ -299,6 +299,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
             "validity": {"untested": description.untested},
             "remarks": [line for line in str(self.samples.file.attrs["remarks"]).splitlines() if line],
             **({"frames": self.samples.frames, "horizon": self.horizon} if self.moving else {}),
+            **({"start": self.recipe.start.model_dump(include={"folder", "digest"})} if self.recipe.start else {}),
             **({"weights": f"{self.file.weights}: what every point counts in errors"} if self.file.weights else {}),
         }
 

@@ -34,6 +34,7 @@ import torch
 from training.data.samples import SampleFile
 from training.files import read_json, write_json
 from training.fit import processes
+from training.fit.earlier import started
 from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS
 from training.fit.record import RunError, RunFolder, read_log, training_seconds
@@ -42,12 +43,13 @@ from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.schema import candidate_symmetries
-from training.recipe import Candidate, OwnRecipe, changed
+from training.recipe import Candidate, OwnRecipe, Start, changed
 
 SHARE = 1 / 3  # of the budget
 LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
 DOUBT = 2.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
 LOST = 1e3  # the error of a network whose training diverges
+EARLIER = "the earlier model"  # its candidate
 WITH = " with "  # between the name of a candidate and its symmetries
 
 Advance = Callable[[OwnRecipe, RunFolder, Path | None, float], float]
@@ -59,11 +61,15 @@ Holding = Callable[[OwnRecipe, Path], tuple[str, ...]]
 """Returns which symmetries the validation samples do not contradict, by a candidate and its state."""
 
 
-def entered(recipe: OwnRecipe, samples: SampleFile) -> OwnRecipe:
-    """Return a preset's recipe with the candidates of its race, if there is to be one."""
+def entered(recipe: OwnRecipe, samples: SampleFile, start: Start | None = None) -> OwnRecipe:
+    """Return a preset's recipe with the candidates of its race, if there is to be one.
+
+    An earlier model `start` is one of them, or what the training starts from where there is no race.
+    """
     if not PRESETS[recipe.preset].race or samples.counts[1] < LEAST_SAMPLES:
-        return recipe
-    return recipe.model_copy(update={"race": candidates(recipe.operator)})
+        return recipe if start is None else started(recipe, start)
+    earlier = () if start is None else (Candidate(name=EARLIER, start=start),)
+    return recipe.model_copy(update={"race": (*candidates(recipe.operator), *earlier)})
 
 
 def candidates(config: Any) -> tuple[Candidate, ...]:
@@ -191,7 +197,8 @@ class Race:
         """Return the recipe of a candidate, with the symmetries in its name."""
         original, _, symmetries = name.partition(WITH)
         [candidate] = [each for each in self.recipe.race if each.name == original]
-        made = changed(self.recipe, candidate.overrides)
+        start = candidate.start
+        made = changed(self.recipe, candidate.overrides) if start is None else started(self.recipe, start)
         moved = tuple(symmetries.split(", ")) if symmetries else ()
         fit = made.fit.model_copy(update={"raced": self.plan.raced, "symmetries": moved})
         return made.model_copy(update={"race": (), "fit": fit})

@@ -9,6 +9,7 @@ from pathlib import Path
 from training import checkpoint
 from training.data.samples import SampleFile, generate, prepare
 from training.files import read_toml
+from training.fit.earlier import located, start_of
 from training.fit.presets import preset_of, recipe
 from training.fit.race import entered
 from training.fit.record import RunFolder
@@ -35,6 +36,9 @@ def begin(
         made: BaseRecipe = read(find(name), [*overrides])
         return made, out or Path("runs") / made.name
     to = out or Path("runs") / own.name
+    earlier = own.problem.data.finetune
+    if earlier is not None and located(earlier, own.folder).resolve() == to.resolve():
+        raise RecipeError(f"data.finetune: expected another folder than that of the run, {to}: --out changes that one")
     return own.resumed(RunFolder(to)) if resume else own.recipe(), to
 
 
@@ -91,8 +95,11 @@ class OwnRun:
         samples = self.samples()
         made = recipe(samples, self.preset, adapt, operator)
         chosen = operator is not None or any(each.startswith("operator.") for each in self.overrides)
-        if self.generated is None and not chosen:
-            made = entered(made, samples)
+        if self.generated is None:
+            start = start_of(self.problem, self.folder, samples.described)
+            if chosen and start is not None:
+                raise RecipeError("data.finetune: the network is that of the earlier model: expected no other one")
+            made = made if chosen else entered(made, samples, start)
         return changed(made, self.overrides)
 
     def resumed(self, run: RunFolder) -> OwnRecipe:

@@ -104,6 +104,9 @@ class DataSection(Frozen):
     # Relative to the problem file; patterns such as `run-*.h5` are allowed; several files are concatenated.
     files: tuple[str, ...] = Field(min_length=1)
     format: str = "auto"  # the files' layout; `auto` decides by suffix and contents
+    # The earlier model that a training may start from: its folder, relative to this file, or its name in runs or
+    # checkpoints.
+    finetune: str | None = None
     # Share or number of samples for every decision, taken from the end, before the test samples.
     validation: Share = 0.1
     test: Share = 0.1  # share or number of samples that are used once, for the card, taken from the end

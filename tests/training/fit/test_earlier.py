@@ -1,0 +1,143 @@
+"""A training may start from the weights of an earlier model of the user's, where both have the same fields."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from training import checkpoint
+from training.commands import app
+from training.fit import earlier
+from training.fit.own import OwnWorkload
+from training.fit.race import EARLIER
+from training.fit.run import train
+from training.fit.start import OwnRun
+from training.problems.problem_file import ProblemFile
+from training.recipe import OwnRecipe, RecipeError, changed
+
+SMALL = ("operator.channels=4", "operator.layers=0", "operator.spectral=1", "operator.detail=4")
+COUNTED = ("fit.epochs=2", "fit.seconds=1e9", "fit.batch=4", "fit.average=0.0")  # steps decide, on any machine
+
+
+def problem(name: str = "line", **changes: Any) -> ProblemFile:
+    """Return a problem file of which some sections are changed."""
+    document: dict[str, dict[str, Any]] = {
+        "data": {"files": [f"{name}.npz"], "validation": 8, "test": 4},
+        "inputs": {"k": {"positive": True}},
+        "parameters": {"speed": {}},
+        "outputs": {"u": {"units": "K"}},
+        "axes": {"x": {"boundary": "wall"}},
+    }
+    for section, change in changes.items():
+        document[section] = document.get(section, {}) | change
+    return ProblemFile.model_validate({"name": name, **document})
+
+
+def write(folder: Path, name: str, sides: int = 12, samples: int = 24) -> None:
+    rng = np.random.default_rng(len(name))
+    k, speed = rng.uniform(1, 2, (samples, sides)), rng.random(samples)
+    np.savez(folder / f"{name}.npz", k=k, speed=speed, u=k**2 + speed[:, None])
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Path:
+    """Return the run of an earlier model."""
+    write(tmp_path, "line")
+    made = OwnRun(problem(), "tiny", [*SMALL, *COUNTED], tmp_path, folder=tmp_path).recipe()
+    return train(made, tmp_path / "earlier", tmp_path)
+
+
+def second(folder: Path, preset: str = "tiny", overrides: tuple[str, ...] = (), **changes: Any) -> OwnRecipe:
+    """Return the recipe of a training that may start from the earlier model."""
+    write(folder, "other", sides=16)
+    changes["data"] = {"finetune": "earlier"} | changes.get("data", {})
+    return OwnRun(problem("other", **changes), preset, overrides, folder, folder=folder).recipe()
+
+
+def test_a_training_without_a_race_starts_from_the_earlier_model(first: Path, tmp_path: Path) -> None:
+    """With its network, weights and normalisers, whatever the grid of the new samples is, at a lower rate."""
+    recipe = second(tmp_path)
+    old = checkpoint.load(first)
+    assert recipe.operator == old.recipe.operator
+    assert recipe.operator.working == (12,)
+    assert recipe.fit.learning_rate == earlier.RATE < old.recipe.fit.learning_rate
+    weights = OwnWorkload(recipe, tmp_path).task().network.state_dict()
+    for name, tensor in old.operator.state_dict().items():
+        assert torch.equal(weights[name], tensor)
+
+
+def test_the_card_names_the_earlier_model_and_the_checkpoint_needs_it_no_more(first: Path, tmp_path: Path) -> None:
+    new = train(changed(second(tmp_path), COUNTED), tmp_path / "new", tmp_path)
+    expected = {"folder": str(first), "digest": checkpoint.load(first).digest}
+    first.rename(tmp_path / "elsewhere")
+    found = checkpoint.load(new)
+    assert found.card["training"]["start"] == expected
+    assert found.recipe.problem.data.finetune == "earlier"
+    assert found.operator(torch.ones(2, 16), torch.ones(2)).shape == (2, 16)
+
+
+def test_the_earlier_model_races_against_random_weights(first: Path, tmp_path: Path) -> None:
+    recipe = second(tmp_path, "quick")
+    assert [each.start is not None for each in recipe.race] == [False] * (len(recipe.race) - 1) + [True]
+    assert recipe.race[-1].name == EARLIER
+    scratch = recipe.race[0].model_copy(update={"operator": {"detail": 2, "layers": 0, "spectral": 1}})
+    short = changed(recipe.model_copy(update={"race": (scratch, recipe.race[-1])}), ["fit.epochs=12", *COUNTED[1:]])
+    found = checkpoint.load(train(short, tmp_path / "new", tmp_path))
+    assert {scratch.name, EARLIER} == {*found.card["race"]["rounds"][0]["validation_error"]}
+    started = found.card["race"]["winner"].startswith(EARLIER)
+    assert (found.recipe.start is not None) == ("start" in found.card["training"]) == started
+    if started:
+        assert found.card["training"]["start"]["folder"] == str(first)
+
+
+DIFFERENCES = {
+    "another name": (
+        {"outputs": {"v": {"key": "u"}}},
+        "outputs: expected u, as the model in {path} has, but found u, v",
+    ),
+    "other units": (
+        {"outputs": {"u": {"units": "degC"}}},
+        "outputs.u: expected units 'K', components none, of any sign, as the model in {path} has, but found units",
+    ),
+    "another boundary": (
+        {"axes": {"x": {"boundary": "periodic"}}},
+        "axes.x: expected boundary 'wall', points 'cells', as the model in {path} has, but found boundary 'periodic'",
+    ),
+    "another range": (
+        {"parameters": {"speed": {"minimum": 1e-9}}},
+        "parameters.speed: expected units '1', no positive minimum, as the model in {path} has",
+    ),
+    "no model": (
+        {"data": {"finetune": "nowhere"}},
+        "expected the folder of a trained model, or its name in runs or checkpoints, but got 'nowhere'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "message"), DIFFERENCES.values(), ids=DIFFERENCES)
+def test_a_model_of_other_fields_is_refused_before_the_training(
+    first: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=re.escape(f"data.finetune: {message}".replace("{path}", str(first)))):
+        second(tmp_path, **changes)
+
+
+def test_another_network_and_the_folder_of_the_run_itself_are_refused(
+    first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RecipeError, match="the network is that of the earlier model"):
+        second(tmp_path, overrides=("operator.layers=2",))
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "other.toml"
+    file.write_text(
+        'name = "other"\n[data]\nfiles = ["other.npz"]\nfinetune = "earlier"\n[inputs.k]\n[outputs.u]\n[axes.x]\n'
+    )
+    result = CliRunner().invoke(app, ["fit", str(file), "--preset", "tiny", "--out", "earlier"])
+    assert "expected another folder than that of the run" in str(result.exception)
+    assert (first / checkpoint.WEIGHTS).is_file()

@@ -1,0 +1,89 @@
+"""A training that starts from the weights of an earlier model of the user's, `data.finetune` in the problem file.
+
+The earlier model has learned other samples of the same fields: another range of a parameter, other materials, another
+grid. Its network is taken as it is, with its means and deviations, so that at first it predicts what it did. The
+training that follows has a lower learning rate. Where there is a race, it is a candidate beside those that start from
+random weights; see `training.fit.race`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from training import checkpoint
+from training.files import digest
+from training.problems.problem_file import ProblemFile
+from training.problems.schema import Description
+from training.recipe import OwnRecipe, RecipeError, Start
+
+RATE = 1e-3  # the highest learning rate; 2e-3 and 5e-4 are as good as one another in `benchmarks.transfer`
+FOLDERS = (Path("runs"), Path("checkpoints"))  # where a name is looked for, beside the folder of the problem file
+
+
+def located(name: str, folder: Path) -> Path:
+    """Return the checkpoint folder that a problem file in `folder` means.
+
+    Raises:
+        RecipeError: There is none.
+    """
+    tried = [each / name for each in (folder, *FOLDERS)]
+    for path in tried:
+        if (path / checkpoint.CONFIG).is_file():
+            return path
+    raise RecipeError(
+        f"data.finetune: expected the folder of a trained model, or its name in runs or checkpoints, but got {name!r}: "
+        f"there is no {checkpoint.CONFIG} in {', '.join(map(str, tried))}"
+    )
+
+
+def start_of(problem: ProblemFile, folder: Path, described: Description) -> Start | None:
+    """Return the earlier model that a problem file in `folder` names, None where it names none.
+
+    Args:
+        problem: The problem file.
+        folder: Its folder.
+        described: What the new samples are.
+
+    Raises:
+        CheckpointError: The earlier model cannot be read.
+        RecipeError: There is none, or it has other fields, parameters or boundaries.
+    """
+    if problem.data.finetune is None:
+        return None
+    path = located(problem.data.finetune, folder)
+    config = checkpoint.read_config(path)
+    if not isinstance(config.recipe, OwnRecipe) or not isinstance(config.problem, Description):
+        raise RecipeError(f"data.finetune: expected a model of a problem file in {path} but found {config.recipe.name}")
+    expected, found = facts(config.problem), facts(described)
+    for what in expected | found:
+        if expected.get(what) != found.get(what):
+            raise RecipeError(
+                f"data.finetune: {what}: expected {expected.get(what, 'none')}, as the model in {path} has, "
+                f"but found {found.get(what, 'none')}"
+            )
+    return Start(folder=str(path), digest=digest(path), operator=config.recipe.operator)
+
+
+def started(recipe: OwnRecipe, start: Start) -> OwnRecipe:
+    """Return a recipe with the network of an earlier model, and a lower learning rate."""
+    fit = recipe.fit.model_copy(update={"learning_rate": RATE})
+    return recipe.model_copy(update={"operator": start.operator, "start": start, "fit": fit})
+
+
+def facts(problem: Description) -> dict[str, str]:
+    """Return what two problems have to share for one network to learn both, by the names of problem files."""
+    parts = {"inputs": problem.inputs, "parameters": problem.parameters, "outputs": problem.outputs}
+    found = {part: ", ".join(each.name for each in tensors) or "none" for part, tensors in parts.items()}
+    for part, fields in (("inputs", problem.inputs), ("outputs", problem.outputs)):
+        for one in fields:
+            sign, components = ("positive" if one.positive else "of any sign"), ", ".join(one.components) or "none"
+            found[f"{part}.{one.name}"] = f"units {one.units!r}, components {components}, {sign}"
+    for number in problem.parameters:
+        sign = "a positive minimum" if (number.minimum or 0) > 0 else "no positive minimum"  # else it has no logarithm
+        found[f"parameters.{number.name}"] = f"units {number.units!r}, {sign}"
+    for axis in problem.axes:
+        found[f"axes.{axis.name}"] = f"boundary {axis.boundary!r}, points {axis.points!r}"
+    found["axes"] = ", ".join(axis.name for axis in problem.axes)
+    if problem.frames is not None:
+        found["time"] = f"step {problem.frames.step:g}, history {problem.frames.history}"
+    return found
