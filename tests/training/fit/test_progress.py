@@ -24,16 +24,6 @@ def test_a_line_states_share_errors_and_the_time_left() -> None:
     assert line(ROWS) == expected
 
 
-def test_there_is_a_line_per_epoch_without_a_terminal(tmp_path: Path) -> None:
-    counts = ("data.train=8", "data.validation=4", "data.test=4", "fit.epochs=2", "fit.steps=1", "fit.batch=4")
-    command = [sys.executable, "-m", "training", "fit", "memoriser-tiny", "--out", tmp_path / "run", "--data", tmp_path]
-    done = subprocess.run(
-        [*command, *(part for count in counts for part in ("--set", count))], check=True, capture_output=True, text=True
-    )
-    lines = [each for each in done.stderr.splitlines() if each.startswith("epoch ")]
-    assert lines[1].startswith("epoch 2, 100%: loss ")
-
-
 def test_a_full_disk_is_reported_before_anything_is_generated(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"expected \d+ MB of free disk space but found"):
         expect_room(tmp_path, 2**62)
