@@ -7,11 +7,12 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
+from export.__main__ import app as exporting
 from serving.settings import Settings
 from tests.conftest import ready, wait_until
 from training.commands import app as training
@@ -30,13 +31,13 @@ class Pipeline:
     data: Path
 
     def train(self, run: Path, *overrides: str) -> None:
-        """Train the tiny Darcy model into `run`."""
-        sets = [part for override in overrides for part in ("--set", override)]
-        fit("darcy-tiny", "--out", run, "--data", self.data, *sets)
+        """Train the tiny Darcy model with one layer into `run`."""
+        sets = [part for override in ("operator.layers=1", *overrides) for part in ("--set", override)]
+        command(training, "fit", "darcy-tiny", "--out", run, "--data", self.data, *sets)
 
     def export(self, run: Path, *options: str) -> None:
         """Publish a run to the repository."""
-        command("export", run, "--repository", self.repository, *options)
+        command(exporting, run, "--repository", self.repository, *options)
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,9 @@ class Service:
         return self.ready()
 
 
-def command(*arguments: object) -> None:
-    """Run `python -m …` from the root, and fail with its error output."""
-    done = subprocess.run([sys.executable, "-m", *map(str, arguments)], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def fit(*arguments: object) -> None:
-    """Run `python -m training fit …` in this process, which has imported what it needs, and fail with its output."""
-    done = CliRunner().invoke(training, ["fit", *map(str, arguments)])
+def command(app: Any, *arguments: object) -> None:
+    """Run a command in this process, which has imported what it needs, and fail with its output."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exit_code == 0, (done.output, done.exception)
 
 

@@ -50,7 +50,8 @@ def recorded(file: Path, *command: str) -> str:
 
 def test_a_training_and_an_export_pass_what_the_page_names(tmp_path: Path) -> None:
     run, repository = str(tmp_path / "burgers-tiny"), str(tmp_path / "repository")
-    fit = ("training", "fit", "burgers-tiny", "--out", run, "--data", str(tmp_path))
+    small = ("--set", "operator.layers=1", "--set", "fit.epochs=2", "--set", 'formats=["onnx"]')
+    fit = ("training", "fit", "burgers-tiny", *small, "--out", run, "--data", str(tmp_path))
     assert_passed(named("training"), recorded(tmp_path / "fit.txt", *fit))
     export = ("export", run, "--name", "tiny", "--repository", repository)
     assert_passed(named("export"), recorded(tmp_path / "export.txt", *export))

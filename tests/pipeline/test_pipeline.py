@@ -160,9 +160,9 @@ def test_a_new_version_is_served_without_a_restart_and_the_previous_one_stays(
 
 
 def test_a_killed_triton_under_load_makes_the_service_unavailable_until_it_is_back(
-    pipeline: Pipeline, serve: Any, field: NDArray[np.float32]
+    service: Service, field: NDArray[np.float32]
 ) -> None:
-    with serve(pipeline.repository) as service, Client(service.url) as petrov:
+    with Client(service.url) as petrov:
         stop, errors = threading.Event(), []
 
         def predict() -> None:

@@ -13,9 +13,10 @@ import tritonclient.grpc as triton_grpc
 from safetensors.numpy import load, save
 from typer.testing import CliRunner
 
+from export.__main__ import app as exporting
 from petrov_client import Client, GrpcClient
 from petrov_client._commands.cli import app as petrov
-from tests.pipeline.conftest import command, fit
+from tests.pipeline.conftest import command
 from tests.pipeline.test_playground import Visit, browser  # noqa: F401  a fixture
 from tests.toy_masks import Arrays
 from tests.toy_masks import samples as masked_samples
@@ -65,8 +66,9 @@ def gateway(
     settings = make_settings(folder / "model_repository")
     for name in ("stars", "holes"):
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / f"{name}_tiny", "--data", folder / "data"]
-        fit(folder / f"{name}.toml", *options, *(["--set", "fit.seconds=4"] if name == "holes" else []))
-    command("export", folder / "stars_tiny", folder / "holes_tiny", "--repository", settings.repository)
+        options += ["--set", "fit.seconds=4"] if name == "holes" else []
+        command(app, "fit", folder / f"{name}.toml", *options)
+        command(exporting, folder / f"{name}_tiny", "--repository", settings.repository)
     with run_triton(settings), run_gateway(settings) as found:
         yield found
 

@@ -15,8 +15,10 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from safetensors.numpy import load, save
 
+from export.__main__ import app as exporting
 from petrov_client import Client, GrpcClient, InvalidInput, ParameterInfo, Where
-from tests.pipeline.conftest import command, fit
+from tests.pipeline.conftest import command
+from training.commands import app as training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,8 +131,8 @@ def service(
     sets = [part for change in SMALL for part in ("--set", change)]
     for name in ("heat", "flow"):
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
-        fit(folder / f"{name}.toml", *options)
-    command("export", folder / "heat", folder / "flow", "--repository", settings.repository)
+        command(training, "fit", folder / f"{name}.toml", *options)
+        command(exporting, folder / name, "--repository", settings.repository)
     with run_triton(settings), run_gateway(settings) as gateway:
         yield Service(gateway, f"127.0.0.1:{settings.triton_grpc_port}")
 

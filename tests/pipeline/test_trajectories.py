@@ -20,12 +20,15 @@ import tritonclient.grpc as triton_grpc
 import zarr
 from playwright.sync_api import expect, sync_playwright
 
+from export.__main__ import app as exporting
 from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
+from petrov_client._commands.cli import app as petrov
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
 from serving.predict import PIECE
-from tests.pipeline.conftest import command, fit
+from tests.pipeline.conftest import command
 from training import checkpoint
+from training.commands import app as training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,8 +152,8 @@ def service(
     for name, text in (("line", LINE), ("plane", PLANE)):
         (folder / f"{name}.toml").write_text(text)
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
-        fit(folder / f"{name}.toml", *options, "--set", f"formats={FORMATS[name]}")
-    command("export", folder / "line", folder / "plane", "--repository", settings.repository)
+        command(training, "fit", folder / f"{name}.toml", *options, "--set", f"formats={FORMATS[name]}")
+        command(exporting, folder / name, "--repository", settings.repository)
     with run_triton(settings), run_gateway(settings) as gateway:
         yield Service(gateway, f"127.0.0.1:{settings.triton_grpc_port}", folder)
 
@@ -456,8 +459,8 @@ def test_the_command_writes_a_trajectory(service: Service, tmp_path: Path, clien
     start = lines(2, seed=9)[:, 0]
     np.save(tmp_path / "start.npy", start)
     options = ["--url", service.url, "--frames", "12"]
-    command("petrov_client", "rollout", "line", tmp_path / "start.npy", tmp_path / "out.h5", *options)
+    command(petrov, "rollout", "line", tmp_path / "start.npy", tmp_path / "out.h5", *options)
     with h5py.File(tmp_path / "out.h5") as file:
         close(file["u"][:], client.rollout("line", start, 12))
-    command("petrov_client", "rollout", "line", tmp_path / "start.npy", tmp_path / "out.zarr", *options)
+    command(petrov, "rollout", "line", tmp_path / "start.npy", tmp_path / "out.zarr", *options)
     close(zarr.open_group(str(tmp_path / "out.zarr"), mode="r")["u"][:], client.rollout("line", start, 12))

@@ -59,7 +59,9 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
     make_settings: Callable[..., Settings],
     run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
 ) -> None:
-    repository = Path(shutil.copytree(published[0], tmp_path / "model_repository"))
+    repository, models = tmp_path / "model_repository", ("darcy", "darcy_torchscript", "burgers", "burgers_torchscript")
+    for model in models:
+        shutil.copytree(published[0] / model, repository / model)
     for model in ("burgers", "burgers_torchscript"):
         shutil.copytree(repository / model / "1", repository / model / "2")
     config = repository / "burgers" / "config.pbtxt"
@@ -69,7 +71,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
         run_triton(settings),
         triton_grpc.InferenceServerClient(f"127.0.0.1:{settings.triton_grpc_port}") as client,
     ):
-        for model in ("darcy", "darcy_torchscript", "burgers", "burgers_torchscript"):
+        for model in models:
             wait(lambda model=model: client.is_model_ready(model))
             loaded = checkpoint.load(checkpoints[model.removesuffix("_torchscript")])
             signature = Signature.of_checkpoint(loaded)
