@@ -63,15 +63,17 @@ def example(gateway: Gateway, model: str) -> dict[str, Any]:
     }
 
 
-def test_a_companion_is_loaded_at_its_first_use_and_unloaded_when_it_is_idle(
+def test_companions_are_loaded_at_their_first_use_by_the_gateway_alone_and_unloaded_when_they_are_idle(
     repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
 ) -> None:
+    (repository / "drift_jvp" / "1" / "model.onnx").write_bytes(b"no graph")
     settings = make_settings(repository, companion_idle_seconds=4.0)
     with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
         assert loaded(settings) == {"blur", "drift"}
         assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
         card = httpx2.get(f"{gateway.url}/v1/models/drift").json()["card"]
         assert card["differentiable"] == ["vjp", "jvp"]
+        assert_only_the_gateway_may_change_what_is_loaded(settings)
         document = example(gateway, "drift")
         with ThreadPoolExecutor(4) as pool:
             post = [
@@ -86,19 +88,39 @@ def test_a_companion_is_loaded_at_its_first_use_and_unloaded_when_it_is_idle(
         wait_until(lambda: loaded(settings) == {"blur", "drift"})
         again = httpx2.post(f"{gateway.url}/v1/models/drift/vjp", json=document, timeout=60)
         assert again.status_code == 200
-
-
-def test_a_companion_that_does_not_load_is_refused_and_its_model_is_served(
-    repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
-) -> None:
-    (repository / "drift_vjp" / "1" / "model.onnx").write_bytes(b"no graph")
-    settings = make_settings(repository)
-    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
-        found = httpx2.post(f"{gateway.url}/v1/models/drift/vjp", json=example(gateway, "drift"), timeout=60)
+        document = {"inputs": document["inputs"], "tangents": document["inputs"]}
+        found = httpx2.post(f"{gateway.url}/v1/models/drift/jvp", json=document, timeout=60)
         assert (found.status_code, found.json()["type"]) == (503, "urn:petrov:problem:model-not-ready")
         assert int(found.headers["retry-after"]) >= 1
         assert "cannot be loaded by Triton" in found.json()["detail"]
         assert httpx2.get(f"{gateway.url}/health/ready").status_code == 200
+
+
+def assert_only_the_gateway_may_change_what_is_loaded(settings: Settings) -> None:
+    url = f"http://127.0.0.1:{settings.triton_http_port}/v2"
+    for path in (
+        "repository/models/blur/unload",
+        "repository/models/blur/load",
+        "repository/index",
+        "systemsharedmemory/region/x/register",
+        "cudasharedmemory/region/x/register",
+    ):
+        body = {"key": "/x", "byte_size": 1, "offset": 0}
+        assert httpx2.post(f"{url}/{path}", json=body).status_code == 403, path
+    for path in ("trace/setting", "logging"):
+        assert httpx2.post(f"{url}/{path}", json={}).status_code == 403, path
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{settings.triton_grpc_port}") as client:
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: client.unload_model("blur"),
+            client.get_model_repository_index,
+            lambda: client.register_system_shared_memory("x", "/x", 1),
+            lambda: client.update_log_settings({"log_info": True}),
+        )
+        for call in calls:
+            with pytest.raises(InferenceServerException, match="restricted"):
+                call()
+        assert client.is_model_ready("blur")
+    assert len([stub for each in tritons(settings) for stub in stubs(each)]) == 2
 
 
 def test_a_newest_version_that_does_not_load_leaves_the_one_before_it_even_after_a_kill(
@@ -155,37 +177,6 @@ def test_the_most_used_model_is_loaded_first_after_a_kill(
         assert "z" in first
         assert len(first) < 5
         wait_until(lambda: httpx2.get(f"{gateway.url}/health/ready").status_code == 200)
-
-
-def test_only_the_gateway_may_change_what_is_loaded(
-    repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
-) -> None:
-    settings = make_settings(repository)
-    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY):
-        url = f"http://127.0.0.1:{settings.triton_http_port}/v2"
-        for path in (
-            "repository/models/blur/unload",
-            "repository/models/blur/load",
-            "repository/index",
-            "systemsharedmemory/region/x/register",
-            "cudasharedmemory/region/x/register",
-        ):
-            body = {"key": "/x", "byte_size": 1, "offset": 0}
-            assert httpx2.post(f"{url}/{path}", json=body).status_code == 403, path
-        for path in ("trace/setting", "logging"):
-            assert httpx2.post(f"{url}/{path}", json={}).status_code == 403, path
-        with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{settings.triton_grpc_port}") as client:
-            calls: tuple[Callable[[], object], ...] = (
-                lambda: client.unload_model("blur"),
-                client.get_model_repository_index,
-                lambda: client.register_system_shared_memory("x", "/x", 1),
-                lambda: client.update_log_settings({"log_info": True}),
-            )
-            for call in calls:
-                with pytest.raises(InferenceServerException, match="restricted"):
-                    call()
-            assert client.is_model_ready("blur")
-        assert len([stub for each in tritons(settings) for stub in stubs(each)]) == 2
 
 
 @pytest.mark.parametrize("mode", ["poll", "none"])

@@ -130,12 +130,18 @@ async def test_stopping_leaves_no_process_and_no_shared_memory(settings: Setting
     assert regions(beginning) == []
 
 
-async def test_a_killed_triton_is_restarted_and_leaves_no_shared_memory(watched: TritonServer) -> None:
+async def test_a_triton_that_is_killed_or_loses_an_instance_is_restarted_and_leaves_no_shared_memory(
+    watched: TritonServer,
+) -> None:
     settings = watched.settings
     beginning, killed = prefix(settings), server(settings)
     killed.kill()
     await comes_back(watched, killed)
     assert regions(beginning) == []
+    stubs = [process for process in processes(settings) if _name(process) == "triton_python_backend_stub"]
+    ended = server(settings)
+    stubs[0].kill()
+    await comes_back(watched, ended)
 
 
 async def test_a_crashed_start_is_repeated(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,14 +158,6 @@ async def test_a_crashed_start_is_repeated(settings: Settings, caplog: pytest.Lo
     assert server(settings).pid != crashed.pid
     assert f"ended with status {128 + signal.SIGKILL}" in caplog.text
     await triton.stop()
-
-
-async def test_a_killed_instance_is_replaced(watched: TritonServer) -> None:
-    settings = watched.settings
-    stubs = [process for process in processes(settings) if _name(process) == "triton_python_backend_stub"]
-    ended = server(settings)
-    stubs[0].kill()
-    await comes_back(watched, ended)
 
 
 async def test_a_frozen_triton_is_ended_and_one_without_its_folder_is_restarted(
