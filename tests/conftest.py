@@ -10,30 +10,26 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
 import uvicorn
+from xdist.remote import Producer
 
 from serving.app import create_app
 from serving.connection import configuration
 from serving.local_triton.server import TritonServer
+from serving.service import Service
 from serving.settings import Settings
 from serving.triton import Triton
 from tests import distribution, toy_fields, toy_gauges, toy_rollouts, toy_sequences
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from xdist.remote import Producer
-
-    from serving.service import Service
 
 # Tests run many processes on few cores: threads that wait for one another would spend most of the time waiting.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
-
-if TYPE_CHECKING:
-    import pytest
-    from xdist.remote import Producer
 
 #: Exports and trainings, which take minutes: they come first, so that no process ends long after the others.
 LONG = ("tests/export/", "tests/pipeline/", "tests/training/")

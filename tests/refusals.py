@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
 
 import pytest
 
 from serving.errors import Problem
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 
 def refused(kind: str, match: str | None = None) -> AbstractContextManager[pytest.ExceptionInfo[Problem]]:

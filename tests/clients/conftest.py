@@ -9,28 +9,24 @@ import json
 import socket
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2_grpc
 
 from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient
 from petrov_client.__main__ import main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from serving.local_triton.server import TritonServer
-    from tests.conftest import Gateway
+from serving.local_triton.server import TritonServer
+from tests.conftest import Gateway
 
 KINDS: dict[str, Any] = {
     "Client": Client,

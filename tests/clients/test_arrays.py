@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,9 +15,6 @@ from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, Te
 from petrov_client import _arrays as arrays
 from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._quality import Response
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def toy(*, batch: int = 4, positive: bool = True, fixed: int | None = None) -> ModelInfo:

@@ -6,8 +6,9 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,12 +18,8 @@ from petrov_client._codecs import encode_npy as encode
 from physics import darcy
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.clients.conftest import Done
-    from tests.conftest import Gateway
+from tests.clients.conftest import Done
+from tests.conftest import Gateway
 
 NPY = {"Content-Type": "application/x-npy"}
 FIELD = np.arange(1.0, 13.0, dtype=np.float32).reshape(3, 4)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from petrov_client import Client, InvalidInput, RequestError, UnknownModel
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
 from tests import toy_fields
+from tests.conftest import Gateway
 from tests.toy_fields import NAME, gradients, samples, tangents
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from tests.conftest import Gateway
 
 GRID = (6, 9)
 X = samples(3, GRID)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +10,7 @@ import pytest
 from petrov_client import InvalidResponse, RequestError, UnknownModel
 from physics import darcy
 from tests import toy_fields
-
-if TYPE_CHECKING:
-    from tests.clients.conftest import AnyClient
+from tests.clients.conftest import AnyClient
 
 JSON = {"Content-Type": "application/json"}
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import httpx2
 import numpy as np
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -37,11 +39,6 @@ from petrov_client._codecs import decode_npy as decode
 from petrov_client._codecs import encode_npy as encode
 from petrov_client._errors import retry_after
 from petrov_client._flow import ATTEMPTS, Attempts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from starlette.requests import Request
 
 FIELD = np.ones((4, 4), np.float32)
 NPY = {"Content-Type": "application/x-npy"}

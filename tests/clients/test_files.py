@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -16,9 +17,6 @@ from petrov_client import _trajectories as trajectories
 from petrov_client._kept import Kept
 from petrov_client._quality import Quality, columns_of_frame
 from tests.clients.test_movie import described
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def write(path: Path, *arguments: Any) -> trajectories.Written:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -14,15 +16,8 @@ from petrov_client._inversion import sensors, status
 from physics import darcy
 from physics.numerics.grid import axis
 from physics.posterior.sensors import Sensors, lattice
-from tests.clients.conftest import AnyClient
-from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.clients.conftest import Done
-    from tests.conftest import Gateway
+from tests.clients.conftest import AnyClient, Done
+from tests.conftest import Gateway, wait_until
 
 GRID, SENSORS = (11, 13), lattice(5)
 OPTIONS: dict[str, Any] = {"forward": "solver", "grid": GRID, "modes": 12, "samples": 20}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,6 @@ import xarray
 
 from petrov_client import Client, InvalidInput
 from tests import toy_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GRID = (12, 9)
 DAYS = ("monday", "tuesday", "friday")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import meshio
 import numpy as np
@@ -15,9 +16,6 @@ from petrov_client._meshes import arrays_of, with_outputs
 from petrov_client._models import COMPONENT, GridInfo, TensorInfo
 from tests.toy_meshes import write_stars
 from training.data.readers import open_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CUBE = np.stack(np.meshgrid(*[[0.0, 1.0, 3.0]] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
 CORNERS = ((0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
@@ -13,13 +14,8 @@ import pytest
 
 from petrov_client import _files as local
 from petrov_client import _trajectories as trajectories
-from petrov_client._models import model_info
+from petrov_client._models import ModelInfo, model_info
 from tests import toy_rollouts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from petrov_client._models import ModelInfo
 
 FRAMES, SIDE = 5, 64
 

@@ -7,17 +7,14 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import petrov_client
 from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, PetrovError, Where
 from petrov_client import _errors as exceptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TREE = {
     "PetrovError": ["RequestError", "ServiceError", "TransportError"],

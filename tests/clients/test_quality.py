@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from petrov_client import Client, GrpcClient, InvalidInput, OutsideTrainingWarning, Quality, score
 from petrov_client._codecs import encode_safetensors
 from petrov_client._quality import Options
 from physics import darcy
+from serving.local_triton.server import TritonServer
 from tests import toy_gauges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from serving.local_triton.server import TritonServer
-    from tests.conftest import Gateway
+from tests.conftest import Gateway
 
 
 def test_the_quality_has_one_number_per_field(call: Any, gauged: NDArray[Any]) -> None:

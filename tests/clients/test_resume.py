@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -21,13 +23,7 @@ from tests import toy_rollouts
 from tests.clients.conftest import KINDS
 from tests.clients.test_files import read
 from tests.clients.test_rollout import frames_sent, taken
-from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.conftest import Gateway
+from tests.conftest import Gateway, wait_until
 
 U = np.linspace(1, 2, 3 * 1000, dtype=np.float32).reshape(3, 1000)
 RATE = "rate=0.9999"

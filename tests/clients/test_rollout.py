@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import aclosing, closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -23,12 +24,7 @@ from petrov_client import _arrays as arrays
 from petrov_client._codecs import Parts
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS, address_for
-from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import Gateway
+from tests.conftest import Gateway, wait_until
 
 U = np.linspace(1, 2, 3 * 16, dtype=np.float32).reshape(3, 16)
 

@@ -8,10 +8,11 @@ import re
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import httpx2
@@ -33,13 +34,9 @@ from petrov_client import (
 from petrov_client._codecs import encode_npy as encode
 from petrov_client._kept import Kept
 from petrov_client._score import write
+from serving.settings import Settings
 from tests import toy_fields, toy_gauges
 from tests.conftest import ready, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from serving.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,9 +29,6 @@ from petrov_client._arrays import check_input
 from petrov_client._models import vocabulary
 from tests import toy_sequences
 from tests.clients.conftest import Done
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WORDS = Vocabulary(("<pad>", "[MAX", "]", *"0123456789"), r"\[MAX|\]|[0-9]", ("low", "middle", "high"), "sequence")
 BYTES = Vocabulary(tuple(map(str, range(257))), None, ("no", "yes"), "sequence")

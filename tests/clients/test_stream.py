@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -12,9 +13,6 @@ import pytest
 
 from petrov_client import AsyncClient, Client, InvalidInput
 from tests.clients.conftest import KINDS, address_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MEBIBYTE = 2**20
 

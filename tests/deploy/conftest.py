@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 import yaml
 
 from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
 PROMETHEUS = Path(__file__).parents[2] / "deploy" / "prometheus"
 

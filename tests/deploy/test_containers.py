@@ -7,8 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import typer
@@ -22,9 +23,6 @@ from serving.triton import Triton
 from serving.version import VERSION
 from tests.conftest import ENVIRONMENT
 from tests.deploy.manifests import DEPLOY, DEPLOYMENTS, ROOT, Pair, image_environment, pair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -26,11 +28,7 @@ from tests.deploy.manifests import (
     pod_of,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    Resources = tuple[dict[str, Any], ...]
+Resources = tuple[dict[str, Any], ...]
 
 RELEASE = "1.37"
 CLUSTER_WIDE = {"Namespace", "PersistentVolume"}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -14,16 +16,10 @@ import pytest
 import yaml
 
 import petrov_client
+from serving.local_triton.server import TritonServer
 from tests import toy_fields
-from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from serving.local_triton.server import TritonServer
-    from tests.conftest import Gateway
-    from tests.deploy.conftest import Prometheus
+from tests.conftest import Gateway, wait_until
+from tests.deploy.conftest import Prometheus
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"

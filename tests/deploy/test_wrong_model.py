@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -17,17 +18,11 @@ from export.graphs import to_onnx
 from export.layout import CARD, CERTIFICATE, CONFIG
 from export.released import FOLDER
 from petrov_client import Client, Unavailable
-from tests.conftest import wait_until
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway, wait_until
+from tests.deploy.conftest import Prometheus
 from training.files import write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
-    from tests.deploy.conftest import Prometheus
 
 pytestmark = pytest.mark.timeout(900)  # a start of Triton, on a busy machine
 ROOT = Path(__file__).parents[2]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx2
 import numpy as np
@@ -15,14 +16,9 @@ from export.layout import CONFIG
 from petrov_client import Client
 from physics import burgers, cole_hopf
 from physics.numerics.grid import relative_l2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway
 
 ROOT = Path(__file__).parents[2]
 MODEL = "burgers_exact"

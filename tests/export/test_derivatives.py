@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 from torch import nn
@@ -24,9 +25,6 @@ from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
 from export.signature import KINDS, GridSpec, Signature, TensorSpec
 from tests.export.test_several_tensors import Heat, signature
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SIZES = {"batch": 2, "row": 4, "column": 5}
 PLANE = ("batch", "row", "column")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from export.graphs import to_onnx
 from export.layout import CERTIFICATE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 pytestmark = pytest.mark.timeout(900)  # large graphs are read and optimised, on a busy machine
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -25,15 +28,9 @@ from export.signature import Signature
 from research.sequences.networks import ClassifierConfig, MatcherConfig, MemoriserConfig, build
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
 from research.sequences.problems.matching import DESCRIPTION as MATCHING
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from training.problems.schema import PADDING, Limits, SequenceDescription
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
 
 Published: TypeAlias = "tuple[Path, dict[str, Any]]"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,6 @@ from physics.numerics.volumes import Linearised
 from physics.posterior.laplace import Coordinates, Posterior, Progress, estimate, summarise
 from physics.posterior.prior import KarhunenLoeve, LogNormal, TwoMaterials
 from physics.posterior.sensors import Sensors, lattice
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Fields = NDArray[np.float64]
 POINTS = 15

@@ -9,20 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx2
 import numpy as np
 
 import physics.darcy
+from serving.settings import Settings
 from tests.conftest import ready, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from serving.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 RECORDER = [sys.executable, str(Path(__file__).with_name("recorder.py"))]

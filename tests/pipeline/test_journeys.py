@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 import zarr
+from click.testing import Result
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
@@ -18,13 +21,7 @@ from export.__main__ import app as exporting
 from training.commands import app as training
 from training.user_error import UserError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from click.testing import Result
-    from numpy.typing import NDArray
-
-    Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, NDArray[Any]]
 
 ROOT = Path(__file__).parents[2]
 DUMMY = ROOT / "tests" / "fixtures" / "own_data" / "the_well_dummy.hdf5"

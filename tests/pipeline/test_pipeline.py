@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -18,12 +19,8 @@ from numpy.typing import NDArray
 import physics.darcy
 from petrov_client import Client, GrpcClient, PetrovError, Unavailable
 from tests.conftest import wait_until
+from tests.pipeline.conftest import Pipeline, Service
 from training import checkpoint
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.pipeline.conftest import Pipeline, Service
 
 MODEL = "darcy_tiny"
 TOLERANCE = 1e-5

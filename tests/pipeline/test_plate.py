@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import nbformat
 import numpy as np
@@ -15,9 +16,6 @@ from scipy.spatial import cKDTree
 from research.plates import sample
 from tests.pipeline.notebooks import MEBIBYTE, ROOT, code, execute, pictures, printed
 from training import checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NOTEBOOK = ROOT / "docs" / "plate.ipynb"
 SEED = 2**31  # of no sample of the training

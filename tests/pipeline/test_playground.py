@@ -9,33 +9,26 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
 import psutil
 import pytest
-from playwright.sync_api import FloatRect, expect, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Locator, Page, expect, sync_playwright
 from safetensors.numpy import load_file, save_file
 
 import physics.darcy
-from petrov_client import Client
+from petrov_client import Client, ModelInfo
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from playwright.sync_api import Browser, Locator, Page
-
-    from petrov_client import ModelInfo
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
+from tests.conftest import Gateway
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "serving" / "playground"

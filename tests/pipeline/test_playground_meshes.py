@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import meshio
 import numpy as np
 import pytest
-from playwright.sync_api import expect
+from numpy.typing import NDArray
+from playwright.sync_api import Browser, expect
 from scipy.spatial import Delaunay, cKDTree
 
 from petrov_client import Client
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from tests import toy_points
+from tests.conftest import Gateway
 from tests.pipeline.test_playground import ROOT, Visit, browser  # noqa: F401  a fixture
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-    from playwright.sync_api import Browser
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 PLATE, BALL, SHEET = "plate", "ball", "sheet"
 SIDE = 101  # of the sheet, which has 20,000 triangles

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import meshio
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
+from numpy.typing import NDArray
+from playwright.sync_api import Browser
 from safetensors.numpy import load, save
 from typer.testing import CliRunner
 
 from export.__main__ import app as exporting
 from petrov_client import Client, GrpcClient
 from petrov_client._commands.cli import app as petrov
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway
 from tests.pipeline.conftest import command
 from tests.pipeline.test_playground import Visit, browser  # noqa: F401  a fixture
 from tests.toy_masks import Arrays
@@ -23,18 +31,6 @@ from tests.toy_masks import samples as masked_samples
 from tests.toy_meshes import write_stars
 from training.commands import app
 from training.data.readers import open_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-    from playwright.sync_api import Browser
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 pytestmark = pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}

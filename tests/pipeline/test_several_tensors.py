@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import httpx2
@@ -13,23 +15,16 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
+from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from export.__main__ import app as exporting
 from petrov_client import Client, GrpcClient, InvalidInput, ParameterInfo, Where
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway
 from tests.pipeline.conftest import command
 from training.commands import app as training
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 HEAT = """
 name = "heat"

@@ -6,9 +6,11 @@ import asyncio
 import io
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import httpx2
@@ -18,6 +20,7 @@ import pytest
 import torch
 import tritonclient.grpc as triton_grpc
 import zarr
+from numpy.typing import NDArray
 from playwright.sync_api import expect, sync_playwright
 
 from export.__main__ import app as exporting
@@ -25,20 +28,13 @@ from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
 from petrov_client._commands.cli import app as petrov
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
+from serving.local_triton.server import TritonServer
 from serving.predict import PIECE
+from serving.settings import Settings
+from tests.conftest import Gateway
 from tests.pipeline.conftest import command
 from training import checkpoint
 from training.commands import app as training
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 LINE = """
 name = "line"

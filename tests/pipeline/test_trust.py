@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx2
 import numpy as np
 import onnx
 import pytest
 import yaml
+from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import physics.darcy
@@ -24,18 +26,10 @@ from petrov_client import Client, GrpcClient, InvalidInput
 from physics import burgers, cole_hopf, navier_stokes
 from physics.families import FAMILIES
 from physics.numerics.grid import axis
-from tests.conftest import wait_until
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway, wait_until
 from training.files import write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 pytestmark = pytest.mark.timeout(900)  # a start of Triton, on a busy machine
 ROOT = Path(__file__).parents[2]

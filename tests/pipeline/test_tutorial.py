@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import nbformat
 import pytest
 
 from tests.pipeline.notebooks import MEBIBYTE, ROOT, code, execute, pictures, printed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NOTEBOOK = ROOT / "docs" / "tutorial.ipynb"
 MODELS = ("darcy", "darcy_inverse")

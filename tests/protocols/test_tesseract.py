@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from tests.conftest import Gateway
 from tests.toy_fields import NAME, compute, gradients, samples, tangents
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from tests.conftest import Gateway
 
 GRID = (6, 9)
 X = samples(3, GRID)

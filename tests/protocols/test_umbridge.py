@@ -8,23 +8,18 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from physics.posterior import composites
-from physics.posterior.composites import BASIS, posterior
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from physics.posterior.composites import Composition
-    from tests.conftest import Gateway
+from physics.posterior.composites import BASIS, Composition, posterior
+from tests.conftest import Gateway
 
 PAGE = Path(__file__).parents[2] / "docs/umbridge.md"
 CHECKS = """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +19,6 @@ from training.operators.darcy_inverse import DarcyInverseConfig
 from training.operators.transformers import GridTransformerConfig
 from training.problems.problem import PROBLEMS
 from training.recipe import DataConfig, FitConfig, Recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SMALL = {
     "darcy": DarcyConfig(

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from export import repository as repositories
 from export.derivatives.rules import RULES
-from export.repository import publish
+from export.repository import Publication, publish
 from export.signature import KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from export.repository import Publication
 
 
 def test_derivatives_are_published_beside_their_models(published: tuple[Path, dict[str, Publication]]) -> None:

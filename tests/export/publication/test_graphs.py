@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -15,15 +16,10 @@ from export import parity, probes
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
-from export.repository import FORMATS
+from export.repository import FORMATS, Publication
 from export.signature import ParameterSpec, Signature
 from training import checkpoint
 from training.problems.schema import Parameter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from export.repository import Publication
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from export.graphs import to_onnx
+from export.repository import Publication
 from physics import poisson
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from export.repository import Publication
 
 SIDES = ((8, 9, 10), (17, 17, 17), (33, 12, 8), (9, 9, 9))
 

@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -22,16 +23,11 @@ from export import __main__ as command
 from export import repository as repositories
 from export import triton_config
 from export.graphs import to_onnx
-from export.repository import RepositoryError, publish
+from export.graphs.deployable import Deployable
+from export.repository import Publication, RepositoryError, publish
 from export.signature import Signature
 from training import calibration, checkpoint
 from training.problems.problem import PROBLEMS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from export.graphs.deployable import Deployable
-    from export.repository import Publication
 
 ROOT = Path(__file__).parents[3]
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"

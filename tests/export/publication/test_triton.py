@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import httpx2
 import numpy as np
@@ -16,22 +18,15 @@ import tritonclient.grpc as triton_grpc
 
 from export import parity, probes
 from export.graphs.deployable import Deployable
-from export.repository import publish
+from export.repository import Publication, publish
 from export.signature import Signature
 from export.triton_config import unnumbered
 from petrov_client import Client
 from physics import darcy
-from tests.conftest import load_models
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway, load_models
 from training import checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
-    from export.repository import Publication
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 

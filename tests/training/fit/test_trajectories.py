@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from training.data import samples as sample_files
 from training.data.samples import SampleFile, prepare
@@ -22,9 +23,6 @@ from training.operators.trajectory import TrajectoryOperator
 from training.problems.checks import DataError
 from training.problems.problem_file import ProblemFileError, read_problem_file
 from training.recipe import OwnFit, OwnRecipe
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WAVES = """
 name = "waves"
