@@ -1,7 +1,8 @@
-"""A problem from another package is trained, exported and served: all it takes is an entry point."""
+"""Another package adds a problem, an operator, a reader and a loss by entry points alone; what they train is served."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,8 +20,17 @@ from tests.conftest import Gateway
 from training import recipe as config
 
 ROOT = Path(__file__).parents[2]
-PROBLEM = '''
+PACKAGE = '''
+from contextlib import contextmanager
+from typing import Literal
+
 import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from training.data.readers import DataFile, LazyArray
+from training.losses import Loss
+from training.operators import Operator, OperatorKind
 from training.problems.schema import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Baseline, Problem
 
@@ -53,7 +63,50 @@ PROBLEM = Problem(
     sampler=sample,
     baseline=Baseline("damping of Fourier coefficients", solve),
 )
+
+
+class ScaleConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["scale"] = "scale"
+    start: float = 1.0
+
+
+class Scale(Operator):
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.factor = torch.nn.Parameter(torch.tensor(config.start))
+
+    def forward(self, *inputs):
+        return self.factor * sum(inputs)
+
+
+OPERATOR = OperatorKind("scale", ScaleConfig, Scale)
+
+
+@contextmanager
+def open_text(path):
+    u = np.loadtxt(path)
+    yield DataFile(path, "rows", {"u": LazyArray.of("u", u), "v": LazyArray.of("v", 2 * u)})
+
+
+def compute(predictions, batch, fit):
+    return sum((one - truth).square().mean() for one, truth in zip(predictions, batch.outputs))
+
+
+SQUARES = Loss("squares", compute)
 '''
+ENTRY_POINTS = """
+[petrov.problems]
+heat_line = outside:PROBLEM
+[petrov.operators]
+scale = outside:OPERATOR
+[petrov.readers]
+rows = outside:open_text
+[petrov.losses]
+squares = outside:SQUARES
+"""
 RECIPE = """
 model = "heat_line"
 preset = "tiny"
@@ -85,6 +138,15 @@ hidden = 16
 epochs = 12
 batch = 8
 learning_rate = 1e-2
+loss = "squares"
+"""
+OWN = """
+name = "rows"
+[data]
+files = ["data.rows"]
+[inputs.u]
+[outputs.v]
+[axes.x]
 """
 
 
@@ -92,11 +154,11 @@ learning_rate = 1e-2
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a folder as pip would leave it: a module, and its metadata with the entry point."""
     folder = tmp_path_factory.mktemp("outside")
-    (folder / "heat_line_package.py").write_text(PROBLEM)
-    info = folder / "heat_line_package-1.0.dist-info"
+    (folder / "outside.py").write_text(PACKAGE)
+    info = folder / "outside-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: heat-line-package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[petrov.problems]\nheat_line = heat_line_package:PROBLEM\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
     return folder
 
 
@@ -143,8 +205,24 @@ def test_a_problem_from_another_package_is_trained_exported_and_served(
     assert np.linalg.norm(output - damped) < 0.5 * np.linalg.norm(damped)
 
 
+def test_an_operator_learns_a_file_of_a_format_and_by_a_loss_of_another_package(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "rows.toml").write_text(OWN)
+    np.savetxt(tmp_path / "data.rows", np.random.default_rng(0).standard_normal((60, 16)))
+    chosen = ("operator.start=1.5", "fit.loss=squares", "fit.epochs=40", "fit.learning_rate=0.1")
+    sets = [part for change in chosen for part in ("--set", change)]
+    own = ("--preset", "tiny", "--operator", "scale", "--no-amounts", *sets)
+    run("training", "fit", tmp_path / "rows.toml", *own, "--out", tmp_path / "own", "--data", tmp_path / "data")
+    config, card = (json.loads((tmp_path / "own" / name).read_text()) for name in ("config.json", "card.json"))
+    assert config["recipe"]["kind"] == "own"
+    assert config["recipe"]["operator"]["kind"] == "scale"
+    assert config["recipe"]["fit"]["loss"] == "squares"
+    assert card["errors"][0]["relative_l2"] < 0.05
+
+
 def test_the_problem_is_unknown_where_its_package_is_not_installed(tmp_path: Path) -> None:
     path = tmp_path / "tiny.toml"
-    path.write_text(RECIPE)
+    path.write_text(RECIPE.replace('loss = "squares"\n', ""))
     with pytest.raises(config.RecipeError, match=r"expected a problem among burgers, .* but got 'heat_line'"):
         config.read(path)
