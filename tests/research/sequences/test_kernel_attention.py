@@ -300,12 +300,6 @@ def test_a_map_per_head_has_the_published_number_of_parameters(kind: str, sizes:
     assert (share > 0.1) is (squares == 6 and channels < 512)
 
 
-def test_three_units_add_an_eighth_to_the_published_layer_of_text() -> None:
-    [added] = [6 * 64**2 * 4]
-    assert added / (4 * 256**2 + 2 * 256 * 1024) == 0.125
-    assert sum(parameter.numel() for parameter in GatedFeatures(64, 4, units=3).parameters()) == added
-
-
 @pytest.mark.parametrize("kind", KERNELS)
 def test_every_kind_trains_in_an_encoder(kind: Any) -> None:
     torch.manual_seed(6)
