@@ -12,21 +12,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
 import pytest
 
 import petrov_client
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 

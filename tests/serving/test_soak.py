@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
 import numpy as np
@@ -24,8 +24,7 @@ from tritonclient.grpc import InferInput
 from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException
 
-if TYPE_CHECKING:
-    from tests.conftest import Gateway
+from tests.conftest import Gateway
 
 SECONDS, MEASURING = 12.0, 2.0
 GROWTH = 200 * 2**20  # in seconds: allocators warm up for minutes

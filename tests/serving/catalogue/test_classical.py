@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -15,9 +15,6 @@ from physics.numerics.grid import relative_l2
 from serving.catalogue.card import Card
 from serving.classical import ClassicalSolvers, Worker
 from tests.refusals import refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -5,21 +5,19 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
 from safetensors.numpy import load, save_file
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway
 
 FIELDS = np.random.default_rng(3).uniform(3, 12, (4, 16, 16)).astype(np.float32)
 TRUTH = np.sqrt(FIELDS)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -14,17 +16,11 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from serving.local_triton import server as triton_server
+from serving.settings import Settings
 from serving.triton import KEY_HEADER
-from tests.conftest import wait_until
+from tests.conftest import Gateway, wait_until
 from tests.serving.http.test_gateway import sample
 from tests.serving.triton.test_faults import add, publish, stubs, tritons
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 KEY = "0123456789abcdef"
 FIELD = {"inputs": {"coefficient": [[1.0] * 16] * 16}}

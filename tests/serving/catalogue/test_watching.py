@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import shutil
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -17,17 +18,12 @@ from serving import triton as triton_module
 from serving.catalogue import catalogue as catalogue_module
 from serving.catalogue.catalogue import Catalogue
 from serving.catalogue.repository import MAX_BYTES, Repository
+from serving.local_triton.server import TritonServer
 from serving.observe import Metrics
 from serving.service import Service, Watcher
 from serving.settings import Settings
 from serving.triton import Triton
 from tests.serving.http.test_gateway import sample
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from serving.local_triton.server import TritonServer
 
 INDEX = json.dumps([{"name": name, "version": "1", "state": "READY"} for name in ("good", "bad")])
 CONFIGURATION = json.dumps({"input": [{"name": "coefficient"}]})

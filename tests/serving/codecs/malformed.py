@@ -12,8 +12,9 @@ import io
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import httpx2
@@ -21,10 +22,7 @@ import numpy as np
 import psutil
 from tritonclient.grpc import service_pb2
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Mutation = Callable[[np.random.Generator, bytes], bytes]
+Mutation = Callable[[np.random.Generator, bytes], bytes]
 
 WARM = 10  # bodies per format; the first few allocate memory that stays
 GROWTH = 50 * 2**20

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 import httpx2
@@ -15,14 +16,10 @@ from serving.document import JSON
 from serving.errors import Problem
 from serving.protocols.open_inference import RestExchange
 from serving.protocols.v1 import Body
+from tests.conftest import Gateway
 from tests.serving.codecs import malformed
 from tests.serving.codecs.malformed import GROWTH, SECONDS
 from tests.toy_fields import taking
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import Gateway
 
 CARD = taking("coefficient")
 COUNT = 60  # of each format

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -19,12 +19,10 @@ from serving.document import JSON
 from serving.errors import Problem
 from serving.protocols.v1 import Body
 from serving.quality import Quality
+from tests.conftest import Gateway
 from tests.refusals import refused
+from tests.serving.conftest import Toy
 from tests.toy_fields import taking
-
-if TYPE_CHECKING:
-    from tests.conftest import Gateway
-    from tests.serving.conftest import Toy
 
 LIMIT = 2**20
 MEDIA = {"Content-Type": binary.SAFETENSORS}

@@ -7,17 +7,15 @@ models are strings in the document; those that are served are tried most of the 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import schemathesis
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
 
 from serving.codecs import binary
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MODELS = ["blur", "tally", "drift"]
 INPUTS = ["coefficient", "tokens"]

@@ -7,8 +7,9 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -16,13 +17,8 @@ import pytest
 
 import petrov_client
 from serving.observe import JsonLines
-from tests.conftest import wait_until
+from tests.conftest import Gateway, wait_until
 from tests.serving.http.test_gateway import NPY, loaded, npy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.conftest import Gateway
 
 ROOT = Path(__file__).parents[3]
 SECRET = "petrov_very-secret"  # noqa: S105 - no key of any gateway

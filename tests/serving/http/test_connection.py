@@ -10,8 +10,8 @@ import struct
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 
 import httpx2
 import numpy as np
@@ -20,15 +20,9 @@ import pytest
 
 import serving.connection
 from serving.connection import MAX_HEAD_BYTES
-from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway, wait_until
 
 HEAD = b"GET /health/live HTTP/1.1\r\nHost: petrov\r\n"
 PREDICT = b"POST /v1/models/blur/predict HTTP/1.1\r\nHost: petrov\r\nContent-Type: application/x-npy\r\n"

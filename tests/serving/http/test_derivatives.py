@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
+from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from serving.codecs import json_arrays
 from serving.limits import ANYONE
+from serving.local_triton.server import TritonServer
 from serving.predict import Arrays, Prediction
 from serving.service import Service
 from serving.triton import Triton
 from tests import toy_fields
+from tests.conftest import Gateway
 from tests.toy_fields import NAME, gradients, samples, tangents
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from serving.local_triton.server import TritonServer
-    from tests.conftest import Gateway
 
 GRID = (6, 9)
 SAFETENSORS = "application/vnd.safetensors"

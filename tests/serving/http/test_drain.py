@@ -7,9 +7,11 @@ import json
 import shutil
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -17,14 +19,9 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from serving.codecs import binary
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from tests.serving.test_commands import command, status, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
 
 CLIENTS = 4
 DRAIN = 12.0

@@ -6,7 +6,8 @@ import base64
 import io
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -14,12 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import darcy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import Gateway
-    from tests.serving.conftest import Toy
+from tests.conftest import Gateway
+from tests.serving.conftest import Toy
 
 NPY = {"Content-Type": "application/x-npy"}
 JSON = {"Content-Type": "application/json"}

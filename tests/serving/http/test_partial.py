@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
+from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from tests import toy_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from tests.conftest import Gateway
+from tests.conftest import Gateway
 
 URL = "/v1/models/drift/predict"
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -17,11 +18,7 @@ from safetensors.numpy import load, save
 
 from physics import darcy
 from tests import toy_gauges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import Gateway
+from tests.conftest import Gateway
 
 URL = "/v1/models/gauge/predict"
 UNSOLVED = "/v1/models/unsolved/predict"

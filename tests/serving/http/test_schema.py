@@ -12,16 +12,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from serving.app import create_app
 from serving.settings import Settings
 from serving.triton import Triton
-
-if TYPE_CHECKING:
-    from tests.conftest import Gateway
+from tests.conftest import Gateway
 
 EXAMPLES = os.environ.get("SCHEMA_EXAMPLES", "6")  # beyond what is tried of every operation in any case
 SECONDS = "60"  # beyond them a request hangs, however busy the machine is

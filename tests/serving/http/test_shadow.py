@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import httpx2
 import numpy as np
@@ -11,16 +12,10 @@ import pytest
 
 from petrov_client import Client
 from physics import darcy
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from tests import toy_gauges
-from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
+from tests.conftest import Gateway, wait_until
 
 
 @pytest.fixture(scope="module")

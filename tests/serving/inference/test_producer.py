@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +16,9 @@ from serving.observe import Metrics
 from serving.predict import Arrays, Prediction, Predictor
 from serving.quality import Policy
 from serving.settings import Settings
+from serving.triton import Batch, Outputs
 from tests import toy_gauges
 from tests.refusals import refused
-
-if TYPE_CHECKING:
-    from serving.triton import Batch, Outputs
 
 
 class Overflow:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway
 
 PATH = "/v1/models/blur/predict"
 NPY = {"Content-Type": "application/x-npy", "Accept": "application/x-npy"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -21,13 +23,8 @@ from serving import checks
 from serving.catalogue.card import Card
 from serving.codecs import binary
 from tests import toy_sequences
+from tests.conftest import Gateway
 from tests.refusals import refused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.conftest import Gateway
 
 NPY, JSON = {"Content-Type": "application/x-npy"}, {"Content-Type": "application/json"}
 SENTENCES = np.array([[1, 2, 3, 1, 1], [2, 2, 0, 0, 0], [3, 0, 0, 0, 0]])

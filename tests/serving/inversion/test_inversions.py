@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -16,18 +19,11 @@ from physics.numerics.grid import axis
 from physics.posterior.prior import KarhunenLoeve, LogNormal
 from physics.posterior.sensors import Sensors, lattice
 from serving import auth
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from tests import toy_flow
-from tests.conftest import wait_until
+from tests.conftest import Gateway, wait_until
 from tests.serving.test_commands import command, status, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 NAME, GRID, NOISE = toy_flow.NAME, (12, 14), 1e-3
 SAFETENSORS = "application/vnd.safetensors"

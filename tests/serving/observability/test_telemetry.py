@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -27,18 +27,12 @@ import petrov_client
 from petrov_client._flow import run
 from petrov_client._quality import Options
 from serving import telemetry
+from serving.local_triton.server import TritonServer
 from serving.observe import JsonLines
+from serving.settings import Settings
 from serving.system import StartupError
-from tests.conftest import wait_until
+from tests.conftest import Gateway, wait_until
 from tests.serving.http.test_gateway import NPY, npy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 FIELD = np.full((16, 16), 4.25, np.float32)
 GATEWAY, TRITON = "petrov-gateway", "triton"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import queue
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,7 @@ import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
 from tests import toy_rollouts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import Gateway
+from tests.conftest import Gateway
 
 MODEL = toy_rollouts.NAME
 U = np.linspace(1, 2, 2 * 16, dtype=np.float32).reshape(2, 16)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
 import grpc
 import httpx2
@@ -17,19 +18,13 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import petrov_client
+from serving.local_triton.server import TritonServer
 from serving.protocols import grpc as grpc_chapter
-from tests.conftest import wait_until
+from serving.settings import Settings
+from tests.conftest import Gateway, wait_until
+from tests.serving.conftest import Toy
 from tests.serving.http.test_gateway import permeability, sample
 from tests.serving.triton.test_faults import stopped
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
-    from tests.serving.conftest import Toy
 
 INPUT, OUTPUT = "coefficient", "solution"
 MEBIBYTE = 2**20

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -14,13 +15,9 @@ import tritonclient.http.aio
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
+from tests.conftest import Gateway
+from tests.serving.conftest import Toy
 from tests.serving.http.test_gateway import permeability, sample
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.conftest import Gateway
-    from tests.serving.conftest import Toy
 
 JSON_BYTES = "Inference-Header-Content-Length"
 INPUT, OUTPUT = "coefficient", "solution"

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import base64
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
 import orjson
 import pytest
+from numpy.typing import NDArray
 
 from serving import checks
 from serving.catalogue.card import Card
 from serving.errors import Problem
 from serving.protocols.tesseract import TesseractBody
+from tests.conftest import Gateway
 from tests.toy_fields import NAME, _card, compute, samples
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tests.conftest import Gateway
 
 X = samples(2, (5, 7))
 Y = dict(compute(**X))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,12 +21,8 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from export import triton_config
 from export.signature import Signature
+from serving.local_triton.server import TritonServer
 from tests import toy_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from serving.local_triton.server import TritonServer
 
 Array = np.ndarray[Any, Any]
 TABLE = np.arange(10, dtype=np.float32) ** 2

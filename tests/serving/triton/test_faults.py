@@ -8,25 +8,20 @@ import shutil
 import signal
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
 import psutil
 import pytest
 
-from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway, wait_until
 
 MODEL = "blur"
 PATH = f"/v1/models/{MODEL}/predict"

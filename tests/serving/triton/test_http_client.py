@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -14,15 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.local_triton.server import TritonServer
 from serving.triton import SPLIT, HttpClient, InvalidReplyError, Triton
 from tests.refusals import refused
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from serving.local_triton.server import TritonServer
-
-    Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 MAX_BYTES = 2**20
 REPLY = b"HTTP/1.1 200 OK\r\nInference-Header-Content-Length: 5\r\nContent-Length: 13\r\n\r\nwhat:12345678"

@@ -8,21 +8,18 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from serving import system
 from serving.local_triton import environment as triton_environment
 from serving.local_triton import server as triton_server
+from serving.settings import Settings
 from serving.system import StartupError
 from tests.conftest import ENVIRONMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from serving.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 

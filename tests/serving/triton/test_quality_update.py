@@ -6,8 +6,10 @@ import json
 import re
 import shutil
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import httpx2
 import numpy as np
@@ -15,16 +17,9 @@ import onnx
 import onnx.utils
 import pytest
 
-from tests.conftest import wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway, wait_until
 
 DOCUMENT = {"inputs": {"coefficient": np.ones((8, 8)).tolist()}}
 

@@ -9,8 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -21,13 +22,9 @@ from tritonclient.utils import InferenceServerException
 
 from serving.local_triton import server as triton_server
 from serving.local_triton.server import TritonServer, TritonServerError
+from serving.settings import Settings
 from serving.system import StartupError
 from tests.conftest import load_models
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from serving.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 FIELD = np.ones((1, 5, 5), np.float32)

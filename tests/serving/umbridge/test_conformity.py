@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import httpx2
 import pytest
 
+from tests.conftest import Gateway
 from tests.serving.umbridge.suite import (
     Suite,
     check_evaluate,
@@ -14,9 +13,6 @@ from tests.serving.umbridge.suite import (
     check_products,
     check_second_derivatives,
 )
-
-if TYPE_CHECKING:
-    from tests.conftest import Gateway
 
 MODELS = ["blur", "drift", "gauge", "growth", "limited", "limited_unsolved", "unsolved"]  # others have no vectors
 

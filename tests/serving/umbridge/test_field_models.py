@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
 
+from tests.conftest import Gateway
 from tests.toy_fields import GRID, NAME, compute, gradients, samples, tangents
-
-if TYPE_CHECKING:
-    from tests.conftest import Gateway
 
 ROWS, COLUMNS = 6, 9
 POINTS = ROWS * COLUMNS

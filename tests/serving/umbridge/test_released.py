@@ -5,12 +5,16 @@ Parameters with a default are no inputs, so that one number is valid for all tha
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests.conftest import Gateway
 from tests.serving.umbridge.suite import (
     Suite,
     check_evaluate,
@@ -18,14 +22,6 @@ from tests.serving.umbridge.suite import (
     check_products,
     check_second_derivatives,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from serving.local_triton.server import TritonServer
-    from serving.settings import Settings
-    from tests.conftest import Gateway
 
 pytestmark = pytest.mark.timeout(900)  # every graph is loaded once, on a busy machine
 REPOSITORY = Path(__file__).parents[3] / "model_repository"
