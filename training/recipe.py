@@ -227,6 +227,16 @@ class Start(BaseModel):
     operator: OperatorConfig  # its network
 
 
+class Coarse(BaseModel):
+    """Samples on a coarser grid that a training begins with."""
+
+    model_config = FROZEN
+
+    samples: str  # name of the prepared samples in the data folder
+    batch: PositiveInt  # of them
+    share: float = Field(default=0.75, gt=0, lt=1)  # of the training that they have; then the rate is low
+
+
 class Candidate(BaseModel):
     """A network in the race at the start of a training; see `training.fit.race`."""
 
@@ -235,6 +245,7 @@ class Candidate(BaseModel):
     name: str  # in words, for card and report
     operator: dict[str, int] = {}  # keys of the operator's config, and `step.key` of a trajectory's
     start: Start | None = None  # the earlier model that it starts from, instead of such keys
+    fine: bool = False  # whether it is trained without the coarse samples, where there are any
 
     @property
     def overrides(self) -> list[str]:
@@ -253,6 +264,7 @@ class OwnRecipe(BaseRecipe):
     fit: OwnFit
     race: tuple[Candidate, ...] = ()  # the networks that are compared first; none once one has won
     start: Start | None = None  # the earlier model that the first weights are of; None for random ones
+    coarse: Coarse | None = None  # the coarse samples that the training begins with; None for none
 
     @model_validator(mode="after")
     def refuse_impossible_losses(self) -> OwnRecipe:

@@ -65,9 +65,9 @@ def start_of(problem: ProblemFile, folder: Path, described: Description) -> Star
 
 
 def started(recipe: OwnRecipe, start: Start) -> OwnRecipe:
-    """Return a recipe with the network of an earlier model, and a lower learning rate."""
+    """Return a recipe with the network of an earlier model, a lower learning rate, and no coarse samples."""
     fit = recipe.fit.model_copy(update={"learning_rate": RATE})
-    return recipe.model_copy(update={"operator": start.operator, "start": start, "fit": fit})
+    return recipe.model_copy(update={"operator": start.operator, "start": start, "coarse": None, "fit": fit})
 
 
 def facts(problem: Description) -> dict[str, str]:

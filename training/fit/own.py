@@ -66,6 +66,17 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         return SampleFile(self.prepare(), self.file)
 
     @cached_property
+    def coarse(self) -> SampleFile | None:
+        """The coarse samples that the training begins with; None where it has none."""
+        problem = self.file.of_coarse
+        if self.recipe.coarse is None or problem is None:
+            return None
+        path = self.data / self.recipe.coarse.samples
+        if not path.is_file():
+            raise RecipeError(f"{self.recipe.name}: expected the coarse samples {path} but found none")
+        return SampleFile(path, problem)
+
+    @cached_property
     def problem(self) -> Problem:
         return Problem(description=self.samples.described)
 
@@ -138,6 +149,9 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         return self.batches("validation")
 
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
+        if self.coarse is not None and self.recipe.coarse is not None and share < self.recipe.coarse.share:
+            found = rng.integers(sum(self.coarse.counts), size=self.recipe.coarse.batch)
+            return self.as_batch(self.moved(self.coarse.read(found), rng))
         if not self.moving:
             return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
         rows, starts = np.divmod(chosen, self.longest)
@@ -192,7 +206,13 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         return self.as_batch(samples.windows(rows, rng.integers(0, frames - length + 1, count), length))
 
     def fit_normalisers(self, network: Operator, batch: Batch | None = None) -> None:
-        """Take the statistics of a batch, by default of `statistics_batch`: its arguments, then the next frame."""
+        """Take the statistics of a batch: its arguments, then the next frame.
+
+        By default it is `statistics_batch`, or coarse samples, which are more and have the same statistics.
+        """
+        if batch is None and self.coarse is not None:
+            count = min(sum(self.coarse.counts), affordable(STATISTICS_SAMPLES, self.coarse.sample_bytes))
+            batch = self.as_batch(self.coarse.read(range(count)))
         found = self.statistics_batch() if batch is None else batch
         network.fit_normalisers(*found.inputs, *(each[:, 0] if self.moving else each for each in found.outputs))
 
@@ -300,6 +320,11 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
             "remarks": [line for line in str(self.samples.file.attrs["remarks"]).splitlines() if line],
             **({"frames": self.samples.frames, "horizon": self.horizon} if self.moving else {}),
             **({"start": self.recipe.start.model_dump(include={"folder", "digest"})} if self.recipe.start else {}),
+            **(
+                {}
+                if self.coarse is None
+                else {"coarse": {"fields": sum(self.coarse.counts), "grid": [*self.coarse.sides]}}
+            ),
             **({"weights": f"{self.file.weights}: what every point counts in errors"} if self.file.weights else {}),
         }
 

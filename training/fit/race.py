@@ -64,12 +64,18 @@ Holding = Callable[[OwnRecipe, Path], tuple[str, ...]]
 def entered(recipe: OwnRecipe, samples: SampleFile, start: Start | None = None) -> OwnRecipe:
     """Return a preset's recipe with the candidates of its race, if there is to be one.
 
-    An earlier model `start` is one of them, or what the training starts from where there is no race.
+    An earlier model `start` is one of them, or what the training starts from where there is no race. Where trainings
+    begin with coarse samples, another one has the fine ones alone.
     """
     if not PRESETS[recipe.preset].race or samples.counts[1] < LEAST_SAMPLES:
         return recipe if start is None else started(recipe, start)
-    earlier = () if start is None else (Candidate(name=EARLIER, start=start),)
-    return recipe.model_copy(update={"race": (*candidates(recipe.operator), *earlier)})
+    found = candidates(recipe.operator)
+    if recipe.coarse is not None:
+        likely = next(each for each in found if each.operator.get("layers") == 0)
+        found = (*found, likely.model_copy(update={"name": f"{likely.name}, fine samples alone", "fine": True}))
+    if start is not None:
+        found = (*found, Candidate(name=EARLIER, start=start))
+    return recipe.model_copy(update={"race": found})
 
 
 def candidates(config: Any) -> tuple[Candidate, ...]:
@@ -199,6 +205,8 @@ class Race:
         [candidate] = [each for each in self.recipe.race if each.name == original]
         start = candidate.start
         made = changed(self.recipe, candidate.overrides) if start is None else started(self.recipe, start)
+        if candidate.fine:
+            made = made.model_copy(update={"coarse": None})
         moved = tuple(symmetries.split(", ")) if symmetries else ()
         fit = made.fit.model_copy(update={"raced": self.plan.raced, "symmetries": moved})
         return made.model_copy(update={"race": (), "fit": fit})

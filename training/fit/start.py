@@ -10,12 +10,13 @@ from training import checkpoint
 from training.data.samples import SampleFile, generate, prepare
 from training.files import read_toml
 from training.fit.earlier import located, start_of
-from training.fit.presets import preset_of, recipe
+from training.fit.presets import fitting, preset_of, recipe
 from training.fit.race import entered
 from training.fit.record import RunFolder
+from training.operators.field import FieldConfig
 from training.problems.problem import Trajectories, trajectories_of
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.recipe import BaseRecipe, OwnRecipe, RecipeError, changed, find, parse, read
+from training.recipe import BaseRecipe, Coarse, OwnRecipe, RecipeError, changed, find, parse, read
 
 
 def begin(
@@ -78,6 +79,11 @@ class OwnRun:
             return SampleFile(generate(self.generated, self.data), self.problem)
         return SampleFile(prepare(self.problem, self.folder, self.data), self.problem)
 
+    def coarse(self) -> SampleFile | None:
+        """Check and prepare the coarse samples, if the problem file names any."""
+        problem = self.problem.of_coarse
+        return None if problem is None else SampleFile(prepare(problem, self.folder, self.data), problem)
+
     def recipe(self) -> OwnRecipe:
         """Check and prepare the data, and write the recipe of the preset for them.
 
@@ -94,6 +100,11 @@ class OwnRun:
             operator = {"kind": self.operator, **{key: value for key, value in own.items() if "." not in key}}
         samples = self.samples()
         made = recipe(samples, self.preset, adapt, operator)
+        if (coarse := self.coarse()) is not None:
+            if not isinstance(made.operator, FieldConfig):
+                raise RecipeError("data.coarse: expected the network `field`, which learns several grids")
+            batch = fitting(coarse, preset_of(self.preset)).batch
+            made = made.model_copy(update={"coarse": Coarse(samples=coarse.path.name, batch=batch)})
         chosen = operator is not None or any(each.startswith("operator.") for each in self.overrides)
         if self.generated is None:
             start = start_of(self.problem, self.folder, samples.described)
@@ -104,13 +115,15 @@ class OwnRun:
 
     def resumed(self, run: RunFolder) -> OwnRecipe:
         """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one."""
-        prepared, found = self.samples(), None
+        prepared, coarse, found = self.samples(), self.coarse(), None
         if run.recipe.is_file():
             found = run.began()
         elif (run.path / checkpoint.CONFIG).is_file():
             found = checkpoint.read_config(run.path).recipe
         wanted = (prepared.problem, prepared.path.name, self.preset)
         if not isinstance(found, OwnRecipe) or (found.problem, found.samples, found.preset) != wanted:
+            return self.recipe()
+        if coarse is not None and found.coarse is not None and found.coarse.samples != coarse.path.name:
             return self.recipe()
         if self.operator not in {None, found.operator.model_dump().get("kind")}:
             return self.recipe()

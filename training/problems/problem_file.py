@@ -98,6 +98,13 @@ def named(tables: Any) -> Any:
 Tables = BeforeValidator(named)
 
 
+class CoarseSection(Frozen):
+    """Samples of the same problem on a coarser grid, all of which are for training."""
+
+    files: tuple[str, ...] = Field(min_length=1)  # as those of `data`
+    format: str = "auto"
+
+
 class DataSection(Frozen):
     """Where the simulations are, and which of them are kept apart."""
 
@@ -107,6 +114,7 @@ class DataSection(Frozen):
     # The earlier model that a training may start from: its folder, relative to this file, or its name in runs or
     # checkpoints.
     finetune: str | None = None
+    coarse: CoarseSection | None = None  # cheaper samples that a training begins with
     # Share or number of samples for every decision, taken from the end, before the test samples.
     validation: Share = 0.1
     test: Share = 0.1  # share or number of samples that are used once, for the card, taken from the end
@@ -280,6 +288,13 @@ class ProblemFile(Frozen):
         return self
 
     @model_validator(mode="after")
+    def check_coarse(self) -> ProblemFile:
+        """Refuse coarse samples of what has not been measured."""
+        if self.data.coarse is not None and (self.time is not None or self.points is not None):
+            raise ValueError("data.coarse: expected none with [time] or [points]")
+        return self
+
+    @model_validator(mode="after")
     def check_time(self) -> ProblemFile:
         """Require that every output of trajectories is the state that one input begins with."""
         if self.time is None:
@@ -327,6 +342,14 @@ class ProblemFile(Frozen):
     def weights(self) -> str | None:
         """The name in the data file of the weights of points; None where all points count alike."""
         return self.points.weights if self.points is not None else None
+
+    @property
+    def of_coarse(self) -> ProblemFile | None:
+        """The same problem with the coarse samples as its data; None where there are none."""
+        if self.data.coarse is None:
+            return None
+        data = DataSection(files=self.data.coarse.files, format=self.data.coarse.format, validation=1, test=1)
+        return self.model_copy(update={"data": data})
 
     def key(self, name: str) -> str:
         """Return the name in the data file of an input, parameter or output, or of the weights."""

@@ -19,6 +19,7 @@ from training.data.readers import ReadError, open_file
 from training.problems.checks import Column, DataError, check, columns_of, remarks
 from training.problems.draft import draft
 from training.problems.problem_file import (
+    CoarseSection,
     DataSection,
     MaskSection,
     PointsSection,
@@ -189,6 +190,7 @@ def test_the_documentation_shows_every_key() -> None:
         PointsSection: [each["points"] for each in points if "points" in each],
         MaskSection: [each["mask"] for each in points if "mask" in each],
         DataSection: [document["data"]],
+        CoarseSection: [document["data"]["coarse"]],
         Quantity: [*document["inputs"].values(), *document["outputs"].values()],
         Parameter: [*document["inputs"].values(), *document["parameters"].values()],
         Axis: [*document["axes"].values()],
