@@ -36,6 +36,7 @@ from physics.numerics import volumes
 from physics.numerics.grid import CELLS, WALL, axis, relative_l2
 from serving.catalogue.card import FRAME, Card
 from serving.quality import (
+    ANY,
     BY,
     ERROR_BOUND,
     ERROR_ESTIMATE,
@@ -116,10 +117,11 @@ class Graph:
 def respond(network: Graph, refined: Graph, fields: NDArray[np.float32]) -> tuple[Array, Quality]:
     """Return the solutions that the gateway sends for coefficients `[B, H, W]`, and what is known about them."""
     solutions, quality = network(fields)
-    if (mask := quality.unconverged(network.card) | quality.foreign(network.card)).any():
+    verdict = ANY.judge(network.card, quality)
+    if (mask := verdict.loose | verdict.foreign).any():
         solutions[mask], known = refined(fields[mask])
         quality = quality.continued(mask, REFINED, known.numbers)
-    if (mask := quality.unconverged(network.card, refined.card)).any():
+    if (mask := ANY.judge(network.card, quality, refined.card).loose).any():
         solutions[mask] = [physics.darcy.solve(field) for field in fields[mask]]
         pairs = zip(fields[mask], solutions[mask], strict=True)
         bounds = np.array([physics.darcy.bound(*pair) for pair in pairs], np.float32)
@@ -197,7 +199,7 @@ def foreign(checkpoints: Path, *, quick: bool) -> Iterator[Row]:
         found, quality = graph(fields)
         solved, truth = (np.stack([of(field) for field in fields]).reshape(len(fields), -1) for of in (method, exact))
         network = found.reshape(truth.shape)
-        continued = quality.foreign(graph.card)
+        continued = ANY.judge(graph.card, quality).foreign
         sides = {"network": network, "method": solved, "response": np.where(continued[:, None], solved, network)}
         errors = {name: relative_l2(each.astype(float), truth) for name, each in sides.items()}
         yield {

@@ -1,4 +1,4 @@
-"""The classical solvers of `physics` as a backend of the gateway: sampled inputs, and reference solutions.
+"""The classical solvers of `physics` as a backend of the gateway: sampled inputs, reference solutions, true errors.
 
 They use the gateway's own processor, so they are bounded: each purpose has one thread, at most `MAX_WAITING` requests
 wait for it, and one request holds no more points than the model's largest grid. A solve that is not waited for any
@@ -8,8 +8,10 @@ more ends at its next call of a Python function, so that a client that has left 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
+import random
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,18 +22,22 @@ import numpy as np
 from physics import registry
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
+from serving.quality import NETWORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
+    from prometheus_client import Histogram
 
     from physics.registry import Classical
     from serving.catalogue.card import Card
+    from serving.quality import Quality
 
     Batches = Mapping[str, NDArray[np.float32]]
     Solutions = tuple[dict[str, NDArray[np.float32]], NDArray[np.float32]]
 
+logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Purpose = Literal["example", "reference", "tolerance", "shadow"]
 MAX_WAITING = 64  # `predict` continues foreign inputs here, and its requests have a time limit
@@ -93,9 +99,12 @@ class ClassicalSolvers:
         # Solvers that take seconds have a thread of their own, so that no other reference waits for an inversion.
         names = ("example", "reference", "tolerance", "slow")
         self._workers = {name: Worker() for name in names} | {"shadow": Worker(NICENESS)}
+        self._verifying: asyncio.Task[None] | None = None
 
     def close(self) -> None:
         """End what waits and what runs, without waiting for it."""
+        if self._verifying is not None:
+            self._verifying.cancel()
         for worker in self._workers.values():
             worker.close()
 
@@ -157,6 +166,30 @@ class ClassicalSolvers:
         except (ArithmeticError, ValueError) as error:
             raise Problem("unsolvable", f"the classical solver failed: {error}") from error
         return {card.outputs[0].name: fields}, bounds
+
+    def verify(self, card: Card, inputs: Batches, outputs: Batches, quality: Quality, errors: Histogram) -> None:
+        """Measure the true error of one sample in the background, one at a time; no response waits."""
+        if (self._verifying is not None and not self._verifying.done()) or not self.solves(card):
+            return
+        index, name = random.randrange(len(quality.by)), card.outputs[0].name  # noqa: S311  a sample
+        output = outputs[name][index].astype(np.float64)
+        if quality.by[index] != NETWORK or not np.isfinite(output).all():  # a failure is counted as one
+            return
+        one = {each: array[index : index + 1].copy() for each, array in inputs.items()}
+
+        async def verify() -> None:
+            try:
+                solutions, _ = await self.solve(card, one, "shadow")
+            except Problem as problem:
+                logger.debug("%s is not verified: %s", card.model, problem.detail)
+                return
+            solution = solutions[name][0].astype(np.float64)
+            size = max(float(np.linalg.norm(solution)), np.finfo(float).tiny)
+            error = float(np.linalg.norm(output - solution)) / size
+            if math.isfinite(error):  # one that is not would make every later sum so
+                errors.labels(card.model).observe(error)
+
+        self._verifying = asyncio.create_task(verify())
 
 
 def _solve(

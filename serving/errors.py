@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:petrov:problem:"
-VECTORS = frozenset({"cotangents", "tangents"})  # members of a request beside `inputs`, for derivatives
+VECTORS = {"vjp": "cotangents", "jvp": "tangents"}  # members of a request beside `inputs`, for derivatives
 
 
 class Kind(NamedTuple):
@@ -109,7 +109,7 @@ class Where(BaseModel):
         if not self.inputs:
             return "/".join(["", *self.array.split("."), *map(str, self.index or ())])
         member, _, name = self.array.partition(".")
-        if member not in VECTORS:
+        if member not in VECTORS.values():
             member, name = "inputs", self.array
         name = name.replace("~", "~0").replace("/", "~1")
         return "/".join([f"/{member}", name, *map(str, self.index or ())])

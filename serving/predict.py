@@ -4,9 +4,9 @@
     decode    `Exchange.read`            bytes to arrays by name, in the protocol's own format
     check     `serving.checks`           arrays against the model's card, as batches
     pay       `Caller.spend`             from the rate of the caller's key, before anything is computed
-    run       `Runner`, `_run`           the model in Triton, its refinement, the classical solver
-    judge     `Policy`, `respond`        what may be sent: error bounds, inputs outside, NaN
-    encode    `Exchange.write`           arrays and their quality to bytes
+    run       `serving.run`              the model in Triton
+    judge     `Policy`, `_improve`       what has to be refined or solved classically, or refused
+    encode    `respond`                  arrays and their quality to bytes; NaN is refused
 
 A protocol translates. It finds the card of the version (`catalogue.newest`, `find` or `derivative`), and awaits
 
@@ -15,10 +15,6 @@ A protocol translates. It finds the card of the version (`catalogue.newest`, `fi
 with a `Prediction` of what the caller wants, and an `Exchange` of the body, which returns arrays by name and is passed
 outputs by name and what is known about them. `serving.rollout` sends a trajectory frame by frame. Large bodies are
 parsed and encoded in a thread, so that the event loop serves others meanwhile.
-
-Triton queues calls, merges those of one shape (`dynamic_batching` in `config.pbtxt`, which the export writes) and
-refuses what exceeds its queue. A request has one call more in flight than the model has instances, so that it keeps
-all of them busy and another request waits for few of its calls.
 """
 
 from __future__ import annotations
@@ -37,8 +33,8 @@ import numpy as np
 from serving import checks
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
-from serving.quality import ANY, ERROR_BOUND, NETWORK, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, split
-from serving.triton import RUN_BYTES, Outputs
+from serving.quality import ANY, ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, split
+from serving.run import Rollout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -50,14 +46,15 @@ if TYPE_CHECKING:
     from serving.classical import ClassicalSolvers
     from serving.limits import Caller
     from serving.observe import Metrics
+    from serving.quality import Verdict
+    from serving.run import Runner
     from serving.settings import Settings
-    from serving.triton import Batch, Triton
+    from serving.triton import Outputs
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
 SOLVER_COST = 8  # of a classical solution, in samples
-PIECE = 8  # most frames of one call: a waiting request of another shape is delayed by no more steps
 _LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of one
 
 
@@ -153,7 +150,6 @@ class Predictor:
     ) -> None:
         self.runner, self.classical, self.metrics, self.settings = runner, classical, metrics, settings
         self._catalogue = catalogue
-        self._verifying: asyncio.Task[None] | None = None
         self.until = math.inf
 
     async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
@@ -170,7 +166,7 @@ class Predictor:
             card, metrics = request.card, self.metrics
             metrics.quality(card.model, quality)
             if random.random() < self.settings.shadow_share:  # noqa: S311  a sample
-                self._verify(card, inputs, outputs, quality)
+                self.classical.verify(card, inputs.arrays, outputs, quality, metrics.true_error)
             with metrics.phase(card.model, inputs.grid, "encode"):
                 size = sum(array.nbytes for array in outputs.values())
                 written: Result
@@ -187,66 +183,80 @@ class Predictor:
         start, card, policy = time.perf_counter(), request.card, request.policy
         if policy is not ANY:
             policy.check(card, solver=self.classical.solves(card))
-        inputs = await offload(exchange.size, parse, request, exchange, self.settings.max_body_bytes, frame_bytes)
+
+        def parse() -> Inputs:
+            arrays, single = checks.batch(exchange.read(card, self.settings.max_body_bytes), card)
+            lead = arrays[card.inputs[0].name]
+            grid = card.inputs[0].grid_of(lead.shape)
+            cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
+            if card.frames is not None or exchange.frames is not None:
+                wanted = policy.asking(exchange.frames).asking(checks.sent_frames(arrays, card))
+                if (frames := wanted.count(card)) is not None:
+                    arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
+                    cost *= frames
+            return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost)
+
+        inputs = await offload(exchange.size, parse)
         self.metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
         solved = request.reference or policy.bypasses(card)
         request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
         return inputs
 
     async def _run(self, request: Prediction, inputs: Inputs) -> tuple[Outputs, Quality]:
-        """Return outputs that the policy accepts, and their quality.
-
-        The model computes them, then its refinement those whose bounds are too large and those of foreign inputs, then
-        the classical solver those that are still not accurate enough.
-        """
-        card, policy, arrays, single = request.card, request.policy, inputs.arrays, inputs.single
-        every = np.ones(inputs.samples, np.bool_)
-        by_solver = Quality({}, np.full(inputs.samples, SOLVER, np.int8))
+        """Return outputs that the policy accepts, and their quality."""
+        card, policy, arrays = request.card, request.policy, inputs.arrays
         if request.reference:
             outputs, bounds = await self.classical.solve(card, arrays, "reference")
-            return outputs, by_solver.bounded(bounds)
+            return outputs, Quality({}, np.full(inputs.samples, SOLVER, np.int8)).bounded(bounds)
         if policy.bypasses(card):
-            return await self.solved(request, inputs, every, {}, by_solver)
-        results = await self.runner.infer(card, arrays, request.deadline, request.id)
+            by_solver = Quality({}, np.full(inputs.samples, SOLVER, np.int8))
+            return await self.solved(request, inputs, np.ones(inputs.samples, np.bool_), {}, by_solver)
+        if card.frames is not None and card.product is None:
+            results = await Rollout(card, arrays).finish(self.runner, request.deadline, request.id)
+        else:  # a product of a trajectory is one call: its backward pass needs all frames
+            results = await self.runner.infer(card, arrays, request.deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
-        coarse = policy.coarse(card, quality)
-        if policy.tolerance is None and policy.outside == "answer" and not coarse.any():
+        verdict = policy.judge(card, quality)
+        if policy.tolerance is None and policy.outside == "answer" and not verdict.any():
             return outputs, quality
-        finer = self._catalogue.refinement(card)
+        return await self._improve(request, inputs, outputs, quality, verdict)
+
+    async def _improve(
+        self, request: Prediction, inputs: Inputs, outputs: Outputs, quality: Quality, verdict: Verdict
+    ) -> tuple[Outputs, Quality]:
+        """Replace what is not good enough by outputs of the refinement, and what is left by classical solutions."""
+        card, policy, arrays, single = request.card, request.policy, inputs.arrays, inputs.single
+        solver, finer = self.classical.solves(card), self._catalogue.refinement(card)
+        policy.refuse_outside(card, quality, verdict, solver=solver, single=single)
+        coarse = (verdict.loose | verdict.foreign) & ~verdict.outside
         if coarse.any() and finer is not None:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
-            outputs, quality = await self._refined(request, finer, arrays, coarse, outputs, quality)
-        solver = self.classical.solves(card)
-        unmet = policy.unmet(card, quality, finer, solver=solver, single=single)
-        if solver and policy.outside != "refuse":
-            unmet |= checks.not_finite(outputs)  # whatever the network says of them
+            some = {name: array[coarse] for name, array in arrays.items()}
+            try:
+                results = await self.runner.infer(finer, some, request.deadline, request.id)
+            except Problem as problem:
+                if problem.kind != "model-not-ready":  # it has just gone
+                    raise
+            else:
+                refined, known = split(results, finer.quality, trajectories=finer.frames is not None)
+                outputs = _replaced(outputs, coarse, refined)
+                quality = quality.continued(coarse, REFINED, known.numbers)
+                verdict = policy.judge(card, quality, finer)
+        unmet, foreign = verdict.outside, verdict.foreign
+        if solver:
+            unmet = unmet | verdict.loose
+            if policy.outside != "refuse":
+                unmet = unmet | checks.not_finite(outputs)  # whatever the network says of them
+        else:
+            policy.require(card, quality, single=single)
         # An inexact solver continues what the network knows nothing about, too; it is better, and meets no demand.
-        foreign = quality.foreign(card) & ~unmet if self.classical.knows(card) else np.zeros_like(unmet)
+        foreign = foreign & ~unmet if self.classical.knows(card) else np.zeros_like(unmet)
         if not (unmet | foreign).any():
             return outputs, quality
         request.caller.owe(int((unmet | foreign).sum()) * inputs.cost * SOLVER_COST)
         return await self.solved(request, inputs, unmet | foreign, outputs, quality, foreign)
-
-    async def _refined(
-        self,
-        request: Prediction,
-        finer: Card,
-        arrays: Batch,
-        mask: NDArray[np.bool_],
-        *found: *tuple[Outputs, Quality],
-    ) -> tuple[Outputs, Quality]:
-        """Replace some of the outputs that were found by those of the refinement, unless it has just gone."""
-        some = {name: array[mask] for name, array in arrays.items()}
-        try:
-            results = await self.runner.infer(finer, some, request.deadline, request.id)
-        except Problem as problem:
-            if problem.kind != "model-not-ready":
-                raise
-            return found
-        refined, known = split(results, finer.quality, trajectories=finer.frames is not None)
-        return _replaced(found[0], mask, refined), found[1].continued(mask, REFINED, known.numbers)
 
     async def solved(
         self,
@@ -288,35 +298,6 @@ class Predictor:
         both = dict.fromkeys((ERROR_BOUND, SOLVE_BOUND), found)
         return _replaced(outputs, mask, joined), quality.continued(mask, SOLVER, both)
 
-    def _verify(self, card: Card, inputs: Inputs, outputs: Outputs, quality: Quality) -> None:
-        """Verify one sample in the background, one at a time, where it can be solved; no response waits."""
-        if (self._verifying is not None and not self._verifying.done()) or not self.classical.solves(card):
-            return
-        index, name = random.randrange(inputs.samples), card.outputs[0].name  # noqa: S311  a sample
-        output = outputs[name][index].astype(np.float64)
-        if quality.by[index] != NETWORK or not np.isfinite(output).all():  # a failure is counted as one
-            return
-        one = {each: array[index : index + 1].copy() for each, array in inputs.arrays.items()}
-
-        async def verify() -> None:
-            try:
-                solutions, _ = await self.classical.solve(card, one, "shadow")
-            except Problem as problem:
-                logger.debug("%s is not verified: %s", card.model, problem.detail)
-                return
-            solution = solutions[name][0].astype(np.float64)
-            size = max(float(np.linalg.norm(solution)), np.finfo(float).tiny)
-            error = float(np.linalg.norm(output - solution)) / size
-            if math.isfinite(error):  # one that is not would make every later sum so
-                self.metrics.true_error.labels(card.model).observe(error)
-
-        self._verifying = asyncio.create_task(verify())
-
-    def close(self) -> None:
-        """Drop what is being verified."""
-        if self._verifying is not None:
-            self._verifying.cancel()
-
     @asynccontextmanager
     async def limited(self, card: Card) -> AsyncIterator[float]:
         """Return a context that ends with an error after `request_seconds`; it counts what the model fails on."""
@@ -339,21 +320,6 @@ class Predictor:
         left = request.deadline - asyncio.get_running_loop().time()  # half of it is the work's
         version = await self._catalogue.newest(request.card.model, seconds=left / 2)
         return replace(request, card=version.card, latest=False)
-
-
-def parse(request: Prediction, exchange: Exchange[Any], max_bytes: int, frame_bytes: int) -> Inputs:
-    """Decode a body and check it against the card; an input, and all frames of an output, take so many bytes."""
-    card = request.card
-    arrays, single = checks.batch(exchange.read(card, max_bytes), card)
-    lead = arrays[card.inputs[0].name]
-    grid = card.inputs[0].grid_of(lead.shape)
-    cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
-    if card.frames is not None or exchange.frames is not None:
-        policy = request.policy.asking(exchange.frames).asking(checks.sent_frames(arrays, card))
-        if (frames := policy.count(card)) is not None:
-            arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
-            cost *= frames
-    return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost)
 
 
 def respond(
@@ -387,112 +353,3 @@ def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Mapping[str, ND
     for name, array in found.items():
         array[mask] = others[name]
     return found
-
-
-class Runner:
-    """Runs models; `triton` runs one call, `catalogue` loads what a call needs, and learns which version has gone."""
-
-    def __init__(self, triton: Triton, catalogue: Catalogue, metrics: Metrics) -> None:
-        self._triton, self._catalogue, self._metrics = triton, catalogue, metrics
-
-    async def infer(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
-        """Return outputs `[B, ...]` by name, of whole trajectories with quality outputs `[B, frame]`.
-
-        Inputs are batches `[B, ...]` by name; of trajectories, the shape of `frame` says how many. The caller waits
-        until the deadline, and cancels what is not done. A product of a trajectory is one call, because its backward
-        pass needs all frames.
-        """
-        if card.frames is None or card.product is not None:
-            return await self.batch(card, inputs, deadline, request_id)
-        trajectory, pieces = Rollout(card, inputs), list[Outputs]()
-        while trajectory.left:
-            pieces.append(await trajectory.proceed(self, deadline, request_id))
-        return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
-
-    async def batch(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
-        """Return the outputs of a batch of any size, in calls of at most one batch of the model."""
-        async with self._catalogue.loaded(card, deadline):
-            count = len(inputs[card.names[0]])
-            size = min(card.limits.batch, RUN_BYTES // sum(array[:1].nbytes for array in inputs.values())) or 1
-            if count <= size:
-                return await self._call(card, inputs, deadline, request_id)
-            outputs: dict[int, Outputs] = {}
-            starts = iter(range(0, count, size))
-
-            async def work() -> None:
-                for start in starts:
-                    piece = {name: array[start : start + size] for name, array in inputs.items()}
-                    outputs[start] = await self._call(card, piece, deadline, request_id)
-
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(1 + await self._triton.instances(card.model, card.version)):
-                        group.create_task(work())
-            except BaseExceptionGroup as errors:
-                raise errors.exceptions[0] from None
-            return {name: np.concatenate([outputs[each][name] for each in sorted(outputs)]) for name in outputs[0]}
-
-    async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
-        lead, metrics = inputs[card.names[0]], self._metrics
-        sent = checks.padded(inputs, card) if card.scattered else inputs
-        grid = checks.grid_label(card.inputs[0].grid_of(lead.shape), card)
-        seconds = max(deadline - asyncio.get_running_loop().time(), 0.001)
-        try:
-            with metrics.phase(card.model, grid, "triton"):
-                outputs = await self._triton.infer(
-                    card.model, card.version, sent, seconds=seconds, request_id=request_id
-                )
-        except Problem as problem:
-            if problem.kind == "triton-unavailable":
-                raise  # it may be this call alone; the next look of the catalogue says whether Triton is lost
-            if problem.kind == "model-not-ready":
-                self._catalogue.withdraw(card)
-            notes = "\n".join(getattr(problem, "__notes__", ()))
-            logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
-            raise
-        if sent is not inputs:  # padding has no outputs
-            on_points = {tensor.name for tensor in card.outputs if card.grid.axes[0] in tensor.axes}
-            outputs = {name: each[:, : lead.shape[1]] if name in on_points else each for name, each in outputs.items()}
-        metrics.batch_fields.labels(card.model).observe(len(lead))
-        metrics.fields.labels(card.model, grid).inc(len(lead))
-        return outputs
-
-
-class Rollout:
-    """How far a trajectory has been computed, by calls of at most `PIECE` frames.
-
-    The shape of the input `frame` says how many frames are wanted, and `left` how many are still to be computed.
-    """
-
-    def __init__(self, card: Card, inputs: Batch) -> None:
-        assert card.frames is not None  # noqa: S101  the caller has looked
-        self._card, self._frames, self._inputs = card, card.frames, inputs
-        self.left = int(inputs[FRAME].shape[1])
-        size = max(inputs[name].nbytes // self._frames.history for name in self._frames.states)
-        self._most = min(PIECE, max(1, RUN_BYTES // size))
-
-    async def proceed(self, runner: Runner, deadline: float, request_id: str) -> Outputs:
-        """Return the next frames `[B, frame, (component), *grid]`, and the quality outputs `[B, frame]`.
-
-        What the model reports about the state that the call starts from holds for all frames of the call.
-        """
-        start = self.start
-        found = await runner.batch(self._card, start, deadline, request_id)
-        self.left -= start[FRAME].shape[1]
-        self.follow(start, found)
-        return found | {name: np.broadcast_to(found[name], start[FRAME].shape) for name in self._card.quality}
-
-    @property
-    def start(self) -> dict[str, NDArray[np.float32]]:
-        """The inputs of the next call."""
-        return {**self._inputs, FRAME: self._inputs[FRAME][:, : min(self.left, self._most)]}
-
-    def follow(self, start: Batch, outputs: Outputs) -> None:
-        """Let the next call start from the last frames of these outputs, whose call had the inputs `start`."""
-        history = self._frames.history
-        states: Outputs = {}
-        for name, output in zip(self._frames.states, self._card.outputs, strict=True):
-            made = outputs[output.name]
-            joined = made if history == 1 else np.concatenate([start[name], made], axis=1)
-            states[name] = np.ascontiguousarray(joined[:, -1] if history == 1 else joined[:, -history:])
-        self._inputs = {**self._inputs, **states}

@@ -103,23 +103,6 @@ class Quality:
         marks = {"outside": self.outside, "failed": self.failed}
         return dict(self.numbers) | {name: mask for name, mask in marks.items() if mask is not None}
 
-    def foreign(self, card: Card) -> NDArray[np.bool_]:
-        """Return which outputs `[B]` of the network belong to inputs that are continued because they are unusual."""
-        least = card.limits.novelty
-        if least is None or NOVELTY not in self.numbers:
-            return np.zeros(len(self.by), np.bool_)
-        return np.asarray((self.worst.numbers[NOVELTY] < least) & (self.by == NETWORK))
-
-    def unconverged(self, card: Card, finer: Card | None = None) -> NDArray[np.bool_]:
-        """Return which samples `[B]` have to be continued for their `solve_bound`, by the cards of both graphs."""
-        limit = card.limits.solve_bound
-        if limit is None or SOLVE_BOUND not in self.numbers:
-            return np.zeros(len(self.by), np.bool_)
-        finest = None if finer is None else finer.limits.solve_bound
-        limits = np.where(self.by == REFINED, finest or limit, limit)
-        # NaN is above every limit; the solver has none, since its solution may have no bound.
-        return np.asarray(~(self.worst.numbers[SOLVE_BOUND] <= limits) & (self.by != SOLVER))
-
     def continued(self, mask: NDArray[np.bool_], by: int, known: Mapping[str, NDArray[np.float32]]) -> Quality:
         """Return the quality after the refinement or the solver has computed the samples of a mask `[B]`.
 
@@ -180,6 +163,23 @@ def split(
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """Which samples `[B]` are not good enough.
+
+    `loose` have a bound above the tolerance or the card's limit. `foreign` are outputs of the network for inputs below
+    the card's limit of novelty. `outside` are inputs outside, where the policy does not accept them.
+    """
+
+    loose: NDArray[np.bool_]
+    foreign: NDArray[np.bool_]
+    outside: NDArray[np.bool_]
+
+    def any(self) -> bool:
+        """Return whether there is any."""
+        return bool((self.loose | self.foreign | self.outside).any())
+
+
+@dataclass(frozen=True)
 class Policy:
     """The caller's choices."""
 
@@ -226,44 +226,37 @@ class Policy:
         """Return whether all samples are solved classically: there is a tolerance and no error bound."""
         return self.tolerance is not None and ERROR_BOUND not in card.quality
 
-    def coarse(self, card: Card, quality: Quality) -> NDArray[np.bool_]:
-        """Return which samples `[B]` the refinement may make acceptable: those with a large bound, and foreign ones."""
-        quality = quality.worst
-        loose = self._loose(quality) | quality.unconverged(card) | quality.foreign(card)
-        if self.outside == "answer" or quality.outside is None:
-            return loose
-        return np.zeros_like(loose) if self.outside == "refuse" and quality.outside.any() else loose & ~quality.outside
-
-    def unmet(
-        self, card: Card, quality: Quality, finer: Card | None = None, *, solver: bool, single: bool
-    ) -> NDArray[np.bool_]:
-        """Return which samples `[B]` have to be solved classically; none where there is no solver.
-
-        Args:
-            card: The model's card.
-            quality: What is known about its outputs.
-            finer: The card of the refinement, where there is one.
-            solver: Whether a classical solver solves its problem to rounding; else what is unmet is refused.
-            single: Whether the request is one sample, without a batch axis.
-        """
-        quality = quality.worst
-        outside = np.zeros(len(quality.by), np.bool_)
+    def judge(self, card: Card, quality: Quality, finer: Card | None = None) -> Verdict:
+        """Return which samples are not good enough; the refinement with the card `finer` computed some of them."""
+        quality, limits, none = quality.worst, card.limits, np.zeros(len(quality.by), np.bool_)
+        loose, foreign, outside = self._loose(quality), none, none
+        if limits.solve_bound is not None and SOLVE_BOUND in quality.numbers:
+            finest = (finer and finer.limits.solve_bound) or limits.solve_bound
+            most = np.where(quality.by == REFINED, finest, limits.solve_bound)
+            # NaN is above every limit; the solver has none, since its solution may have no bound.
+            loose = loose | (~(quality.numbers[SOLVE_BOUND] <= most) & (quality.by != SOLVER))
+        if limits.novelty is not None and NOVELTY in quality.numbers:
+            foreign = (quality.numbers[NOVELTY] < limits.novelty) & (quality.by == NETWORK)
         if self.outside != "answer" and quality.outside is not None:
             outside = quality.outside
-        if outside.any() and (self.outside == "refuse" or not solver):
-            sample = int(outside.argmax())
+        return Verdict(loose, foreign, outside)
+
+    def refuse_outside(self, card: Card, quality: Quality, verdict: Verdict, *, solver: bool, single: bool) -> None:
+        """Refuse inputs outside (`outside-training`), by the caller's wish or where no solver can replace them.
+
+        `single` says whether the request is one sample, without a batch axis.
+        """
+        if verdict.outside.any() and (self.outside == "refuse" or not solver):
+            sample = int(verdict.outside.argmax())
+            novelty = quality.worst.numbers[NOVELTY][sample]
             reason = "" if solver else f', and no classical solver solves its problem "{card.problem}"'
             raise Problem(
                 "outside-training",
-                f"sample {sample} has a {NOVELTY} of {quality.numbers[NOVELTY][sample]:.2g}: it is unlike the training "
-                f'data of "{card.model}"{reason}',
+                f"sample {sample} has a {NOVELTY} of {novelty:.2g}: it is unlike the training data of "
+                f'"{card.model}"{reason}',
                 array=card.inputs[0].name,
                 index=None if single else [sample],
             )
-        if solver:
-            return self._loose(quality) | quality.unconverged(card, finer) | outside
-        self.require(card, quality, single=single)
-        return outside
 
     def require(self, card: Card, quality: Quality, *, single: bool, first: int = 0) -> None:
         """Refuse outputs whose error bounds are too large (`tolerance-unmet`); `first` is the index of the first."""

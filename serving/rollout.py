@@ -16,8 +16,9 @@ import numpy as np
 
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
-from serving.predict import SOLVER_COST, Result, Rollout, offload, respond
+from serving.predict import SOLVER_COST, Result, offload, respond
 from serving.quality import split
+from serving.run import Rollout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -107,8 +108,9 @@ class _Trajectory:
         outputs, quality = split(results, card.quality, trajectories=True)
         count = int(start[FRAME].shape[1])
         quality = quality.estimated(card.estimates(count, self.computed))
-        request.policy.unmet(card, quality, solver=False, single=inputs.single)
-        foreign = quality.foreign(card)
+        verdict = request.policy.judge(card, quality)
+        request.policy.refuse_outside(card, quality, verdict, solver=False, single=inputs.single)
+        foreign = verdict.foreign
         if foreign.any() and predictor.classical.knows(card):
             frames = int(inputs.arrays[FRAME].shape[1])
             request.caller.owe(math.ceil(int(foreign.sum()) * inputs.cost * SOLVER_COST * count / frames))

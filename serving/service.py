@@ -14,7 +14,8 @@ from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.limits import Admission
 from serving.observe import Metrics
-from serving.predict import Predictor, Runner
+from serving.predict import Predictor
+from serving.run import Runner
 from serving.telemetry import Traces
 
 if TYPE_CHECKING:
@@ -102,7 +103,6 @@ class Service:
                     with suppress(asyncio.CancelledError):
                         await task
                 await self.catalogue.close()
-                self.predictor.close()
                 self.classical.close()
                 if self.traces:
                     await self.traces.close()

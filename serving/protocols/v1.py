@@ -38,7 +38,7 @@ from serving.catalogue.card import Model, Readiness
 from serving.codecs import binary, json_arrays
 from serving.connection import BREAK_OFF
 from serving.document import JSON
-from serving.errors import MEDIA_TYPE, Problem
+from serving.errors import MEDIA_TYPE, VECTORS, Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
 from serving.protocols.schemas import BINARIES, JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from serving.rollout import Frame
 
 logger = logging.getLogger(__name__)
-VECTORS = {"vjp": "cotangents", "jvp": "tangents"}
 GRADIENTS = "gradients."
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
 _CHECKED = [Depends(over_http.only_known_query)]

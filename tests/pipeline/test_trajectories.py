@@ -29,7 +29,7 @@ from petrov_client._commands.cli import app as petrov
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
 from serving.local_triton.server import TritonServer
-from serving.predict import PIECE
+from serving.run import PIECE
 from serving.settings import Settings
 from tests.conftest import Gateway
 from tests.pipeline.conftest import command

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from serving.codecs import binary
-from serving.predict import PIECE
+from serving.run import PIECE
 from tests import toy_rollouts
 from tests.conftest import wait_until
 
