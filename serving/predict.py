@@ -190,8 +190,8 @@ class Predictor:
             grid = card.inputs[0].grid_of(lead.shape)
             cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
             if card.frames is not None or exchange.frames is not None:
-                wanted = policy.asking(exchange.frames).asking(checks.sent_frames(arrays, card))
-                if (frames := wanted.count(card)) is not None:
+                frames = policy.count(card, exchange.frames or checks.sent_frames(arrays, card))
+                if frames is not None:
                     arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
                     cost *= frames
             return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost)
@@ -207,10 +207,9 @@ class Predictor:
         card, policy, arrays = request.card, request.policy, inputs.arrays
         if request.reference:
             outputs, bounds = await self.classical.solve(card, arrays, "reference")
-            return outputs, Quality({}, np.full(inputs.samples, SOLVER, np.int8)).bounded(bounds)
+            return outputs, Quality.classical(bounds)
         if policy.bypasses(card):
-            by_solver = Quality({}, np.full(inputs.samples, SOLVER, np.int8))
-            return await self.solved(request, inputs, np.ones(inputs.samples, np.bool_), {}, by_solver)
+            return await self.solved(request, inputs, np.ones(inputs.samples, np.bool_))
         if card.frames is not None and card.product is None:
             results = await Rollout(card, arrays).finish(self.runner, request.deadline, request.id)
         else:  # a product of a trajectory is one call: its backward pass needs all frames
@@ -256,18 +255,17 @@ class Predictor:
         if not (unmet | foreign).any():
             return outputs, quality
         request.caller.owe(int((unmet | foreign).sum()) * inputs.cost * SOLVER_COST)
-        return await self.solved(request, inputs, unmet | foreign, outputs, quality, foreign)
+        return await self.solved(request, inputs, unmet | foreign, (outputs, quality), foreign)
 
     async def solved(
         self,
         request: Prediction,
         inputs: Inputs,
         mask: NDArray[np.bool_],
-        outputs: Outputs,
-        quality: Quality,
+        found: tuple[Outputs, Quality] | None = None,
         foreign: NDArray[np.bool_] | None = None,
     ) -> tuple[Outputs, Quality]:
-        """Replace some outputs, or all, by classical solutions.
+        """Return classical solutions of all samples or, where outputs have been found, these with some replaced.
 
         They are solved one by one, so that others wait for one only, and the first that misses the tolerance ends it.
         A foreign one that the solver does not accept keeps the output of the network.
@@ -286,17 +284,16 @@ class Predictor:
                 continue
             solutions.append(solution)
             bounds.append(bound)
-            known = Quality({}, np.full(1, SOLVER, np.int8)).bounded(bounds[-1])
-            request.policy.require(card, known, single=inputs.single, first=int(index))
-        if not solutions:
-            return outputs, quality
+            request.policy.require(card, Quality.classical(bound), single=inputs.single, first=int(index))
+        if found is not None and not solutions:
+            return found
         joined = {name: np.concatenate([each[name] for each in solutions]) for name in solutions[0]}
-        found = np.concatenate(bounds)
-        if not outputs:
-            return joined, quality.bounded(found)
+        known = np.concatenate(bounds)
+        if found is None:
+            return joined, Quality.classical(known)
         # Both bounds are distances to the solution that the solver computes; the rest was about the network's output.
-        both = dict.fromkeys((ERROR_BOUND, SOLVE_BOUND), found)
-        return _replaced(outputs, mask, joined), quality.continued(mask, SOLVER, both)
+        both = dict.fromkeys((ERROR_BOUND, SOLVE_BOUND), known)
+        return _replaced(found[0], mask, joined), found[1].continued(mask, SOLVER, both)
 
     @asynccontextmanager
     async def limited(self, card: Card) -> AsyncIterator[float]:

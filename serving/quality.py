@@ -121,9 +121,11 @@ class Quality:
         }
         return replace(self, numbers=numbers, failed=mask)
 
-    def bounded(self, bounds: NDArray[np.float32]) -> Quality:
-        """Return the quality with error bounds `[B]`, where any is known."""
-        return self if np.isnan(bounds).all() else replace(self, numbers={**self.numbers, ERROR_BOUND: bounds})
+    @classmethod
+    def classical(cls, bounds: NDArray[np.float32]) -> Quality:
+        """Return the quality of classical solutions with error bounds `[B]`, where any is known."""
+        known = {} if np.isnan(bounds).all() else {ERROR_BOUND: bounds}
+        return cls(known, np.full(len(bounds), SOLVER, np.int8))
 
     def estimated(self, estimates: NDArray[np.float32] | None) -> Quality:
         """Return the quality with an error estimate per frame `[frame]` for all samples, where any is known."""
@@ -189,20 +191,20 @@ class Policy:
     frames: int | None = None  # that follow of a trajectory; None for as many as a training trajectory has
     after: int = 0  # frames of the trajectory that the caller has, up to the state that is sent
 
-    def count(self, card: Card) -> int | None:
-        """Return the frames that a model of trajectories computes, at most its limit; None for any other model."""
+    def count(self, card: Card, frames: int | None = None) -> int | None:
+        """Return the frames that a model of trajectories computes, at most its limit; None for any other model.
+
+        The body may say how many `frames`, where the policy does not.
+        """
+        frames = self.frames or frames
         if card.frames is None:
-            if self.frames is not None:
+            if frames is not None:
                 raise Problem("invalid-parameter", f'frames: "{card.model}" computes no trajectories')
             return None
-        found = card.frames.trained if self.frames is None else self.frames
+        found = frames or card.frames.trained
         if found > card.frames.maximum:
             raise Problem("invalid-parameter", f"frames: expected at most {card.frames.maximum} but got {found}")
         return found
-
-    def asking(self, frames: int | None) -> Policy:
-        """Return the policy with the number of frames that a body names, where the parameters name none."""
-        return self if frames is None or self.frames is not None else replace(self, frames=frames)
 
     def check(self, card: Card, *, solver: bool) -> None:
         """Refuse what a model cannot do, before it runs.

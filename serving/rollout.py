@@ -115,7 +115,7 @@ class _Trajectory:
             frames = int(inputs.arrays[FRAME].shape[1])
             request.caller.owe(math.ceil(int(foreign.sum()) * inputs.cost * SOLVER_COST * count / frames))
             here = inputs._replace(arrays=start)
-            outputs, quality = await predictor.solved(request, here, foreign, outputs, quality, foreign)
+            outputs, quality = await predictor.solved(request, here, foreign, (outputs, quality), foreign)
             rollout.follow(start, outputs)
         self.computed += count
         self.frames = [

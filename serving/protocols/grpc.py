@@ -6,9 +6,8 @@ trailing metadata, an error the type of HTTP's problem details as `petrov-proble
 A key, where one is required, comes as `authorization: Bearer …` in the call's metadata (`serving.auth`).
 
 A message has to arrive in time. gRPC reports its size only when it is complete: it is bounded by itself, and counted
-among the bytes in flight once it is complete. Its parts are counted before it is parsed, because an empty tensor of two
-bytes takes a hundred as an object. A call whose client has left, or whose deadline has passed, is cancelled by gRPC: it
-ends as CANCELLED, which is no error of the service.
+among the bytes in flight once it is complete. A call whose client has left, or whose deadline has passed, is cancelled
+by gRPC: it ends as CANCELLED, which is no error of the service.
 """
 
 from __future__ import annotations
@@ -21,17 +20,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
 from serving.auth import OPEN, SCOPE, Scope, requires
+from serving.codecs.messages import parse
 from serving.errors import Problem
 from serving.limits import ANYONE
 from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id
 from serving.predict import Prediction, offload
-from serving.protocols import open_inference, over_http
-from serving.protocols.open_inference import FLOAT32, Sent
+from serving.protocols import metadata, open_inference, over_http
+from serving.protocols.metadata import FLOAT32
+from serving.protocols.open_inference import Sent
 from serving.protocols.over_http import version_number
 from serving.rollout import stream
 
@@ -53,7 +53,6 @@ SERVICE = "inference.GRPCInferenceService"
 TYPE_HEADER = "petrov-problem-type"
 ENVELOPE_BYTES = 2**20  # a message is its tensors and a little more
 SHORT = 2**16  # bytes of a message without tensors
-MOST_PARTS = 1024  # fields of a message and of the messages in it: no model has as many tensors
 # As long as HTTP keeps an idle connection. A client that has vanished without a word is noticed after two of them.
 IDLE_SECONDS = 75.0
 CODES = {
@@ -154,7 +153,7 @@ class GrpcServer:
 
     @requires(Scope.INFER)
     async def ServerMetadata(self, _: Call) -> Any:
-        document = open_inference.ServerMetadata(version=self._service.version)
+        document = metadata.ServerMetadata(version=self._service.version)
         return service_pb2.ServerMetadataResponse(**document.model_dump())
 
     @requires(Scope.INFER)
@@ -172,13 +171,13 @@ class GrpcServer:
     @requires(Scope.INFER)
     async def ModelMetadata(self, call: Call) -> Any:
         card = await self._named(call, service_pb2.ModelMetadataRequest)
-        document = open_inference.describe(card, self._service.catalogue.model(card.model).versions)
+        document = metadata.describe(card, self._service.catalogue.model(card.model).versions)
         unknown = {"inputs": {"__all__": {"parameters"}}, "outputs": {"__all__": {"parameters"}}}  # to the message
         return service_pb2.ModelMetadataResponse(**document.model_dump(exclude=unknown))
 
     @requires(Scope.INFER)
     async def ModelConfig(self, call: Call) -> Any:
-        document = open_inference.configure(await self._named(call, service_pb2.ModelConfigRequest))
+        document = metadata.configure(await self._named(call, service_pb2.ModelConfigRequest))
         return service_pb2.ModelConfigResponse(config=document.model_dump())
 
     async def _named(self, call: Call, message: Any) -> Card:
@@ -186,7 +185,7 @@ class GrpcServer:
         body = await call.read()
         if call.size > SHORT:
             raise Problem("body-too-large", f"the message has {call.size} bytes; the limit is {SHORT}")
-        request = await parsed(message, body)
+        request = await offload(call.size, parse, message, body)
         return self._find(call, request.name, request.version)
 
     def _find(self, call: Call, name: str, version: str) -> Card:
@@ -231,7 +230,7 @@ class GrpcServer:
         """Return what a message wants, and its exchange."""
         ticket.hold(call.size)
         self._service.metrics.request_bytes.observe(call.size)
-        request = await parsed(service_pb2.ModelInferRequest, body)
+        request = await offload(call.size, parse, service_pb2.ModelInferRequest, body)
         if not request.model_version:  # one whose predecessor has just gone is waited for
             await self._service.catalogue.newest(request.model_name)
         card = self._find(call, request.model_name, request.model_version)
@@ -349,54 +348,3 @@ class Call:
             client=unquote(self._context.peer()).partition(":")[2].rpartition(":")[0],  # ipv4:127.0.0.1:4321
             key=self.caller.name,
         ).record(service.metrics, method)
-
-
-async def parsed(message: Any, body: bytes | None) -> Any:
-    """Return a message of a class, in a worker thread if it is large; refuse one of more than `MOST_PARTS`."""
-
-    def parse(body: bytes) -> Any:
-        try:
-            _count(memoryview(body), message.DESCRIPTOR, 0)
-            return message.FromString(body)
-        except (DecodeError, IndexError) as error:
-            raise Problem("unreadable-body", f"not a {message.DESCRIPTOR.name}: {error}") from error
-
-    if body is None:
-        raise Problem("unreadable-body", f"expected a {message.DESCRIPTOR.name} but got nothing")
-    return await offload(len(body), parse, body)
-
-
-def _count(data: memoryview, message: Any, parts: int) -> int:
-    """Return how many fields there are in a message and in the messages in it, after so many before.
-
-    The wire format is https://protobuf.dev/programming-guides/encoding. An IndexError: it ends within a field.
-    """
-    position = 0
-    while position < len(data):
-        parts += 1
-        if parts > MOST_PARTS:
-            raise Problem("unreadable-body", f"the message has more than {MOST_PARTS} parts")
-        tag, position = _varint(data, position)
-        match tag & 7:
-            case 0:
-                _, position = _varint(data, position)
-            case 2:
-                size, position = _varint(data, position)
-                field = message.fields_by_number.get(tag >> 3)
-                if field is not None and field.message_type is not None:
-                    parts = _count(data[position : position + size], field.message_type, parts)
-                position += size
-            case other:
-                position += {1: 8, 5: 4}.get(other, 0)  # the parser refuses any other
-    return parts
-
-
-def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    """Return a number of seven bits per byte, the lowest first, and the position behind it."""
-    value = 0
-    for index in range(10):
-        byte = data[position + index]
-        value |= (byte & 127) << (7 * index)
-        if byte < 128:
-            return value, position + index + 1
-    raise IndexError("a number of more than ten bytes")

@@ -12,7 +12,6 @@ are listed one by one. Protocol: https://github.com/kserve/open-inference-protoc
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -23,11 +22,11 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from serving import checks
 from serving.auth import OPEN, Scope, requires
-from serving.catalogue.card import FRAME
 from serving.codecs import binary, json_arrays
 from serving.document import JSON, Document, inlined_schema, parsed, validated
 from serving.errors import Problem
 from serving.protocols import over_http
+from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
 from serving.protocols.over_http import DirectRoute, Version
 from serving.service import Serving  # noqa: TC001  FastAPI reads annotations at run time
 
@@ -36,16 +35,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from serving.catalogue.card import Card, Tensor
-    from serving.catalogue.card import Parameter as Number
+    from serving.catalogue.card import Card
     from serving.codecs.binary import Buffer
     from serving.quality import Quality
 
 PREFIX = "/v2"
 JSON_BYTES = "Inference-Header-Content-Length"
 BYTES = "application/octet-stream"
-ANY = -1  # a size that the request decides
-FLOAT32 = "FP32"
 DATATYPES: Mapping[str, np.dtype[Any]] = {
     FLOAT32: np.dtype("<f4"),
     "FP64": np.dtype("<f8"),
@@ -130,118 +126,6 @@ def results(
     if quality.failed is not None:
         parameters["failed"] = ",".join(map(str, np.flatnonzero(quality.failed)))
     return shown, parameters
-
-
-# The documents about server and models. Each is the JSON of `/v2` and has the fields of the gRPC message.
-
-
-class ServerMetadata(Document):
-    """`GET /v2`."""
-
-    name: str = "petrov"
-    version: str
-    extensions: tuple[str, ...] = ("binary_tensor_data", "model_configuration")
-
-
-class TensorMetadata(Document):
-    """One input, parameter or output; the first axis is the batch.
-
-    `parameters` says what the protocol has no key for: axes, units, meaning, and the default of an input that may be
-    left out.
-    """
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    parameters: dict[str, Any] = Field(examples=[{"axes": ["batch"], "units": "m/s", "default": 0.0}])
-
-
-class ModelMetadata(Document):
-    """`GET /v2/models/{model}`."""
-
-    name: str
-    versions: tuple[str, ...]
-    platform: str
-    inputs: tuple[TensorMetadata, ...]
-    outputs: tuple[TensorMetadata, ...]
-
-
-class TensorConfig(Document):
-    """One output; the batch is not among `dims`."""
-
-    name: str
-    data_type: str
-    dims: tuple[int, ...]
-
-
-class InputConfig(TensorConfig):
-    """One input or parameter; what has a default is `optional`."""
-
-    optional: bool
-
-
-class ModelConfig(Document):
-    """`GET /v2/models/{model}/config`: the part of Triton's configuration that clients use.
-
-    The parameter `signature` is the part of the card that describes inputs, parameters, outputs and grids, as JSON; the
-    parameter `vocabulary` of a model of sequences is its vocabulary.
-    """
-
-    name: str
-    platform: str
-    max_batch_size: int
-    input: tuple[InputConfig, ...]
-    output: tuple[TensorConfig, ...]
-    parameters: dict[str, dict[str, str]] = Field(examples=[{"signature": {"string_value": "{}"}}])
-
-
-class ErrorMessage(Document):
-    """The body of every error under `/v2`."""
-
-    error: str
-
-
-def describe(card: Card, versions: Iterable[int] = ()) -> ModelMetadata:
-    """Return the metadata of a version, with all versions of the model that are served."""
-
-    def tensor(each: Tensor | Number) -> TensorMetadata:
-        shape = tuple(ANY if points is None else points for points in each.sizes)
-        about = each.model_dump(mode="json", exclude={"name", "dtype", "shape"}, exclude_defaults=True)
-        parameters = {"axes": each.axes, **about}
-        return TensorMetadata(name=each.name, datatype=each.dtype, shape=shape, parameters=parameters)
-
-    # What is known about outputs is one number per sample, or one per frame of a trajectory.
-    size, axis = (ANY, FRAME) if card.frames else (1, "value")
-    known: dict[str, Any] = {"datatype": FLOAT32, "shape": (ANY, size), "parameters": {"axes": ("batch", axis)}}
-    return ModelMetadata(
-        name=card.model,
-        versions=tuple(str(version) for version in versions),
-        platform=card.format,
-        inputs=tuple(map(tensor, card.arguments)),
-        outputs=(*map(tensor, card.outputs), *(TensorMetadata(name=name, **known) for name in card.known)),
-    )
-
-
-def configure(card: Card) -> ModelConfig:
-    """Return the configuration of a version; its batch bounds one call of the model, not a request."""
-
-    def tensor(each: TensorMetadata) -> dict[str, Any]:
-        return {"name": each.name, "data_type": f"TYPE_{each.datatype}", "dims": each.shape[1:]}
-
-    metadata = describe(card)
-    described = {"title", "inputs", "parameters", "outputs", "grid", "mask", "frames"}
-    signature = card.model_dump(mode="json", include=described) | {"quality": card.known}
-    parameters = {"signature": {"string_value": json.dumps(signature)}}
-    if card.vocabulary is not None:
-        parameters["vocabulary"] = {"string_value": card.vocabulary.model_dump_json()}
-    return ModelConfig(
-        name=card.model,
-        platform=card.format,
-        max_batch_size=card.limits.batch,
-        input=tuple(InputConfig(**tensor(each), optional="default" in each.parameters) for each in metadata.inputs),
-        output=tuple(TensorConfig(**tensor(each)) for each in metadata.outputs),
-        parameters=parameters,
-    )
 
 
 # REST: the body of `infer`.
@@ -366,6 +250,12 @@ class RestExchange:
         if not tail:
             return Response(text, media_type=JSON)
         return Response(b"".join((text, *tail)), media_type=BYTES, headers={JSON_BYTES: str(len(text))})
+
+
+class ErrorMessage(Document):
+    """The body of every error under `/v2`."""
+
+    error: str
 
 
 _END = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -271,7 +271,7 @@ class FieldModel:
         for argument, values in zip(self.arguments, inputs, strict=True):
             sent[argument.name] = values.reshape(self.shapes[argument.name])
         policy = self.config.policy
-        policy = policy.asking(policy.count(self.card))  # a product has fewer frames by default
+        policy = replace(policy, frames=policy.count(self.card))  # a product has fewer frames by default
         latest = vector is None and self.config.version is None
         wanted = Prediction(card, self.state.request_id, self.state.caller, policy, latest=latest)
         return await self.service.predictor.predict(wanted, Arrays(sent | dict(vector or {})))
