@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
@@ -33,17 +36,10 @@ from serving.observe import Access
 from serving.protocols import open_inference, tesseract, umbridge, v1
 from serving.protocols.grpc import GrpcServer
 from serving.service import Service
+from serving.settings import Settings
 from serving.telemetry import NO_TRACES
 from serving.triton import Triton
 from serving.version import VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from types import FrameType
-
-    from fastapi import FastAPI, Request
-
-    from serving.settings import Settings
 
 logger = logging.getLogger(__name__)
 PLAYGROUND_FOLDER = Path(__file__).parent / "playground"

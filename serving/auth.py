@@ -38,35 +38,30 @@ import hmac
 import json
 import logging
 import math
+import re
 import secrets
 import shutil
 import time
 import tomllib
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
 from fastapi.routing import iter_route_contexts
 from filelock import FileLock
 from pydantic import Field, ValidationError, model_validator
 from starlette.datastructures import Headers
-from starlette.routing import Mount
+from starlette.routing import BaseRoute, Mount
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as Connection
 
 from serving import system
 from serving.document import Document
 from serving.errors import Problem, refusal
 from serving.limits import ANYONE, Caller
-
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp, Receive, Send
-    from starlette.types import Scope as Connection
-
-    from serving.observe import Metrics
+from serving.observe import Metrics
 
 PREFIX = "petrov_"  # lets scanners for leaked secrets, and people, recognise a key
 MAX_KEYS = 1000  # each request is compared with all of them

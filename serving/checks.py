@@ -8,20 +8,15 @@ caller's own array.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from serving.catalogue.card import COORDINATES, COUNTS, FRAME
+from serving.catalogue.card import COORDINATES, COUNTS, FRAME, Card, Parameter, Tensor, Vocabulary
 from serving.errors import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card, Parameter, Tensor, Vocabulary
-    from serving.triton import Batch
+from serving.triton import Batch
 
 OTHER = "other"  # the label of grids that the card does not declare
 STEP = 1.25  # between the numbers of points that calls are padded to

@@ -14,28 +14,22 @@ import os
 import random
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from prometheus_client import Histogram
 
 from physics import registry
-from serving.catalogue.card import FRAME
+from physics.registry import Classical
+from serving.catalogue.card import FRAME, Card
 from serving.errors import Problem
-from serving.quality import NETWORK
+from serving.quality import NETWORK, Quality
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-    from prometheus_client import Histogram
-
-    from physics.registry import Classical
-    from serving.catalogue.card import Card
-    from serving.quality import Quality
-
-    Batches = Mapping[str, NDArray[np.float32]]
-    Solutions = tuple[dict[str, NDArray[np.float32]], NDArray[np.float32]]
+Batches = Mapping[str, NDArray[np.float32]]
+Solutions = tuple[dict[str, NDArray[np.float32]], NDArray[np.float32]]
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.types import ASGIApp
-
-    from serving.settings import Settings
+from serving.settings import Settings
 
 LINGER_BYTES = 256 * 2**20  # four times the largest body by default
 LINGER_SECONDS, IDLE_SECONDS = 30.0, 5.0  # in all, and without a byte

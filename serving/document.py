@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from serving.errors import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 JSON = "application/json"
 MOST_KEYS = 1024  # of an object that is validated: pydantic describes an error per unknown key

@@ -15,22 +15,18 @@ seconds). A status of 4xx says that the caller can mend the request; 5xx, that i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import orjson
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
+from prometheus_client import Counter
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pydantic.json_schema import SkipJsonSchema
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fastapi import Request
-    from fastapi.exceptions import RequestValidationError
-    from prometheus_client import Counter
-    from starlette.exceptions import HTTPException
-
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:petrov:problem:"

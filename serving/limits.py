@@ -16,13 +16,10 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from serving.errors import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _ROLLOUTS = "rollouts of all keys"  # no key has such a name
 MOST_SECONDS = 60  # of `Retry-After`, and of the debt of a rate

@@ -18,31 +18,25 @@ import re
 import secrets
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.connection import DRAINED
 from serving.errors import CLIENT_CLOSED, Problem, refusal
-from serving.limits import ANYONE, Ticket
-from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from serving.limits import Admission
-    from serving.quality import Quality
-    from serving.settings import Settings
-    from serving.telemetry import Traces
+from serving.limits import ANYONE, Admission, Ticket
+from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT, Quality
+from serving.settings import Settings
+from serving.telemetry import Traces
 
 FIELDS = "fields"  # attribute of a record, passed as `extra`: the fields that JSON has in place of the message
 # Plain: Rich takes a millisecond per record, which would delay every request.

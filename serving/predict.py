@@ -24,32 +24,25 @@ import logging
 import math
 import random
 import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serving import checks
-from serving.catalogue.card import FRAME
+from serving.catalogue.card import FRAME, Card
+from serving.catalogue.catalogue import Catalogue
+from serving.classical import ClassicalSolvers
 from serving.errors import Problem
-from serving.quality import ANY, ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, split
-from serving.run import Rollout
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card
-    from serving.catalogue.catalogue import Catalogue
-    from serving.classical import ClassicalSolvers
-    from serving.limits import Caller
-    from serving.observe import Metrics
-    from serving.quality import Verdict
-    from serving.run import Runner
-    from serving.settings import Settings
-    from serving.triton import Outputs
+from serving.limits import Caller
+from serving.observe import Metrics
+from serving.quality import ANY, ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, Verdict, split
+from serving.run import Rollout, Runner
+from serving.settings import Settings
+from serving.triton import Outputs
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

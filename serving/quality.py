@@ -11,21 +11,17 @@ graph, which is the method without the network, and then by the classical solver
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from serving.catalogue.card import Card
 from serving.errors import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card
-
-    SolvedBy = Literal["network", "refined", "solver", "mixed"]
+SolvedBy = Literal["network", "refined", "solver", "mixed"]
 
 Outside = Literal["answer", "solve", "refuse"]
 

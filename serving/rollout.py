@@ -8,26 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
-from serving.predict import SOLVER_COST, Result, offload, respond
-from serving.quality import split
+from serving.predict import SOLVER_COST, Exchange, Inputs, Prediction, Predictor, Result, offload, respond
+from serving.quality import Quality, split
 from serving.run import Rollout
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from numpy.typing import NDArray
-
-    from serving.predict import Exchange, Inputs, Prediction, Predictor
-    from serving.quality import Quality
-    from serving.triton import Outputs
+from serving.triton import Outputs
 
 
 class Frame(NamedTuple, Generic[Result]):

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serving import checks
-from serving.catalogue.card import FRAME
+from serving.catalogue.card import FRAME, Card
+from serving.catalogue.catalogue import Catalogue
 from serving.errors import Problem
-from serving.triton import RUN_BYTES, Outputs
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card
-    from serving.catalogue.catalogue import Catalogue
-    from serving.observe import Metrics
-    from serving.triton import Batch, Triton
+from serving.observe import Metrics
+from serving.triton import RUN_BYTES, Batch, Outputs, Triton
 
 logger = logging.getLogger(__name__)
 PIECE = 8  # most frames of one call: a waiting request of another shape is delayed by no more steps

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 from fastapi import Depends, Request
+from prometheus_client import Counter
 
 from serving.auth import Guard, KeyFile
+from serving.catalogue.card import Readiness
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.limits import Admission
 from serving.observe import Metrics
 from serving.predict import Predictor
 from serving.run import Runner
+from serving.settings import Settings
 from serving.telemetry import Traces
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from prometheus_client import Counter
-
-    from serving.catalogue.card import Readiness
-    from serving.settings import Settings
-    from serving.triton import Triton
+from serving.triton import Triton
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0

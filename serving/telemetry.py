@@ -14,24 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
+from fastapi.telemetry import TelemetryConfig
 from opentelemetry import trace
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from serving.system import StartupError
 from serving.triton import outgoing
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from fastapi.telemetry import TelemetryConfig
-    from opentelemetry.trace import Span
-
-    Handler = Callable[[Any, Any], Awaitable[bytes | None]]
+Handler = Callable[[Any, Any], Awaitable[bytes | None]]
 
 NO_TRACES: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 _UNTRACED = ("/health/", "/metrics", "/v2/health/")  # probes and scrapes, every few seconds

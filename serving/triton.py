@@ -10,27 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import aiohttp
 import numpy as np
 import orjson
+from aiohttp.abc import AbstractStreamWriter
 from numpy.typing import NDArray
 from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 from yarl import URL
 
 from serving.errors import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from aiohttp.abc import AbstractStreamWriter
-
-    Buffer = bytes | memoryview
+Buffer = bytes | memoryview
 
 logger = logging.getLogger(__name__)
 #: The trace context that is sent with a call, or None.

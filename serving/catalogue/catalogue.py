@@ -18,23 +18,17 @@ import logging
 import os
 import re
 import time
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
-from serving.catalogue.card import KINDS, REFINED, Model, ModelSummary, Readiness
+from prometheus_client import Gauge
+
+from serving.catalogue.card import KINDS, REFINED, Card, Kind, Model, ModelSummary, Readiness
 from serving.catalogue.entry import Entry, samples
-from serving.catalogue.repository import Repository
+from serving.catalogue.repository import Repository, Version, Versions
 from serving.errors import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
-
-    from prometheus_client import Gauge
-
-    from serving.catalogue.card import Card, Kind
-    from serving.catalogue.repository import Version, Versions
-    from serving.settings import Settings
-    from serving.triton import Triton
+from serving.settings import Settings
+from serving.triton import Triton
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is served while Triton is down

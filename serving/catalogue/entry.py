@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tritonclient.utils import triton_to_np_dtype
 
-from serving.catalogue.card import FRAME
-
-if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Collection, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card
-    from serving.catalogue.repository import Stamp, Version
-    from serving.triton import Batch
+from serving.catalogue.card import FRAME, Card
+from serving.catalogue.repository import Stamp, Version
+from serving.triton import Batch
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from google.protobuf import json_format, text_format
+from numpy.typing import NDArray
 from pydantic_core import from_json
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -16,13 +19,7 @@ from serving import system
 from serving.catalogue.card import Card
 from serving.errors import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    Stamp = frozenset[tuple[str, int, int]]
+Stamp = frozenset[tuple[str, int, int]]
 
 logger = logging.getLogger(__name__)
 MAX_BYTES = 16 * 2**20  # of a card or a certificate; ours have some ten kilobytes

@@ -11,24 +11,20 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy_format
+from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from serving.errors import Problem
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Literal
-
-    from numpy.typing import NDArray
-
-    Order = Literal["C", "F"]
+Order = Literal["C", "F"]
 
 Buffer = bytes | bytearray | memoryview
 MAX_RANK = 8

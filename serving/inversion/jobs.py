@@ -12,34 +12,28 @@ import secrets
 import threading
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from physics.posterior.laplace import Progress
+from physics.posterior.laplace import Estimate, Progress
+from physics.registry import Sensing
+from serving.catalogue.card import Card, Kind
 from serving.errors import Problem
-from serving.predict import Arrays, Prediction
+from serving.limits import Caller
+from serving.observe import Metrics
+from serving.predict import Arrays, Prediction, Predictor
+from serving.settings import Settings
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-
-    from numpy.typing import NDArray
-
-    from physics.posterior.laplace import Estimate
-    from physics.registry import Sensing
-    from serving.catalogue.card import Card, Kind
-    from serving.limits import Caller
-    from serving.observe import Metrics
-    from serving.predict import Predictor
-    from serving.settings import Settings
-
-    Array = NDArray[np.float64]
-    Found = tuple[Estimate, dict[str, NDArray[np.float32]]]
+Array = NDArray[np.float64]
+Found = tuple[Estimate, dict[str, NDArray[np.float32]]]
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

@@ -6,35 +6,30 @@ import asyncio
 import hashlib
 import math
 import re
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
-from numpy.typing import NDArray  # noqa: TC002  pydantic reads annotations at run time
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from physics import registry
-from physics.posterior.laplace import Coordinates, Posterior, estimate, summarise
+from physics.posterior.laplace import Coordinates, Estimate, Posterior, estimate, summarise
 from physics.posterior.prior import MODES, KarhunenLoeve, LogNormal, Material, TwoMaterials
 from physics.posterior.sensors import Sensors
+from physics.registry import Linear, Sensing
 from serving.auth import Scope, requires
-from serving.catalogue.card import KINDS
+from serving.catalogue.card import KINDS, Card, Kind
 from serving.codecs import binary
 from serving.document import JSON, Document, inlined_schema
 from serving.errors import Problem, ProblemDetails, Where
 from serving.inversion.jobs import Inversions, Job, ServedModel, State
+from serving.limits import Caller
 from serving.protocols import over_http
-from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from physics.posterior.laplace import Estimate
-    from physics.registry import Linear, Sensing
-    from serving.catalogue.card import Card, Kind
-    from serving.limits import Caller
+from serving.service import Service, Serving
 
 MOST_SENSORS, MOST_MODES, MOST_SAMPLES = 1024, 256, 1000
 

@@ -14,19 +14,15 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from platform import machine
-from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
 from serving import system
+from serving.settings import Settings
 from serving.system import StartupError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from serving.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -158,6 +154,4 @@ def platform(wheel: Path | None) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    from serving.settings import Settings
-
     build(Settings.model_validate({}).triton_environment)

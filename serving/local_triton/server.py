@@ -21,13 +21,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, Self
 
 from serving.local_triton import environment, supervisor
+from serving.settings import Settings
 from serving.triton import KEY_HEADER
-
-if TYPE_CHECKING:
-    from serving.settings import Settings
 
 logger = logging.getLogger(__name__)
 BACKENDS = Path(__file__).with_name("backends")

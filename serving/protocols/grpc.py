@@ -15,38 +15,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import grpc
+import numpy as np
 from grpc import StatusCode
+from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
 from serving.auth import OPEN, SCOPE, Scope, requires
+from serving.catalogue.card import Card
 from serving.codecs.messages import parse
 from serving.errors import Problem
-from serving.limits import ANYONE
+from serving.limits import ANYONE, Ticket
 from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id
 from serving.predict import Prediction, offload
 from serving.protocols import metadata, open_inference, over_http
 from serving.protocols.metadata import FLOAT32
 from serving.protocols.open_inference import Sent
 from serving.protocols.over_http import version_number
+from serving.quality import Quality
 from serving.rollout import stream
+from serving.service import Service
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card
-    from serving.limits import Ticket
-    from serving.quality import Quality
-    from serving.service import Service
-
-    Method = Callable[["Call"], Awaitable[Any]]
+Method = Callable[["Call"], Awaitable[Any]]
 
 logger = logging.getLogger(__name__)
 SERVICE = "inference.GRPCInferenceService"

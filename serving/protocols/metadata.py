@@ -6,17 +6,13 @@ Each document is the JSON of `/v2`, and has the fields of the message of gRPC.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from pydantic import Field
 
-from serving.catalogue.card import FRAME
+from serving.catalogue.card import FRAME, Card, Parameter, Tensor
 from serving.document import Document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from serving.catalogue.card import Card, Parameter, Tensor
 
 ANY = -1  # a size that the request decides
 FLOAT32 = "FP32"

@@ -12,32 +12,28 @@ are listed one by one. Protocol: https://github.com/kserve/open-inference-protoc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from serving import checks
 from serving.auth import OPEN, Scope, requires
+from serving.catalogue.card import Card
 from serving.codecs import binary, json_arrays
+from serving.codecs.binary import Buffer
 from serving.document import JSON, Document, inlined_schema, parsed, validated
 from serving.errors import Problem
 from serving.protocols import over_http
 from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
 from serving.protocols.over_http import DirectRoute, Version
-from serving.service import Serving  # noqa: TC001  FastAPI reads annotations at run time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card
-    from serving.codecs.binary import Buffer
-    from serving.quality import Quality
+from serving.quality import Quality
+from serving.service import Serving
 
 PREFIX = "/v2"
 JSON_BYTES = "Inference-Header-Content-Length"

@@ -11,26 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, TypeVar, cast, get_args
 
+from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic.json_schema import SkipJsonSchema
-from starlette.requests import ClientDisconnect, Request
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
+from serving.catalogue.card import Card
 from serving.codecs.binary import NPY, SAFETENSORS
 from serving.document import JSON
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.predict import Prediction
 from serving.quality import ANY, Outside, Policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Mapping
-
-    from fastapi import Request, Response
-    from starlette.datastructures import Headers
-
-    from serving.catalogue.card import Card
-    from serving.service import Service
+from serving.service import Service
 
 Result = TypeVar("Result")
 MEDIA_TYPES = (NPY, JSON, SAFETENSORS)

@@ -10,9 +10,9 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import Field
 
-from serving.catalogue.card import ModelSummary  # noqa: TC001  pydantic reads annotations at run time
+from serving.catalogue.card import ModelSummary
 from serving.codecs import binary
-from serving.codecs.json_arrays import Base64Array  # noqa: TC001  as above
+from serving.codecs.json_arrays import Base64Array
 from serving.document import JSON, Document
 from serving.protocols import over_http
 

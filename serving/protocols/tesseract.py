@@ -19,33 +19,29 @@ servers, are not read. A response holds arrays by the names of outputs, or for a
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
+from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.types import FailFast
 
 from serving import checks
 from serving.auth import Scope, requires
+from serving.catalogue.card import Card, Kind
 from serving.codecs import binary, json_arrays
 from serving.document import Document, json_route, object_schema, parsed, validated
 from serving.errors import Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute
-from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
+from serving.quality import Quality
+from serving.service import Service, Serving
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card, Kind
-    from serving.quality import Quality
-
-    Shape = tuple[int, ...]
+Shape = tuple[int, ...]
 
 PREFIX = "/tesseract/{model}"
 Encoding = Literal["base64", "raw"]

@@ -12,7 +12,8 @@ expects: the model, what it supports, then configuration and vectors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import orjson
@@ -29,17 +30,13 @@ from serving.protocols.umbridge_models import (
     APPLY_JACOBIAN,
     EVALUATE,
     GRADIENT,
+    Vector,
     configured,
     features,
     find,
     names,
 )
-from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from serving.protocols.umbridge_models import Vector
+from serving.service import Service, Serving
 
 PREFIX = "/umbridge"
 APPLY_HESSIAN = "ApplyHessian"

@@ -7,32 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
+from fastapi import Request
+from numpy.typing import NDArray
 from pydantic import Field
+from starlette.datastructures import State
 
-from physics.posterior.composites import composites
-from serving.catalogue.card import FRAME
+from physics.posterior.composites import Composite, Composition, composites
+from serving.catalogue.card import FRAME, Card, Kind, Parameter, Tensor
 from serving.document import Document, validated
 from serving.errors import Problem
 from serving.predict import Arrays, Prediction, offload
 from serving.quality import Outside, Policy
+from serving.service import Service
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from fastapi import Request
-    from numpy.typing import NDArray
-    from starlette.datastructures import State
-
-    from physics.posterior.composites import Composite, Composition
-    from serving.catalogue.card import Card, Kind, Parameter, Tensor
-    from serving.service import Service
-
-    Vector = NDArray[Any]  # of real numbers
-    Shape = tuple[int, ...]
+Vector = NDArray[Any]  # of real numbers
+Shape = tuple[int, ...]
 
 EVALUATE, GRADIENT, APPLY_JACOBIAN = "Evaluate", "Gradient", "ApplyJacobian"
 PRODUCTS: dict[str, Kind] = {GRADIENT: "vjp", APPLY_JACOBIAN: "jvp"}

@@ -21,20 +21,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
+from numpy.typing import NDArray
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.background import BackgroundTask
 
 from serving import checks
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository as stored
-from serving.catalogue.card import Model, Readiness
+from serving.catalogue.card import Card, Model, Readiness
 from serving.codecs import binary, json_arrays
 from serving.connection import BREAK_OFF
 from serving.document import JSON
@@ -42,17 +44,9 @@ from serving.errors import MEDIA_TYPE, VECTORS, Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
 from serving.protocols.schemas import BINARIES, JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
-from serving.rollout import stream
-from serving.service import Service, Serving  # noqa: TC001  FastAPI reads annotations at run time
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
-
-    from numpy.typing import NDArray
-
-    from serving.catalogue.card import Card
-    from serving.quality import Quality
-    from serving.rollout import Frame
+from serving.quality import Quality
+from serving.rollout import Frame, stream
+from serving.service import Service, Serving
 
 logger = logging.getLogger(__name__)
 GRADIENTS = "gradients."

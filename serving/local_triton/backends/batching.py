@@ -6,16 +6,14 @@ Triton merges requests of equal shape and with the same inputs only, so their ar
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 #: The largest run on a processor: values of an input, and samples of two axes or more, since a network resamples them
 #: to its own grids. An instance keeps the memory of its largest run for ever: a batch of 64 samples of 141 x 141 left

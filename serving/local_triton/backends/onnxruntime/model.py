@@ -12,18 +12,16 @@ It runs in Triton's own interpreter and imports nothing of ours but `batching.py
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else it reports to Microsoft; read when it is imported
 
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
 import onnxruntime
 from batching import Model  # type: ignore[import-not-found]  # found by Triton's interpreter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy as np
 
 
 class TritonPythonModel(Model):  # type: ignore[misc]  # see above

@@ -16,17 +16,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from batching import Model  # type: ignore[import-not-found]  # found by Triton's interpreter
 from torch.jit import optimized_execution  # type: ignore[attr-defined]  # documented, but left out of __all__
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import numpy as np
 
 # Triton's arrays are read-only views of its shared memory; torch has no read-only tensors, and the module only reads.
 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
