@@ -406,7 +406,7 @@ def transfer(found: Row) -> Cells:
             if title != "from scratch" and (problem, count, row["training"]["seed"]) in scratch
         ]
         change, doubt = moments([100 * (ratio - 1) for ratio in ratios]) if ratios else (0.0, 0.0)
-        beside = f"{change:+.0f} ± {doubt:.0f} %" if ratios else ""
+        beside = f"{change:+.0f}{f' ± {doubt:.0f}' if len(ratios) > 1 else ''} %" if ratios else ""
         steps = statistics.fmean(row["result"]["steps"] for row in rows)
         yield (problem, str(count), title, uncertain(mean, spread, 2), beside, str(len(rows)), f"{steps:.0f}")
 

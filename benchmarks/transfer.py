@@ -4,8 +4,8 @@ The problems are `heat` and `darcy`. The earlier model has learned 800 samples o
 larger regions of one permeability. It is trained further on the new samples, with its normalisers. Coarse samples have
 half of the points per axis; they are learned in the first half of the time, the few fine ones in the second.
 
-The learning rate of each way is chosen on 20 validation samples, in a third of the time, and 20 such samples choose among
-the weights of a training. Every seed draws its own training samples, the same for all ways. Test samples are used once
+The learning rate of each way is chosen on 20 validation samples, in a third of the time, and so are the weights of a
+training that are kept. Every seed draws its own training samples, the same for all ways. Test samples are used once
 per final training. Each training is a process of one thread. The network is that of `quick`, without attention.
 """
 
