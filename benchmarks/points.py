@@ -52,7 +52,7 @@ def balls(folder: Path, count: int) -> None:
     r"""Write meshes of bent balls with a source f and :math:`-\Delta u = f`, u = 0 on the surface, as VTU files.
 
     Linear elements (scikit-fem). The radius is :math:`R\exp\sum_k a_k\cos(q_k\cdot n + \phi_k)` in the direction n, and
-    50 to 400 elements near the middle of the first of three Gaussian sources are refined: 850 to 1,400 points.
+    50 to 400 elements near the middle of the first of three Gaussian sources are refined: 860 to 1,220 points.
     """
     import meshio  # noqa: PLC0415 -- only the environment of this project has it
     import skfem  # noqa: PLC0415

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 
 from benchmarks.harness import OWN, Kept, Row, result_of
 from benchmarks.networks import Samples, Settings, fields, measure, train
@@ -64,7 +65,7 @@ def related(name: str, folder: Path) -> dict[str, Any]:
     found = prepared(name, folder)
     for kind, samples in (("earlier", 1000), ("coarse", COARSE_SAMPLES)):
         found[kind] = prepared(name, folder / f"{name}-{kind}", f"{name}-{kind}", samples)
-    weights = folder / f"{name}-earlier" / "weights.pt"
+    weights = folder / f"{name}-earlier" / "weights.safetensors"
     if not weights.exists():
         facts = {"seconds": EARLIER_SECONDS, "seed": 0, "split": "test", "weights": str(weights)}
         settings = {"batch": batch(found["earlier"], 800), "learning_rate": RATE}
@@ -92,7 +93,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     held, steps, used = validation[:HELD], 0, 0.0
     if way in {EARLIER, AS_IS}:
         network = network_of(data["earlier"], few)
-        network.load_state_dict(torch.load(data["weights"], weights_only=True))
+        network.load_state_dict(load_file(data["weights"]))
     elif way == COARSE:
         coarse = every(data["coarse"])
         network = network_of(data, coarse)
@@ -105,7 +106,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         more = train(network, few, Settings(**request["settings"]), seconds - used, request["seed"], held=chosen)
         used, steps = used + more[0], steps + more[1]
     if way is None:
-        torch.save(network.state_dict(), request["weights"])
+        save_file(network.state_dict(), request["weights"])
     measured = held if request["split"] == "validation" else fields({"prepared": data, "split": "test"})[1]
     found = measure(network, measured)
     facts = {"samples": len(found), "steps": steps, "seconds": used}

@@ -199,7 +199,7 @@ def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], 
 def test_few_samples_are_learned_in_every_way_and_the_best_weights_are_kept(
     prepared: dict[str, Any], tmp_path: Path
 ) -> None:
-    data = prepared | {"earlier": prepared, "coarse": prepared, "weights": str(tmp_path / "weights.pt")}
+    data = prepared | {"earlier": prepared, "coarse": prepared, "weights": str(tmp_path / "weights.safetensors")}
     settings, facts = {"batch": 1, "learning_rate": 2e-3}, {"seed": 0, "split": "test"}
     first = transfer.main(
         {"prepared": prepared, "settings": settings, "seconds": 1.0, "weights": data["weights"], **facts}
