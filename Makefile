@@ -47,8 +47,8 @@ release: $(APP) ## make the run of MODEL and PRESET the released checkpoint, and
 	$(BIN)/python -m export checkpoints/$(MODEL)
 	$(BIN)/python -m export.released renew checkpoints/$(MODEL)
 
-export: $(APP) published ## export the released checkpoints, and the run of MODEL and PRESET if there is one, to model_repository/
-	$(BIN)/python -m export $$(ls -d checkpoints/*/ $(RUN)/weights.safetensors 2>/dev/null | sed 's|/weights.safetensors||')
+export: $(APP) published ## export the run of MODEL and PRESET or, without one, the released checkpoints in all their formats
+	$(BIN)/python -m export $$(test -f $(RUN)/weights.safetensors && echo $(RUN) || ls -d checkpoints/*/)
 
 serve: requirements $(TRITON) published ## start Triton and the gateway on http://127.0.0.1:8080
 	$(BIN)/python -m serving

@@ -9,6 +9,7 @@ tables.
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -88,6 +89,13 @@ def mean(values: Array) -> tuple[float, float]:
     """Return the mean of some errors, and its standard error; 0 for a single one."""
     spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
     return float(values.mean()), float(spread)
+
+
+def over_seeds(values: Array) -> tuple[float, float]:
+    """Return the mean of values `[seed, sample]`, and its standard error by samples and by seeds together."""
+    means = (values.mean(axis=0), values.mean(axis=1))
+    spreads = [each.std(ddof=1) / len(each) ** 0.5 for each in means if len(each) > 1]
+    return float(values.mean()), math.hypot(*spreads)
 
 
 def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:

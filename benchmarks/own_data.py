@@ -58,7 +58,7 @@ FEW = {"neuralop": 200, "wind": 384}  # training samples
 #: Modes per axis (positive and negative together) of FNO's candidates, by the points of the shortest axis; at 128 with
 #: 32 and 64 channels.
 MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 48: (16, 24), 128: (16, 32)}
-RATES = {FNO: (2e-3, 5e-3, 1e-2), FACTORISED: (2e-3, 5e-3), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3)}
+RATES = {FNO: (2e-3, 5e-3, 1e-2), FACTORISED: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3, 1e-2)}
 
 
 def prepared(name: str, folder: Path, solver: str | None = None, samples: int = SAMPLES) -> dict[str, Any]:

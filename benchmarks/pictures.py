@@ -18,7 +18,7 @@ from numpy.linalg import norm
 
 import physics.burgers
 import physics.darcy
-from benchmarks.harness import Array, Row, graph, newest_graph
+from benchmarks.harness import Array, Row, graph, newest_graph, over_seeds
 from physics.numerics.grid import WALL, coarsen
 
 mpl.use("agg")
@@ -213,27 +213,28 @@ def learning(rows: Iterable[Row], target: Path) -> None:
 
 
 def own_data(rows: Sequence[Row], target: Path) -> None:
-    """Draw test error against processor seconds, a panel per problem: means as lines, seeds as points."""
-    finals = [row["training"] | row["result"] | {"time": row["training"]["seconds"]} for row in rows]
-    finals = [row for row in finals if row["split"] == "test"]
-    names = list(dict.fromkeys(row["problem"] for row in finals))
-    figure, axes = plt.subplots(1, len(names), figsize=(2.6 * len(names) + 1, 3.2), layout="constrained", squeeze=False)
-    for axis, name in zip(axes[0], names, strict=True):
-        titles = dict.fromkeys(row["title"] for row in finals)
-        for title, style in zip(titles, ("o-", "s-", "D-", "D:"), strict=False):
-            own = [row for row in finals if (row["problem"], row["title"]) == (name, title)]
-            times = sorted({row["time"] for row in own})
-            means = [np.mean([row["error"] for row in own if row["time"] == each]) for each in times]
-            axis.plot(times, means, style, label=title, markersize=4, zorder=3)
-            axis.plot([row["time"] for row in own], [row["error"] for row in own], ".", ms=3, c="k")
-        axis.set(xscale="log", yscale="log", xlabel="processor seconds")
-        axis.set_xticks(sorted({row["time"] for row in finals}))
-        axis.xaxis.set_major_formatter(ticker.ScalarFormatter())
-        axis.xaxis.set_minor_locator(ticker.NullLocator())
-        axis.set_title(name, fontsize=10)
-    axes[0, 0].set_ylabel("relative L2 error on test samples")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    """Draw the test error of every network with its standard error, a panel per problem, a mark per processor time."""
+    finals = [row for row in rows if row["training"]["split"] == "test"]
+    problems, titles, times = (
+        list(dict.fromkeys(row["training"][key] for row in finals)) for key in ("problem", "title", "seconds")
+    )
+    size = (2.3 * len(problems) + 1.2, 0.3 * len(titles) + 1.3)
+    figure, axes = plt.subplots(1, len(problems), figsize=size, layout="constrained", squeeze=False, sharey=True)
+    for axis, problem in zip(axes[0], problems, strict=True):
+        for time, mark in zip(sorted(times), "os^", strict=False):
+            for place, title in enumerate(titles):
+                wanted = {"problem": problem, "title": title, "seconds": time}
+                own = [row for row in finals if wanted.items() <= row["training"].items()]
+                if own:
+                    mean, spread = over_seeds(np.array([row["result"]["errors"] for row in own]))
+                    colour = "C1" if title == "Petrov" else "C0"
+                    axis.errorbar(mean, place, xerr=spread, fmt=mark, color=colour, markersize=5, capsize=2)
+        axis.set(xlim=(0, None), yticks=range(len(titles)), yticklabels=titles)
+        axis.set_title(problem, fontsize=10)
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(3))
+        axis.grid(visible=True, axis="x", alpha=0.3)
+    axes[0, 0].invert_yaxis()
+    figure.supxlabel("relative L2 error on test samples", fontsize=9)
     save(figure, target)
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from benchmarks.harness import Row, grouped
+from benchmarks.harness import Row, grouped, mean, over_seeds
 
 ROOT = Path(__file__).parents[1]
 DOCS, CHECKPOINTS = ROOT / "docs", ROOT / "checkpoints"
@@ -339,29 +338,6 @@ def trained(row: Row) -> tuple[str, str]:
 
 
 @made_of(
-    "own-data",
-    "own-data.json",
-    "Networks on other projects' data",
-    "problem | network | test error | seeds | relative to FNO | parameters | epochs",
-)
-def own_data(found: Row) -> Cells:
-    """Return a row per problem and network: means over the seeds, after the longest trainings."""
-    finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
-    most = max(row["training"]["seconds"] for row in finals)
-    groups = grouped((row for row in finals if row["training"]["seconds"] == most), trained)
-    order = ("FNO", "U-Net", "Petrov", "Petrov without attention")
-    problems = list(dict.fromkeys(problem for problem, _ in groups))
-    for problem, title in sorted(groups, key=lambda key: (problems.index(key[0]), order.index(key[1]))):
-        results = [row["result"] for row in groups[problem, title]]
-        mean, spread, epochs = (
-            statistics.fmean(each[key] for each in results) for key in ("error", "standard_error", "epochs")
-        )
-        fno = statistics.fmean(row["result"]["error"] for row in groups[problem, "FNO"])
-        facts = (f"{mean / fno:.2f}", f"{results[0]['parameters']:,}", f"{epochs:.0f}")
-        yield (problem, title, uncertain(mean, spread, 2), str(len(results)), *facts)
-
-
-@made_of(
     "few-samples",
     "few-samples.json",
     "Choices for few samples",
@@ -398,25 +374,20 @@ def transfer(found: Row) -> Cells:
         if key(row)[2] == "from scratch":
             scratch[(*key(row)[:2], row["training"]["seed"])] = row["result"]["error"]
     for (problem, count, title), rows in sorted(grouped(finals, key).items(), key=lambda each: each[0][:2]):
-        mean, spread = moments([row["result"]["error"] for row in rows])
+        error, spread = mean(np.array([row["result"]["error"] for row in rows]))
         spread = spread if len(rows) > 1 else rows[0]["result"]["standard_error"]
         ratios = [
             row["result"]["error"] / scratch[problem, count, row["training"]["seed"]]
             for row in rows
             if title != "from scratch" and (problem, count, row["training"]["seed"]) in scratch
         ]
-        change, doubt = moments([100 * (ratio - 1) for ratio in ratios]) if ratios else (0.0, 0.0)
+        change, doubt = mean(100 * (np.array(ratios) - 1)) if ratios else (0.0, 0.0)
         beside = f"{change:+.0f}{f' ± {doubt:.0f}' if len(ratios) > 1 else ''} %" if ratios else ""
         steps = statistics.fmean(row["result"]["steps"] for row in rows)
-        yield (problem, str(count), title, uncertain(mean, spread, 2), beside, str(len(rows)), f"{steps:.0f}")
+        yield (problem, str(count), title, uncertain(error, spread, 2), beside, str(len(rows)), f"{steps:.0f}")
 
 
-def moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return a mean over seeds and its standard error, 0 for a single one."""
-    spread = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-    return statistics.fmean(values), spread
-
-
+@made_of("own-data", "own-data.json", "Networks on other projects' data", TRAINED)
 @made_of("points", "points.json", "Networks on meshes and points", TRAINED)
 def networks(found: Row) -> Cells:
     """Return a row per problem, network and time: means over seeds and test samples.
@@ -438,13 +409,6 @@ def networks(found: Row) -> Cells:
             facts = [f"{results[0]['parameters']:,}", f"{statistics.fmean(each['epochs'] for each in results):.0f}"]
         time = f"{seconds:g}" if facts[0] else ""
         yield (problem, title, time, uncertain(*over_seeds(errors)), str(len(rows)), ratio, *facts)
-
-
-def over_seeds(values: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean of values `[seed, sample]`, and its standard error by samples and by seeds together."""
-    means = (values.mean(axis=0), values.mean(axis=1))
-    spreads = [each.std(ddof=1) / len(each) ** 0.5 for each in means if len(each) > 1]
-    return float(values.mean()), math.hypot(*spreads)
 
 
 @made_of("listops", "research/listops.json", "Attention types on ListOps", TYPES)

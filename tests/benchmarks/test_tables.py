@@ -64,7 +64,7 @@ def test_types_of_attention_have_mean_and_spread_and_those_with_fewer_seeds_are_
     assert list(tables.attention_types({"rows": rows})) == [("a", "2", "55.0 %", "7.1 %", "12,345", "10", "3")]
 
 
-def test_ratios_are_paired_and_their_errors_are_of_samples_and_seeds() -> None:
+def test_losses_are_shown_as_they_are_with_errors_of_samples_and_seeds() -> None:
     def row(title: str, errors: list[float], split: str = "test", seconds: float = 9) -> dict[str, Any]:
         training = {"problem": "heat", "title": title, "split": split, "seconds": seconds, "candidate": {}}
         return {"training": training, "result": {"errors": errors, "parameters": 1234, "epochs": 5}}
@@ -82,28 +82,6 @@ def test_ratios_are_paired_and_their_errors_are_of_samples_and_seeds() -> None:
         ("heat", "FNO", "9", "2.5e-01 ± 1e-01", "2", "1.28 ± 0.59"),
         ("heat", "Petrov", "9", "3.0e-01 ± 1e-01", "2", ""),
         ("heat", "FNO", "3", "9.0e-01 ± 0e+00", "1", ""),
-    ]
-
-
-def test_losses_are_shown_as_they_are() -> None:
-    def row(title: str, error: float, split: str = "test", seconds: float = 9) -> dict[str, Any]:
-        candidate = {"network": "fno", "sizes": {"modes": 4}, "settings": {}}
-        training = {"problem": "heat", "title": title, "split": split, "seconds": seconds, "candidate": candidate}
-        return {
-            "training": training,
-            "result": {"error": error, "standard_error": 0.01, "parameters": 1234, "epochs": 5},
-        }
-
-    rows = [
-        row("FNO", 0.1),
-        row("FNO", 0.3),
-        row("Petrov", 0.25),
-        row("FNO", 0.5, "validation"),
-        row("FNO", 0.9, seconds=3),
-    ]
-    assert [cells[:5] for cells in tables.own_data({"rows": rows})] == [
-        ("heat", "FNO", "2.00e-01 ± 1e-02", "2", "1.00"),
-        ("heat", "Petrov", "2.50e-01 ± 1e-02", "1", "1.25"),
     ]
 
 
