@@ -29,6 +29,11 @@ Quick = Annotated[bool, typer.Option("--quick", help="Fewer inputs and repetitio
 Seconds = Annotated[
     float | None, typer.Option(min=1, help="Train FNO for as much processor time; by default its row is kept.")
 ]
+Times = Annotated[str, typer.Option(help="Processor times of a training.")]
+Workers = Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")]
+Problems = Annotated[str, typer.Option(help="Which problems.")]
+DataSets = Annotated[Path, typer.Option("--data", help="The folder of the data sets.")]
+Trainings = Annotated[Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")]
 EXPORTED, SAMPLES = Path("model_repository"), Path("data")
 
 app = typer.Typer(
@@ -222,14 +227,12 @@ def compare(
 
 @app.command("own-data")
 def own_data(
-    seconds: Annotated[str, typer.Option(help="Processor times of a training.")] = "300",
+    seconds: Times = "300",
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
-    workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
-    problems: Annotated[str, typer.Option(help="Which problems.")] = "heat,darcy,reaction,advection,neuralop",
-    data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = Path("data/own-data"),
-    json: Annotated[
-        Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
-    ] = OWN_DATA,
+    workers: Workers = 1,
+    problems: Problems = "heat,darcy,reaction,advection,neuralop",
+    data: DataSets = Path("data/own-data"),
+    json: Trainings = OWN_DATA,
 ) -> None:
     """Compare Petrov with other networks on other projects' data, at equal processor time: three hours of a core.
 
@@ -239,7 +242,7 @@ def own_data(
     from benchmarks import pictures as draw  # noqa: PLC0415
 
     kept, times = Kept(json), [float(each) for each in split(seconds)]
-    told(program.compare(split(problems), times, seeds, kept, data, workers))
+    report(program.compare(split(problems), times, seeds, kept, data, workers))
     show("own-data", {"rows": kept.rows})
     draw.own_data(kept.rows, json.with_suffix(".png"))
 
@@ -248,11 +251,9 @@ def own_data(
 def few_samples(
     seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 60.0,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem and choice.")] = 1,
-    workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
-    data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = Path("data/own-data"),
-    json: Annotated[
-        Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
-    ] = FEW_SAMPLES,
+    workers: Workers = 1,
+    data: DataSets = Path("data/own-data"),
+    json: Trainings = FEW_SAMPLES,
 ) -> None:
     """Compare what the preset of own data chooses with other choices, on few samples at equal processor time."""
     from benchmarks import own_data as program  # noqa: PLC0415
@@ -262,36 +263,32 @@ def few_samples(
 
 @app.command()
 def transfer(
-    problems: Annotated[str, typer.Option(help="Which problems.")] = "heat,darcy",
+    problems: Problems = "heat,darcy",
     samples: Annotated[str, typer.Option(help="Numbers of training samples.")] = "10,50",
     seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 30.0,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem, number of samples and way.")] = 3,
-    workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
-    data: Annotated[Path, typer.Option("--data", help="The folder of the data sets.")] = Path("data/own-data"),
-    json: Annotated[
-        Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
-    ] = TRANSFER,
+    workers: Workers = 1,
+    data: DataSets = Path("data/own-data"),
+    json: Trainings = TRANSFER,
 ) -> None:
     """Train on few samples from scratch, from an earlier model and after coarse samples, at equal processor time."""
     from benchmarks import transfer as program  # noqa: PLC0415
 
     kept, counts = Kept(json), [int(each) for each in split(samples)]
-    told(program.compare(split(problems), counts, seconds, seeds, kept, data, workers))
+    report(program.compare(split(problems), counts, seconds, seeds, kept, data, workers))
     show("transfer", {"rows": kept.rows})
 
 
 @app.command()
 def points(
-    seconds: Annotated[str, typer.Option(help="Processor times of a training.")] = "300",
+    seconds: Times = "300",
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
-    workers: Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")] = 1,
-    problems: Annotated[str, typer.Option(help="Which problems.")] = "plates,stars,balls",
+    workers: Workers = 1,
+    problems: Problems = "plates,stars,balls",
     data: Annotated[Path, typer.Option("--data", help="The folder of the meshes; missing ones are made.")] = Path(
         "data/points"
     ),
-    json: Annotated[
-        Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")
-    ] = POINTS,
+    json: Trainings = POINTS,
 ) -> None:
     """Compare Petrov with other networks on meshes and clouds of points, at equal processor time: two hours of a core.
 
@@ -300,18 +297,15 @@ def points(
     from benchmarks import points as program  # noqa: PLC0415
 
     kept, times = Kept(json), [float(each) for each in split(seconds)]
-    told(program.compare(split(problems), times, seeds, kept, data, workers))
+    report(program.compare(split(problems), times, seeds, kept, data, workers))
     show("points", {"rows": kept.rows})
 
 
-def told(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of trainings, and print the error of each as it comes."""
-    found = []
+def report(rows: Iterable[Row]) -> None:
+    """Print the error of each training as it comes."""
     for row in rows:
         training, result = row["training"], row["result"]
         typer.echo(f"{training['problem']}, {training['title']}, {training['split']}: {result['error']:.2e}", err=True)
-        found.append(row)
-    return found
 
 
 @app.command()

@@ -24,7 +24,7 @@ from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import SampleFile, generate
 from training.evaluation.norms import LOST, Measures, distribution, rounded
 from training.evaluation.timing import processor
-from training.fit.task import Order, Rows
+from training.fit.task import Order, Rows, Task
 from training.fit.workload import FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.operators import Operator
@@ -51,6 +51,11 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def check(self) -> None:
         self.prepare()
+
+    def task(self, init: Path | None = None, workers: int = 0) -> Task:
+        """Build what is trained; without `init` its weights are those of the earlier model that the recipe names."""
+        start = self.recipe.start
+        return super().task(Path(start.folder) if init is None and start is not None else init, workers)
 
     @property
     def sample_bytes(self) -> int:

@@ -93,14 +93,9 @@ class Workload(ABC, Generic[R]):
         """Set a network's means and deviations to those of training samples."""
 
     def task(self, init: Path | None = None, workers: int = 0) -> Task:
-        """Read the samples and build what is trained, with the weights of the checkpoint folder `init`.
-
-        Without `init` they are those of the earlier model that the recipe names, if any.
-        """
-        network, start = self.network(), getattr(self.recipe, "start", None)
+        """Read the samples and build what is trained, with the weights that the checkpoint folder `init` has."""
+        network = self.network()
         self.fit_normalisers(network)
-        if init is None and start is not None:
-            init = Path(start.folder)
         if init is not None:
             checkpoint.restore(network, init / checkpoint.WEIGHTS, partly=True)
         return Task(network, self, workers)
