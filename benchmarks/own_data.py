@@ -82,11 +82,11 @@ def prepared(name: str, folder: Path, solver: str | None = None, samples: int = 
 def described(file: Path, samples: SampleFile) -> dict[str, Any]:
     """Describe prepared samples of a problem file for another process."""
     problem = read_problem_file(file)
-    [output] = problem.outputs
+    [output] = problem.output_names
     return {
         "file": str(samples.path),
         "problem": str(file),
-        "inputs": [*problem.inputs, *problem.parameters],
+        "inputs": [*problem.argument_names],
         "output": output,
         "counts": list(samples.counts),
         "sides": list(samples.sides),
@@ -127,7 +127,11 @@ class MeanOverFlips(nn.Module):
     def __init__(self, network: nn.Module, prepared: dict[str, Any]) -> None:
         super().__init__()
         problem = read_problem_file(Path(prepared["problem"]))
-        axes = [index for index, name in enumerate(problem.axes, start=1) if f"flip_{name}" in SYMMETRIES[problem.name]]
+        axes = [
+            index
+            for index, name in enumerate(problem.axis_names, start=1)
+            if f"flip_{name}" in SYMMETRIES[problem.name]
+        ]
         self.network, self.fields = network, len(problem.inputs)
         self.flips = [flip for count in range(len(axes) + 1) for flip in itertools.combinations(axes, count)]
 
@@ -140,8 +144,8 @@ class MeanOverFlips(nn.Module):
 def moved(prepared: dict[str, Any], seed: int) -> Callable[[Samples], Samples]:
     """Return what moves every sample of a batch by a symmetry of its equation, `SYMMETRIES`."""
     samples = opened(prepared)
-    exact = samples.problem.symmetries.model_copy(update={"exact": SYMMETRIES[samples.problem.name]})
-    problem, rng = samples.problem.model_copy(update={"symmetries": exact}), np.random.default_rng(seed)
+    exact = {"symmetries": SYMMETRIES[samples.problem.name]}
+    problem, rng = samples.problem.model_copy(update=exact), np.random.default_rng(seed)
     description, fields = problem.describe(samples.sides, samples.counts[0], samples.frames), len(problem.inputs)
 
     def move(batch: Samples) -> Samples:

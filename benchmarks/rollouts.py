@@ -108,7 +108,7 @@ def trajectories(name: str, data: Path, split: str) -> tuple[Array, Array]:
     samples = SampleFile(generate(generated, data), generated.file)
     start = samples.split(split).start
     [output], [parameter] = generated.file.outputs, generated.file.parameters
-    found = (samples.file[each][start : start + TRAJECTORIES] for each in (output, parameter))
+    found = (samples.file[each.name][start : start + TRAJECTORIES] for each in (output, parameter))
     fields, numbers = (each.astype(np.float64) for each in found)
     return fields, numbers
 
@@ -183,14 +183,14 @@ def short(value: float) -> float:
 def fno_request(name: str, data: Path, seconds: float) -> dict[str, Any]:
     """Return the request of FNO's training on a built-in problem; see `networks.main`."""
     file, setting = PROBLEMS[name].require_trajectories().file, SETTINGS[name]
-    [state], [parameter] = (each.key for each in file.inputs.values()), file.parameters
+    [state], [parameter] = file.inputs, file.parameters
     return {
         "network": "fno",
         "sizes": setting.fno,
         "settings": {"batch": setting.batch},
         "file": str(data / file.data.files[0]),
-        "state": state,
-        "parameter": parameter,
+        "state": state.array,
+        "parameter": parameter.array,
         "held": [file.data.validation, file.data.test],
         "seconds": seconds,
         "seed": 0,

@@ -77,7 +77,7 @@ def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
             # A chunk is what is read at once: a field, or a frame of a trajectory; numbers are not divided.
-            moving = problem.time is not None and name in problem.outputs
+            moving = problem.time is not None and name in problem.output_names
             chunk = (1, 1, *column.shape[1:]) if moving else (1, *column.shape)
             file.create_dataset(name, shape, np.float32, chunks=chunk if column.shape else None)
 
@@ -85,7 +85,7 @@ def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
 
         def sink(name: str, start: int, values: Array) -> None:
             file[name][start : start + len(values)] = values
-            if problem.points is not None and name == "coordinates":
+            if problem.scattered and name == "coordinates":
                 train = values[: max(0, problem.data.counts(columns[name].samples)[0] - start)]
                 box.extend(corner for sample in train for corner in (sample.min(axis=0), sample.max(axis=0)))
 
@@ -127,15 +127,15 @@ class SampleFile:
     @property
     def sides(self) -> tuple[int, ...]:
         """Points per axis; where samples have points of their own, those of the one that has most."""
-        if self.problem.points is not None:
+        if self.problem.scattered:
             return (int(self.file["coordinates"].shape[1]),)
-        shape = self.file[next(iter(self.problem.outputs))].shape
+        shape = self.file[self.problem.outputs[0].name].shape
         return tuple(shape[len(shape) - len(self.problem.axes) :])
 
     @property
     def box(self) -> tuple[tuple[float, float], ...]:
         """Lowest and highest coordinate of the training samples' points along every dimension, if they have any."""
-        if self.problem.points is None:
+        if not self.problem.scattered:
             return ()
         return tuple((float(low), float(high)) for low, high in self.file["coordinates"].attrs["box"])
 
@@ -146,7 +146,7 @@ class SampleFile:
     @property
     def frames(self) -> int | None:
         """Frames of a trajectory; None where the samples are none."""
-        output = self.file[next(iter(self.problem.outputs))]
+        output = self.file[self.problem.outputs[0].name]
         return None if self.problem.time is None else int(output.shape[1])
 
     @property
@@ -171,7 +171,7 @@ class SampleFile:
     def windows(self, rows: Rows, starts: Sequence[int] | Rows, length: int) -> dict[str, Array]:
         """Read `length` frames of trajectories `[window, frame, (component), *grid]`, steady fields and parameters."""
         pairs = [*zip(rows.tolist(), map(int, starts), strict=True)]
-        moving = {name: self.trajectories(name) for name in self.problem.outputs}
+        moving = {name: self.trajectories(name) for name in self.problem.output_names}
         found = {
             name: np.stack([frames[row, start : start + length] for row, start in pairs])
             for name, frames in moving.items()

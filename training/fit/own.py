@@ -135,15 +135,15 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
         Points beyond those of the sample that has most are cut off: they are padding in all.
         """
-        if self.file.points is not None:
+        if self.file.scattered:
             most = int(values["counts"].max())
             values = {name: value[:, :most] if value.ndim > 1 else value for name, value in values.items()}
         tensors = {name: torch.from_numpy(value) for name, value in values.items()}
-        outputs = {name: tensors.pop(name) for name in self.file.outputs}
+        outputs = {name: tensors.pop(name) for name in self.file.output_names}
         for name, output in self.file.states.items():
             tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
         following = [each[:, self.history :] if self.moving else each for each in outputs.values()]
-        arguments = [tensors[name] for name in (*self.file.inputs, *self.file.parameters)]
+        arguments = [tensors[name] for name in self.file.argument_names]
         return Batch(arguments, following, measure=tensors[WEIGHTS] if self.file.weights is not None else None)
 
     def batches(self, split: str, frames: int | None = None) -> SplitBatches:
@@ -164,7 +164,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         latest = (self.samples.frames or 1) - length
         values = self.moved(self.samples.windows(self.rows[rows], starts % (latest + 1), length), rng)
         if self.recipe.fit.noise:
-            for name in self.file.outputs:
+            for name in self.file.output_names:
                 given = values[name][:, : self.history]
                 size = self.recipe.fit.noise * self.samples.statistic(name, "deviation")
                 given += rng.normal(0, size, given.shape).astype(np.float32)
@@ -182,11 +182,9 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         if not names:
             return values
         description = description.model_copy(update={"symmetries": names})
-        fields = {
-            name: torch.from_numpy(values[name]) for name in (*self.file.inputs, *self.file.outputs) if name in values
-        }
+        fields = {one.name: torch.from_numpy(values[one.name]) for one in self.file.fields if one.name in values}
         frames = {
-            name: each.unbind(1) if self.moving and name in self.file.outputs else (each,)
+            name: each.unbind(1) if self.moving and name in self.file.output_names else (each,)
             for name, each in fields.items()
         }
         found = iter(symmetries.transform(description, [each for every in frames.values() for each in every], rng))
@@ -272,9 +270,9 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         """Return the prediction that needs no network: the mean training output, or the last given frame."""
         if not self.moving:
             return [mean * self.valid(truth, batch) for mean, truth in zip(self.means, batch.outputs, strict=True)]
-        inputs = dict(zip(self.file.inputs, batch.inputs, strict=False))
+        inputs = dict(zip(self.file.argument_names, batch.inputs, strict=True))
         starts = {output: inputs[name] for name, output in self.file.states.items()}
-        last = [starts[name] if self.history == 1 else starts[name][:, -1] for name in self.file.outputs]
+        last = [starts[name] if self.history == 1 else starts[name][:, -1] for name in self.file.output_names]
         return [one[:, None].expand_as(truth) for one, truth in zip(last, batch.outputs, strict=True)]
 
     @cached_property
@@ -282,13 +280,13 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         """The mean outputs of the first training samples; where they have points of their own, over all points."""
         batch = self.statistics_batch()
         share = [self.valid(output, batch) for output in batch.outputs]
-        over = (0, 1) if self.file.points is not None else (0,)
+        over = (0, 1) if self.file.scattered else (0,)
         pairs = zip(batch.outputs, share, strict=True)
         return [output.sum(dim=over) / mask.sum(dim=over).clamp_min(1) for output, mask in pairs]
 
     def valid(self, output: Tensor, batch: Batch) -> Tensor:
         """Return 1 where an output of a batch is defined, and 0 at padding of points and outside a domain."""
-        if self.file.points is not None:  # [sample, point, (component)]
+        if self.file.scattered:  # [sample, point, (component)]
             counts = batch.inputs[len(self.file.inputs)]
             mask = (torch.arange(output.shape[1]) < counts[:, None]).to(output.dtype)
             mask = mask.reshape(*mask.shape, *(1,) * (output.ndim - 2))
@@ -301,7 +299,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def shown(self, name: str, values: Tensor) -> Tensor:
         """Return the part of a sample that is drawn: of trajectories the last frame, or all frames on a line."""
-        if name in self.file.outputs:
+        if name in self.file.output_names:
             return values if not self.moving or len(self.file.axes) == 1 else values[-1]
         return values[-1] if name in self.file.states and self.history > 1 else values
 
@@ -366,7 +364,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         if self.moving:
             fitted, held, test = map(self.states, splits.values())
             return CalibrationSamples([fitted], [held], [test])
-        size, points = self.samples.sample_bytes, {"grid": list(self.samples.sides)} if self.file.points else {}
+        size, points = self.samples.sample_bytes, {"grid": list(self.samples.sides)} if self.file.scattered else {}
         rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
         validation, test = (
             self.with_errors(network, self.batch(splits[name][: affordable(int(splits[name][-1]) + 1, size)]), points)
@@ -389,7 +387,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         if self.moving:
             fitting = EXAMPLE_BYTES * (self.samples.frames or 1) // (len(rows) * self.samples.sample_bytes)
             frames = min(self.longest, max(1, fitting))
-        batch, names = self.batch(rows, frames), [*self.file.inputs, *self.file.parameters, *self.file.outputs]
+        batch, names = self.batch(rows, frames), [one.name for one in self.file.tensors]
         return {name: one.numpy() for name, one in zip(names, [*batch.inputs, *batch.outputs], strict=True)}
 
 

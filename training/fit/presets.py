@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -126,14 +126,14 @@ def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
 def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConfig | PointsConfig:
     """Choose the sizes of the general operator, or of a step of it."""
     problem = samples.problem
-    if problem.points is not None:
+    if problem.scattered:
         return on_points(samples, preset)
     moving, frames = problem.time is not None, problem.time.history if problem.time is not None else 1
-    closed = all(axis.boundary == "periodic" for axis in problem.axes.values())
-    fields = {name: one for name, one in problem.inputs.items() if problem.mask is None or name != INSIDE}
+    closed = all(axis.boundary == "periodic" for axis in problem.axes)
+    fields = tuple(one for one in problem.inputs if problem.mask is None or one.name != INSIDE)
     stacked = [
-        frames * max(1, count) if name in problem.states and frames > 1 else count
-        for name, count in zip(fields, components(fields), strict=True)
+        frames * max(1, count) if one.name in problem.states and frames > 1 else count
+        for one, count in zip(fields, components(fields), strict=True)
     ]
     linear: tuple[Scale, ...] = tuple("linear" for _ in problem.outputs)
     step = FieldConfig(
@@ -146,14 +146,14 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     )
     if problem.time is None:
         return step
-    positions = {name: index for index, name in enumerate(problem.inputs)}
+    positions = {one.name: index for index, one in enumerate(problem.inputs)}
     inputs = {output: name for name, output in problem.states.items()}
     return TrajectoryConfig(
         step=step,
         history=frames,
         components=components(problem.outputs),
-        states=tuple(positions[inputs[name]] for name in problem.outputs),
-        conserved=tuple(name in problem.time.conserved for name in problem.outputs),
+        states=tuple(positions[inputs[name]] for name in problem.output_names),
+        conserved=tuple(name in problem.time.conserved for name in problem.output_names),
         bounded=closed,
     )
 
@@ -161,7 +161,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
 def on_points(samples: SampleFile, preset: Preset) -> PointsConfig:
     """Choose the sizes of the operator for samples that have points of their own."""
     problem, box = samples.problem, samples.box
-    fields = {name: one for name, one in problem.inputs.items() if name != "coordinates"}
+    fields = tuple(one for one in problem.inputs if one.name != "coordinates")
     return PointsConfig(
         input_components=components(fields),
         input_scales=scales(samples, fields),
@@ -194,7 +194,7 @@ def chosen_operator(samples: SampleFile, table: Mapping[str, Any]) -> BaseModel:
 def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     """Choose everything of a general operator but its input and output fields."""
     problem, sides = samples.problem, samples.sides
-    axes = list(problem.axes.values())
+    axes = problem.axes
     resolved = [side // 2 + 1 if axis.boundary == "periodic" else side for side, axis in zip(sides, axes, strict=True)]
     patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
     return {
@@ -202,7 +202,7 @@ def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
         "periodic": tuple(axis.boundary == "periodic" for axis in axes),
         "points": tuple(axis.points for axis in axes),
         "working": sides,
-        "translation": tuple(f"shift_{name}" in problem.symmetries.exact for name in problem.axes),
+        "translation": tuple(f"shift_{axis.name}" in problem.symmetries for axis in axes),
         "patch": patch,
         "channels": preset.channels,
         "layers": preset.layers,
@@ -226,21 +226,21 @@ def smooth(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     }
 
 
-def components(sections: dict[str, Quantity]) -> tuple[int, ...]:
+def components(fields: Sequence[Quantity]) -> tuple[int, ...]:
     """Return the number of components per field, 0 for a scalar."""
-    return tuple(len(section.components) for section in sections.values())
+    return tuple(len(field.components) for field in fields)
 
 
-def scales(samples: SampleFile, sections: Mapping[str, Quantity | Parameter]) -> tuple[Scale, ...]:
+def scales(samples: SampleFile, tensors: Sequence[Quantity | Parameter]) -> tuple[Scale, ...]:
     """Choose the logarithm for positive fields and parameters that span decades; states enter as they are."""
 
-    def spans_decades(name: str, one: Quantity | Parameter) -> bool:
+    def spans_decades(one: Quantity | Parameter) -> bool:
         positive = (one.minimum or 0) > 0 if isinstance(one, Parameter) else one.positive
-        if not positive or name in samples.problem.states:
+        if not positive or one.name in samples.problem.states:
             return False
-        return samples.statistic(name, "maximum") / samples.statistic(name, "minimum") > DECADES
+        return samples.statistic(one.name, "maximum") / samples.statistic(one.name, "minimum") > DECADES
 
-    return tuple("log" if spans_decades(name, one) else "linear" for name, one in sections.items())
+    return tuple("log" if spans_decades(one) else "linear" for one in tensors)
 
 
 # The band of periodic trajectories
@@ -250,9 +250,9 @@ def working_grid(samples: SampleFile) -> tuple[int, ...]:
     """Return points per axis that resolve periodic fields and products of them, at most those of the data."""
     problem, rows = samples.problem, samples.split("train")[:BAND_FIELDS]
     numbers = []
-    for name in (*problem.outputs, *(name for name in problem.inputs if name not in problem.states)):
-        values = samples.file[name]
-        found = values[rows.start : rows.stop, -1] if name in problem.outputs else values[rows.start : rows.stop]
+    for one in (*problem.outputs, *(one for one in problem.inputs if one.name not in problem.states)):
+        values = samples.file[one.name]
+        found = values[rows.start : rows.stop, -1] if one in problem.outputs else values[rows.start : rows.stop]
         numbers.append(band(found.reshape(-1, *samples.sides)))
     most = np.max(numbers, axis=0)
     return tuple(min(side, OVERSAMPLING * int(number)) for side, number in zip(samples.sides, most, strict=True))

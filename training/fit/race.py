@@ -155,8 +155,7 @@ class Race:
     ) -> None:
         self.recipe, self.advance, self.holding = recipe, advance, holding
         self.folder, problem = run.state / "race", recipe.problem
-        fields = [*problem.inputs.values(), *problem.outputs.values()]
-        self.symmetries = candidate_symmetries(problem.axes.values(), sides, fields, problem.symmetries.exact)
+        self.symmetries = candidate_symmetries(problem.axes, sides, problem.fields, problem.symmetries)
         self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
         self.file = self.folder / "race.json"
         #: What is known so far: errors by round and name, seconds of all turns, symmetries that may hold, the winner.

@@ -97,7 +97,7 @@ def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Col
         ReadError: A file lacks an array.
         DataError: An array has another rank or other sides than the problem file and the other arrays say.
     """
-    if problem.points is not None:
+    if problem.scattered:
         files = [with_points(problem, file) for file in files]
     if problem.mask is not None:
         files = [with_mask(problem, file) for file in files]
@@ -105,9 +105,9 @@ def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Col
         check_file(problem, file)
     found = {}
     for name, one in problem.stored.items():
-        arrays = [(file.path, file.array(problem.key(name))) for file in files]
+        arrays = [(file.path, file.array(one.array)) for file in files]
         # On points the components stay behind them.
-        tensor = one.model_copy(update={"component_axis": "first"}) if problem.points is not None else one
+        tensor = one.model_copy(update={"component_axis": "first"}) if problem.scattered else one
         parts = (Part(path, array, tensor, shape(problem, name, array, path)) for path, array in arrays)
         found[name] = Column(name, tuple(parts))
     check_together(problem, found)
@@ -116,9 +116,8 @@ def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Col
 
 def with_points(problem: ProblemFile, file: DataFile) -> DataFile:
     """Return a file that has coordinates for every sample and counts, where it has those of one mesh or no padding."""
-    coordinates, counts = problem.key("coordinates"), problem.key("counts")
-    found, fields = file.array(coordinates), [file.array(problem.key(name)) for name in problem.outputs]
-    samples = fields[0].samples
+    coordinates, counts = problem["coordinates"].array, problem["counts"].array
+    found, samples = file.array(coordinates), file.array(problem.outputs[0].array).samples
     if len(found.shape) == 2:  # one mesh
         found = for_all(found, samples)
     more = {coordinates: found}
@@ -129,14 +128,14 @@ def with_points(problem: ProblemFile, file: DataFile) -> DataFile:
 
 def with_mask(problem: ProblemFile, file: DataFile) -> DataFile:
     """Return a file that has a mask for every sample, where it has one for all or where NaN mark the outside."""
-    section, output = problem.mask, file.array(problem.key(next(iter(problem.outputs))))
+    section, output = problem.mask, file.array(problem.outputs[0].array)
     if section is None or section.nan is None:
-        found, samples = file.array(problem.key(INSIDE)), output.samples
+        found, samples = file.array(problem[INSIDE].array), output.samples
         if len(found.shape) != len(problem.axes):
             return file
         return replace(file, arrays={**file.arrays, found.name: for_all(found, samples)})
     marked = file.array(section.nan)
-    tensor = next((one for name, one in problem.stored.items() if problem.key(name) == section.nan), None)
+    tensor = next((one for one in problem.stored.values() if one.array == section.nan), None)
     last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
     others = range(1, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
     grid = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
@@ -144,7 +143,7 @@ def with_mask(problem: ProblemFile, file: DataFile) -> DataFile:
     def rows(start: int, stop: int) -> NDArray[np.bool_]:
         return np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
 
-    made = LazyArray(problem.key(INSIDE), (marked.samples, *grid), np.dtype(np.bool_), rows)
+    made = LazyArray(problem[INSIDE].array, (marked.samples, *grid), np.dtype(np.bool_), rows)
     return replace(file, arrays={**file.arrays, made.name: made})
 
 
@@ -156,7 +155,7 @@ def for_all(array: LazyArray, samples: int) -> LazyArray:
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:
     """Refuse a file without samples, with strings for numbers, or with unequal numbers of samples."""
-    arrays = [file.array(problem.key(name)) for name in problem.stored]
+    arrays = [file.array(one.array) for one in problem.stored.values()]
     for one in arrays:
         if one.dtype.kind not in NUMERIC:
             raise DataError(f"{file.path}: {one.name!r} holds {one.dtype}; expected real numbers")
@@ -183,8 +182,8 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
         if any(side != 1 for side in sides):
             raise unexpected("one number per sample", f"shape {found.shape}")
         return ()
-    moving = problem.time is not None and name in problem.outputs
-    time, grid = ("time",) if one.frame is not None or moving else (), (*problem.axes,)
+    moving = problem.time is not None and name in problem.output_names
+    time, grid = ("time",) if one.frame is not None or moving else (), problem.axis_names
     components = ("component",) if one.components else ()
     axes = (*time, *grid, *components) if one.component_axis == "last" else (*time, *components, *grid)
     if not components and len(sides) == len(axes) + 1 and sides[len(time)] == 1:
@@ -195,17 +194,17 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
     if components and side["component"] != len(one.components):
         wanted = f"{len(one.components)} components ({', '.join(one.components)})"
         raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
-    order = (*grid, *components) if problem.points is not None else (*components, *grid)
+    order = (*grid, *components) if problem.scattered else (*components, *grid)
     return tuple(side[axis] for axis in (*(("time",) if moving else ()), *order))
 
 
 def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
     """Refuse fields on different or too small grids, and trajectories that are too short or of unequal lengths."""
-    if problem.points is not None:
-        check_points_together(problem, columns)
+    if problem.scattered:
+        check_points_together(columns)
         return
     rank, fewest = len(problem.axes), 1 + (problem.time.history if problem.time is not None else 0)
-    lead, *fields = (part for name in columns if name not in problem.parameters for part in columns[name].parts)
+    lead, *fields = (part for column in columns.values() if column.shape for part in column.parts)
     for one in fields:
         if one.shape[-rank:] != lead.shape[-rank:]:
             raise DataError(
@@ -215,10 +214,10 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
     for axis, side in zip(problem.axes, lead.shape[-rank:], strict=True):
         if side < FEWEST:
             raise DataError(
-                f"{lead.label} has {side} points along the axis {axis!r}; expected at least {FEWEST}: name few layers "
-                "as `components` of a vector field instead"
+                f"{lead.label} has {side} points along the axis {axis.name!r}; expected at least {FEWEST}: name few "
+                "layers as `components` of a vector field instead"
             )
-    first, *others = (part for name in problem.outputs for part in columns[name].parts)
+    first, *others = (part for name in problem.output_names for part in columns[name].parts)
     if problem.time is not None and first.shape[0] < fewest:
         raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {fewest}")
     for one in others if problem.time is not None else ():
@@ -228,10 +227,10 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
             )
 
 
-def check_points_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
+def check_points_together(columns: dict[str, Column]) -> None:
     """Refuse fields with another number of points than the coordinates of their file."""
-    for name in (name for name in columns if name not in problem.parameters):
-        for one, lead in zip(columns[name].parts, columns["coordinates"].parts, strict=True):
+    for column in (column for column in columns.values() if column.shape):
+        for one, lead in zip(column.parts, columns["coordinates"].parts, strict=True):
             if one.shape[0] != lead.shape[0]:
                 raise DataError(
                     f"{one.label} has {one.shape[0]} points and {lead.label} {lead.shape[0]}; expected as many"
@@ -277,7 +276,7 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
         DataError: A value is not finite or not positive where it has to be, an output is constant or zero in a sample,
             or one sample is in two splits.
     """
-    found, counts = {}, counts_of(columns) if problem.points is not None else None
+    found, counts = {}, counts_of(columns) if problem.scattered else None
     if problem.mask is not None:
         check_mask(columns[INSIDE])
     for name, column in columns.items():
@@ -287,17 +286,17 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
             with np.errstate(over="ignore", invalid="ignore"):
                 narrow = np.ascontiguousarray(values, dtype=np.float32)
             weighs = name == WEIGHTS and problem.weights is not None
-            check_values(part, start, values, narrow, output=name in problem.outputs)
+            check_values(part, start, values, narrow, output=name in problem.output_names)
             if weighs:
                 check_weights(part, start, narrow, valid)
             if name == "coordinates" and valid is not None:
                 check_coordinates(part, start, narrow, valid[:, :, 0])
             found[name].add(narrow, valid)
-            if valid is not None and (weighs or name in problem.outputs):
+            if valid is not None and (weighs or name in problem.output_names):
                 narrow *= valid  # 0 where predictions are 0, too: it takes no part in errors
             if sink is not None:
                 sink(name, start, narrow)
-    for name in problem.outputs:
+    for name in problem.output_names:
         if found[name].minimum == found[name].maximum:
             raise DataError(f"{columns[name].parts[0].label} is {found[name].minimum:g} everywhere: nothing to learn")
     check_duplicates(problem, columns, found)
@@ -422,7 +421,7 @@ def refuse(part: Part, start: int, values: NDArray[Any], bad: NDArray[np.bool_],
 
 def check_duplicates(problem: ProblemFile, columns: dict[str, Column], found: dict[str, Summary]) -> None:
     """Refuse a sample whose inputs and parameters, or whole trajectory, are those of a sample in another split."""
-    names = [name for name in columns if problem.time is not None or name not in problem.outputs]
+    names = [name for name in columns if problem.time is not None or name not in problem.output_names]
     lead = columns[names[0]]
     train, validation, _ = problem.data.counts(lead.samples)
     seen: dict[bytes, int] = {}

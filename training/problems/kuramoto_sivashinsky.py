@@ -9,7 +9,7 @@ from physics import kuramoto_sivashinsky as equation
 from training.operators.kuramoto_sivashinsky import KuramotoSivashinskyConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Problem, Trajectories
-from training.problems.problem_file import DataSection, ProblemFile, SymmetrySection, TimeSection, by_name
+from training.problems.problem_file import DataSection, ProblemFile, TimeSection
 from training.problems.schema import Axis, Parameter, Quantity
 
 TRAJECTORIES = 512
@@ -39,8 +39,8 @@ FILE = ProblemFile(
     title="Kuramoto-Sivashinsky: a chaotic wave on a periodic line, to its later states",
     equation="u_t + (u^2/2)_x + u_xx + u_xxxx = 0, periodic with period L",
     data=DataSection(files=("kuramoto_sivashinsky.npz",), format="npz", validation=32, test=32),
-    inputs=by_name(Quantity(name="initial", key="u", meaning="u at x_i = i L / points, on the attractor")),
-    parameters=by_name(
+    inputs=(Quantity(name="initial", key="u", meaning="u at x_i = i L / points, on the attractor"),),
+    parameters=(
         Parameter(
             name="length",
             meaning="period L",
@@ -49,9 +49,9 @@ FILE = ProblemFile(
             maximum=equation.LENGTHS[1],
         ),
     ),
-    outputs=by_name(Quantity(name="u", meaning="u at times 2, 4, 6, ...")),
-    axes=by_name(Axis(name="x", boundary="periodic", points="left")),
-    symmetries=SymmetrySection(exact=("shift_x", "reflect_x")),
+    outputs=(Quantity(name="u", meaning="u at times 2, 4, 6, ..."),),
+    axes=(Axis(name="x", boundary="periodic", points="left"),),
+    symmetries=("shift_x", "reflect_x"),
     time=TimeSection(step=INTERVAL, horizon=20, conserved=("u",)),
 )
 PROBLEM = Problem(

@@ -9,7 +9,7 @@ from physics import navier_stokes as equation
 from training.operators.navier_stokes import NavierStokesConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Problem, Trajectories
-from training.problems.problem_file import DataSection, ProblemFile, TimeSection, by_name
+from training.problems.problem_file import DataSection, ProblemFile, TimeSection
 from training.problems.schema import Axis, Parameter, Quantity
 
 TRAJECTORIES = 256
@@ -48,8 +48,8 @@ FILE = ProblemFile(
     title="Navier-Stokes: vorticity on the periodic square, to its later states",
     equation="w_t + u.grad w = nu lap w + f, f = 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y))",
     data=DataSection(files=("navier_stokes.npz",), format="npz", validation=16, test=24),
-    inputs=by_name(Quantity(name="initial", key="vorticity", meaning="vorticity at (i, j) / points")),
-    parameters=by_name(
+    inputs=(Quantity(name="initial", key="vorticity", meaning="vorticity at (i, j) / points"),),
+    parameters=(
         Parameter(
             name="viscosity",
             meaning="nu",
@@ -58,8 +58,8 @@ FILE = ProblemFile(
             maximum=equation.VISCOSITIES[1],
         ),
     ),
-    outputs=by_name(Quantity(name="vorticity", meaning="vorticity at times 1, 2, 3, ...")),
-    axes=by_name(*(Axis(name=name, boundary="periodic", points="left") for name in "xy")),
+    outputs=(Quantity(name="vorticity", meaning="vorticity at times 1, 2, 3, ..."),),
+    axes=tuple(Axis(name=name, boundary="periodic", points="left") for name in "xy"),
     time=TimeSection(step=INTERVAL, horizon=20, conserved=("vorticity",)),
 )
 PROBLEM = Problem(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    field_serializer,
+    field_validator,
     model_validator,
 )
 from pydantic_core import to_json
@@ -21,7 +22,7 @@ from physics import registry as classical
 from training.files import read_toml
 from training.problems.problem import PROBLEMS
 from training.problems.schema import (
-    Axis,
+    Axes,
     Description,
     Frames,
     Frozen,
@@ -29,15 +30,11 @@ from training.problems.schema import (
     Name,
     Parameter,
     Quantity,
-    Tensor,
+    Schema,
     Time,
-    check_names,
-    check_symmetries,
     locations,
 )
-from training.user_error import UserError, faults
-
-Item = TypeVar("Item", Quantity, Parameter, Axis)
+from training.user_error import PartError, UserError, faults
 
 AXES = 3  # the most axes of a grid
 SPACE = ("x", "y", "z")  # the components of coordinates
@@ -78,24 +75,6 @@ def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotat
 
 
 Share = Annotated[float | int, AfterValidator(checked_share)]
-
-
-def by_name(*items: Item) -> dict[str, Item]:
-    """Return objects by their names."""
-    return {item.name: item for item in items}
-
-
-def named(tables: Any) -> Any:
-    """Name every table by its key."""
-    if not isinstance(tables, Mapping):
-        return tables
-    for name, table in tables.items():
-        if isinstance(table, Mapping) and table.get("name", name) != name:
-            raise ValueError(f"{name}.name: the name is that of the table (`key` names data)")
-    return {name: {"name": name, **table} if isinstance(table, Mapping) else table for name, table in tables.items()}
-
-
-Tables = BeforeValidator(named)
 
 
 class CoarseSection(Frozen):
@@ -180,23 +159,19 @@ class MaskSection(Frozen):
         return self
 
 
-class ProblemFile(Frozen):
-    """A whole problem file.
+class ProblemFile(Schema):
+    """A problem and where its data are. Inputs, parameters, outputs and axes are tables by name, here and in recipes.
 
     With `points` its one axis, first input and first parameter follow from that section; with `mask` the last input.
     """
 
-    name: Name  # of the model, on the wire
-    title: str = ""  # one line for lists
-    equation: str = ""  # in words or symbols, for the card
+    symmetries_location = "symmetries.exact"
+    title: str = ""
+    equation: str = ""
     # What one sample costs with the solver that made the data; for the report.
     solver_seconds: PositiveFloat | None = None
     data: DataSection
-    inputs: Annotated[dict[Name, Quantity], Tables, Field(min_length=1)]
-    parameters: Annotated[dict[Name, Parameter], Tables] = Field(default_factory=dict)
-    outputs: Annotated[dict[Name, Quantity], Tables, Field(min_length=1)]
-    axes: Annotated[dict[Name, Axis], Tables, Field(min_length=1, max_length=AXES)]
-    symmetries: SymmetrySection = SymmetrySection()
+    axes: Axes = Field(min_length=1, max_length=AXES)
     time: TimeSection | None = None
     points: PointsSection | None = None
     mask: MaskSection | None = None
@@ -258,10 +233,30 @@ class ProblemFile(Frozen):
             raise ValueError(f"inputs.{INSIDE}: the name is that of the mask (`key` names data)")
         return {**values, "inputs": {**inputs, INSIDE: known}}
 
+    @field_validator("symmetries", mode="before")
+    @classmethod
+    def read_symmetries(cls, value: Any) -> Any:
+        """Read the section `symmetries`."""
+        try:
+            return SymmetrySection.model_validate(value).exact if isinstance(value, Mapping) else value
+        except ValidationError as error:
+            raise PartError(error) from error
+
+    @field_serializer("symmetries")
+    def symmetry_section(self, symmetries: tuple[str, ...]) -> SymmetrySection:
+        """Write symmetries as they are read."""
+        return SymmetrySection(exact=symmetries)
+
+    @field_serializer("inputs", "parameters", "outputs", "axes")
+    def as_tables(self, items: tuple[Any, ...]) -> dict[str, Any]:
+        """Write tables as they are read."""
+        return {one.name: one for one in items}
+
     @model_validator(mode="after")
     def check_axes(self) -> ProblemFile:
         """Refuse points that the boundary rules out."""
-        for name, axis in self.axes.items():
+        for axis in self.axes:
+            name = axis.name
             if axis.points == "strided" or (axis.points == "scattered" and self.points is None):
                 raise ValueError(f"axes.{name}.points: Input should be 'cells', 'nodes' or 'left'")
             if axis.boundary == "periodic" and axis.points == "nodes":
@@ -273,18 +268,13 @@ class ProblemFile(Frozen):
         return self
 
     @model_validator(mode="after")
-    def check_parts(self) -> ProblemFile:
-        """Refuse one name for two tensors, names of what responses say of errors, and symmetries that do not hold."""
-        names = [*self.inputs, *self.parameters, *self.outputs]
-        check_names(names)
+    def check_taken_names(self) -> ProblemFile:
+        """Refuse the names of the weights and of what responses say of errors."""
+        names = [tensor.name for tensor in self.tensors]
         if WEIGHTS in names and self.weights is not None:
             raise ValueError(f"{WEIGHTS}: the name is that of the weights of [points] (`key` names data)")
         if taken := [name for name in names if name in QUALITY]:
             raise ValueError(f"expected other names than {taken}, which responses use for errors (`key` names data)")
-        try:
-            check_symmetries(self.symmetries.exact, self.axes.values(), [*self.inputs.values(), *self.outputs.values()])
-        except ValueError as error:
-            raise ValueError(f"symmetries.exact: {error}") from error
         return self
 
     @model_validator(mode="after")
@@ -299,27 +289,27 @@ class ProblemFile(Frozen):
         """Require that every output of trajectories is the state that one input begins with."""
         if self.time is None:
             return self
-        keys = [self.key(name) for name in self.inputs]
-        for name, output in self.outputs.items():
-            if keys.count(self.key(name)) != 1:
-                expected = f"expected one input with the key {self.key(name)!r}, the state it starts from"
-                raise ValueError(f"outputs.{name}: {expected}")
+        keys = [one.array for one in self.inputs]
+        for output in self.outputs:
+            if keys.count(output.array) != 1:
+                expected = f"expected one input with the key {output.array!r}, the state it starts from"
+                raise ValueError(f"outputs.{output.name}: {expected}")
             if output.positive:
-                raise ValueError(f"outputs.{name}: a positive state of a trajectory is not supported")
-        for name, state in self.states.items():
-            if {self.inputs[name].frame, self.outputs[state].frame} != {None}:
-                raise ValueError(f"inputs.{name}: expected no frame: with [time] all frames are read")
-            if self.inputs[name].components != self.outputs[state].components:
-                raise ValueError(f"inputs.{name}: expected the components of outputs.{state}")
+                raise ValueError(f"outputs.{output.name}: a positive state of a trajectory is not supported")
+            start = self.inputs[keys.index(output.array)]
+            if {start.frame, output.frame} != {None}:
+                raise ValueError(f"inputs.{start.name}: expected no frame: with [time] all frames are read")
+            if start.components != output.components:
+                raise ValueError(f"inputs.{start.name}: expected the components of outputs.{output.name}")
         return self
 
     @model_validator(mode="after")
     def check_conserved(self) -> ProblemFile:
         """Refuse a conserved mean of what is no output, or on a grid with ends."""
         conserved = self.time.conserved if self.time is not None else ()
-        if unknown := [name for name in conserved if name not in self.outputs]:
+        if unknown := [name for name in conserved if name not in self.output_names]:
             raise ValueError(f"time.conserved: expected outputs but got {', '.join(unknown)}")
-        if conserved and any(axis.boundary != "periodic" for axis in self.axes.values()):
+        if conserved and any(axis.boundary != "periodic" for axis in self.axes):
             raise ValueError("time.conserved: expected periodic axes only")
         return self
 
@@ -328,15 +318,15 @@ class ProblemFile(Frozen):
         """The outputs of trajectories by the inputs that they start from, which have the same key."""
         if self.time is None:
             return {}
-        outputs = {self.key(name): name for name in self.outputs}
-        return {name: outputs[self.key(name)] for name in self.inputs if self.key(name) in outputs}
+        outputs = {one.array: one.name for one in self.outputs}
+        return {one.name: outputs[one.array] for one in self.inputs if one.array in outputs}
 
     @property
     def stored(self) -> dict[str, Quantity | Parameter]:
         """What data files hold: inputs, parameters and outputs, of a state only the output; and weights of points."""
-        steady = {name: one for name, one in self.inputs.items() if name not in self.states}
-        weights = {WEIGHTS: Quantity(name=WEIGHTS)} if self.weights is not None else {}
-        return {**steady, **self.parameters, **self.outputs, **weights}
+        states = self.states
+        found = {one.name: one for one in self.tensors if one.name not in states}
+        return found | ({} if self.weights is None else {WEIGHTS: Quantity(name=WEIGHTS, key=self.weights)})
 
     @property
     def weights(self) -> str | None:
@@ -351,31 +341,17 @@ class ProblemFile(Frozen):
         data = DataSection(files=self.data.coarse.files, format=self.data.coarse.format, validation=1, test=1)
         return self.model_copy(update={"data": data})
 
-    def key(self, name: str) -> str:
-        """Return the name in the data file of an input, parameter or output, or of the weights."""
-        if name == WEIGHTS and self.weights is not None:
-            return self.weights
-        tensor: Tensor = (self.inputs | self.parameters | self.outputs)[name]
-        return tensor.key or name
-
-    def without_data(self, quantity: Quantity) -> Quantity:
+    def without_data(self, field: Quantity) -> Quantity:
         """Return a field without what its file says of the data."""
-        last = self.points is not None and bool(quantity.components)
-        return quantity.model_copy(
-            update={
-                "meaning": quantity.meaning or quantity.name.replace("_", " "),
-                "key": None,
-                "frame": None,
-                "component_axis": "last" if last else "first",
-            }
-        )
+        meaning = field.meaning or field.name.replace("_", " ")
+        order = "last" if self.scattered and field.components else "first"
+        return field.model_copy(update={"meaning": meaning, "key": None, "frame": None, "component_axis": order})
 
     def identity(self) -> bytes:
         """Return what decides how the data are read, as JSON that stays the same from version to version."""
         found: dict[str, Any] = {"data": {key: getattr(self.data, key) for key in ("format", "validation", "test")}}
         for part, keys in IDENTITY.items():
-            tables: dict[str, Frozen] = getattr(self, part)
-            found[part] = {name: {key: getattr(one, key) for key in keys} for name, one in tables.items()}
+            found[part] = {one.name: {key: getattr(one, key) for key in keys} for one in getattr(self, part)}
         points = self.points and self.points.model_dump(exclude=None if self.weights else {WEIGHTS})
         sections = {"points": points, "mask": self.mask}
         return to_json({**found, "time": self.time, **{key: one for key, one in sections.items() if one is not None}})
@@ -387,42 +363,43 @@ class ProblemFile(Frozen):
 
         `box` is their lowest and highest coordinate along every dimension, where they have points.
         """
-        finest, equal = max(*sides, FINEST[len(sides)]), len(set(sides)) == 1
-        time, states = None, {output: name for name, output in self.states.items()}
+        time = None
         if self.time is not None and frames is not None:
-            following = frames - self.time.history
+            following, starts = frames - self.time.history, {state: name for name, state in self.states.items()}
             time = Frames(
                 step=self.time.step,
                 history=self.time.history,
-                states=tuple(states[name] for name in self.outputs),
+                states=tuple(starts[name] for name in self.output_names),
                 trained=following,
                 maximum=max(LONGEST, 10 * following),
+            )
+        if self.scattered:
+            boundary, points = "as in the data", within(box)
+            grid = GridLimits(minimum=FEWEST_POINTS, maximum=max(MOST_POINTS, 4 * sides[0]), declared=sides)
+        else:
+            boundary = "; ".join(f"{axis.name}: {ENDS[axis.boundary]}" for axis in self.axes)
+            points, equal = locations(self.axes), len(set(sides)) == 1
+            grid = GridLimits(
+                minimum=max(4, min(sides) // 4),
+                maximum=min(max(*sides, FINEST[len(sides)]), 4 * max(sides)),
+                declared=sides[:1] if equal else (),
+                unequal=() if equal else (sides,),
             )
         return Description(
             name=self.name,
             title=self.title or self.name,
             equation=self.equation,
-            boundary="; ".join(f"{name}: {ENDS[axis.boundary]}" for name, axis in self.axes.items())
-            if self.points is None
-            else "as in the data",
-            inputs=tuple(self.without_data(one) for one in self.inputs.values()),
+            inputs=tuple(map(self.without_data, self.inputs)),
             parameters=tuple(
-                one.model_copy(update={"meaning": one.meaning or name, "key": None})
-                for name, one in self.parameters.items()
+                one.model_copy(update={"meaning": one.meaning or one.name, "key": None}) for one in self.parameters
             ),
-            outputs=tuple(self.without_data(one) for one in self.outputs.values()),
-            axes=tuple(self.axes.values()),
-            points=locations(self.axes.values()) if self.points is None else within(box),
-            grid=GridLimits(minimum=FEWEST_POINTS, maximum=max(MOST_POINTS, 4 * sides[0]), declared=sides)
-            if self.points is not None
-            else GridLimits(
-                minimum=max(4, min(sides) // 4),
-                maximum=min(finest, 4 * max(sides)),
-                declared=sides[:1] if equal else (),
-                unequal=() if equal else (sides,),
-            ),
+            outputs=tuple(map(self.without_data, self.outputs)),
+            axes=self.axes,
+            symmetries=self.symmetries,
+            boundary=boundary,
+            points=points,
+            grid=grid,
             distribution=f"the {samples} training samples of the problem file {self.name!r}",
-            symmetries=self.symmetries.exact,
             untested="inputs unlike the training samples, and other grids than theirs",
             frames=time,
             mask=INSIDE if self.mask is not None else None,

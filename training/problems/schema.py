@@ -1,17 +1,30 @@
 """What a problem is: quantities, axes, time and limits, of the same classes in problem files and built-in problems.
 
-Checkpoints and cards carry a `Description`, so a model needs no file. It is the single source of the names on the wire.
-A `SequenceDescription` is that of a problem of sequences.
+A `Schema` declares what is mapped to what. A problem file is a schema with where the data are; a `Description` is one
+with what is known once there are samples. Checkpoints and cards carry a `Description`, so a model needs no file. It is
+the single source of the names on the wire. A `SequenceDescription` is that of a problem of sequences.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from training.user_error import PartError
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=48)]
 Default = TypeVar("Default")
@@ -35,6 +48,11 @@ class Tensor(Frozen):
     meaning: str = ""  # in words, for the card and for error messages
     units: str = "1"  # as people write them
     key: str | None = in_files(None)  # the name in the data files, where it is another
+
+    @property
+    def array(self) -> str:
+        """The name in the data files."""
+        return self.key or self.name
 
 
 class Quantity(Tensor):
@@ -201,28 +219,42 @@ class Frames(Time):
     maximum: PositiveInt  # the most frames that one request may ask for
 
 
-class Description(Frozen):
-    """A map from fields and parameters to fields on a grid."""
+def tables(kind: type[Frozen]) -> BeforeValidator:
+    """Read tables by name, as problem files have them, where a tuple of objects with names is expected."""
+    adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[Name, kind])  # type: ignore[valid-type]
 
-    name: Name  # name in recipes, checkpoints and cards
+    def read(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        for name, table in value.items():
+            if isinstance(table, Mapping) and table.get("name", name) != name:
+                raise ValueError(f"{name}.name: the name is that of the table (`key` names data)")
+        named = {name: {"name": name, **one} if isinstance(one, Mapping) else one for name, one in value.items()}
+        try:
+            return tuple(adapter.validate_python(named).values())
+        except ValidationError as error:
+            raise PartError(error) from error
+
+    return BeforeValidator(read)
+
+
+Quantities = Annotated[tuple[Quantity, ...], tables(Quantity)]
+Parameters = Annotated[tuple[Parameter, ...], tables(Parameter)]
+Axes = Annotated[tuple[Axis, ...], tables(Axis)]
+
+
+class Schema(Frozen):
+    """A map from fields and parameters to fields on a grid: what problem files and descriptions declare alike."""
+
+    name: Name  # in recipes, checkpoints and cards; of a problem file also the model's on the wire
     title: str  # one line for lists
-    equation: str  # what is solved, in words
-    boundary: str  # the boundary condition, in words
-    # The input fields, in the order of the operator's arguments.
-    inputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]
-    parameters: tuple[Parameter, ...] = ()  # numbers per sample
-    outputs: Annotated[tuple[Quantity, ...], Field(min_length=1)]  # the output fields
-    axes: Annotated[tuple[Axis, ...], Field(min_length=1)]  # the axes of every field, in the order of the arrays' axes
-    points: str  # where the grid points lie, in words
-    grid: GridLimits  # limits of the grid
-    distribution: str  # the distribution of the inputs
-    # Points per axis of the outputs where they do not lie on the inputs' grid.
-    output_grid: tuple[PositiveInt, ...] | None = None
+    equation: str  # what is solved, in words or symbols
+    inputs: Quantities = Field(min_length=1)  # the input fields, in the order of the operator's arguments
+    parameters: Parameters = ()  # numbers per sample
+    outputs: Quantities = Field(min_length=1)  # the output fields
+    axes: Axes = Field(min_length=1)  # the axes of every field, in the order of the arrays' axes
     symmetries: tuple[str, ...] = ()  # names of the exact symmetries; see `training.problems.symmetries`
-    untested: str = ""  # inputs for which the problem's models have not been measured
-    frames: Frames | None = None  # the time axis, where the outputs are trajectories
-    # The input that is 1 inside the domain and 0 outside, where other fields mean nothing; None for the whole grid.
-    mask: Name | None = Field(default=None, exclude_if=lambda mask: mask is None)
+    symmetries_location: ClassVar[str] = ""  # where a user wrote them, for error messages
 
     @property
     def scattered(self) -> bool:
@@ -234,7 +266,16 @@ class Description(Frozen):
         return tuple(axis.name for axis in self.axes)
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def output_names(self) -> tuple[str, ...]:
+        return tuple(output.name for output in self.outputs)
+
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """The names of inputs and parameters, in the order of the operator's arguments."""
+        return tuple(one.name for one in (*self.inputs, *self.parameters))
+
+    @property
+    def tensors(self) -> tuple[Quantity | Parameter, ...]:
         """All inputs, parameters and outputs."""
         return (*self.inputs, *self.parameters, *self.outputs)
 
@@ -243,15 +284,44 @@ class Description(Frozen):
         """All inputs and outputs."""
         return (*self.inputs, *self.outputs)
 
+    def __getitem__(self, name: str) -> Quantity | Parameter:
+        """Return the input, parameter or output of a name."""
+        for tensor in self.tensors:
+            if tensor.name == name:
+                return tensor
+        raise KeyError(name)
+
     @model_validator(mode="after")
-    def check(self) -> Description:
-        """Require different names, symmetries that axes and fields have, and one number of points per axis."""
+    def check_names_and_symmetries(self) -> Schema:
+        """Require different names, and symmetries that axes and fields have."""
+        location = self.name
         try:
             check_names(tensor.name for tensor in self.tensors)
             check_names(self.axis_names)
+            location = self.symmetries_location or self.name
             check_symmetries(self.symmetries, self.axes, self.fields)
         except ValueError as error:
-            raise ValueError(f"{self.name}: {error}") from error
+            raise ValueError(f"{location}: {error}") from error
+        return self
+
+
+class Description(Schema):
+    """A problem once there are samples, in words and limits that a model's card has."""
+
+    boundary: str  # the boundary condition, in words
+    points: str  # where the grid points lie, in words
+    grid: GridLimits  # limits of the grid
+    distribution: str  # the distribution of the inputs
+    # Points per axis of the outputs where they do not lie on the inputs' grid.
+    output_grid: tuple[PositiveInt, ...] | None = None
+    untested: str = ""  # inputs for which the problem's models have not been measured
+    frames: Frames | None = None  # the time axis, where the outputs are trajectories
+    # The input that is 1 inside the domain and 0 outside, where other fields mean nothing; None for the whole grid.
+    mask: Name | None = Field(default=None, exclude_if=lambda mask: mask is None)
+
+    @model_validator(mode="after")
+    def check_sides(self) -> Description:
+        """Require one number of points per axis."""
         for sides in (*self.grid.unequal, *([] if self.output_grid is None else [self.output_grid])):
             if len(sides) != len(self.axes):
                 raise ValueError(f"{self.name}: expected points for the axes {self.axis_names} but got {sides}")

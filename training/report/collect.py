@@ -23,7 +23,7 @@ from training.fit.record import RunFolder
 from training.fit.run import fit
 from training.operators import Operator
 from training.problems.problem_file import INSIDE, ProblemFile
-from training.problems.schema import Description, Parameter, Quantity
+from training.problems.schema import Description
 from training.recipe import OwnRecipe
 from training.report.advice import Evidence
 from training.user_error import UserError
@@ -196,17 +196,17 @@ def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, Errors]:
 def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
     """Return the best, the median and the worst of all test samples with their predictions."""
     first, problem = work.samples.split("test").start, work.recipe.problem
-    names = [*problem.inputs, *problem.parameters]
+    names = problem.argument_names
     found = []
     for rank, position in pictures.ranks(errors).items():
         number = first + position
         batch = work.batch(range(number, number + 1))
         values = {name: work.shown(name, one[0]).numpy() for name, one in zip(names, batch.inputs, strict=False)}
         truth, predicted = (
-            {name: work.shown(name, one[0]).numpy() for name, one in zip(problem.outputs, some, strict=True)}
+            {name: work.shown(name, one[0]).numpy() for name, one in zip(problem.output_names, some, strict=True)}
             for some in (batch.outputs, work.predictions(network, batch))
         )
-        parameters = {name: float(values.pop(name)) for name in problem.parameters}
+        parameters = {one.name: float(values.pop(one.name)) for one in problem.parameters}
         if problem.mask is not None:
             inside = values[INSIDE] == 1
             blank = ({name: np.where(inside, one, np.nan) for name, one in some.items()} for some in (truth, predicted))
@@ -219,22 +219,18 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
 def tensors(work: OwnWorkload) -> list[tuple[str, ...]]:
     """Summarise the data in a row per tensor: name, role, shape, units, least, greatest, mean and deviation."""
     samples, problem = work.samples, work.recipe.problem
-    roles: dict[str, Mapping[str, Quantity | Parameter]] = {
-        "input": problem.inputs,
-        "parameter": problem.parameters,
-        "output": problem.outputs,
-    }
+    roles = {"input": problem.inputs, "parameter": problem.parameters, "output": problem.outputs}
     return [
         (
-            name,
+            one.name,
             role,
-            " x ".join(map(str, samples.file[name].shape[1:])) or "number",
-            section.units,
-            *(f"{samples.statistic(name, key):.4g}" for key in ("minimum", "maximum", "mean", "deviation")),
+            " x ".join(map(str, samples.file[one.name].shape[1:])) or "number",
+            one.units,
+            *(f"{samples.statistic(one.name, key):.4g}" for key in ("minimum", "maximum", "mean", "deviation")),
         )
-        for role, sections in roles.items()
-        for name, section in sections.items()
-        if name in samples.file  # the first frames of trajectories are those of the outputs
+        for role, those in roles.items()
+        for one in those
+        if one.name in samples.file  # the first frames of trajectories are those of the outputs
     ]
 
 

@@ -42,8 +42,8 @@ def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name:
     assert recipe.model == name
     assert isinstance(recipe.operator, TrajectoryConfig)
     assert recipe.operator.step.gated
-    output = next(iter(samples.problem.outputs))
-    frames, parameter = samples.file[output][:2].astype(np.float64), next(iter(samples.problem.parameters))
+    output, parameter = samples.problem.output_names[0], samples.problem.parameters[0].name
+    frames = samples.file[output][:2].astype(np.float64)
     number = samples.file[parameter][:2].astype(np.float64)
     solve = line.solve if name == "kuramoto_sivashinsky" else plane.solve
     step = samples.problem.time.step if samples.problem.time is not None else 0.0

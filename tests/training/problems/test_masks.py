@@ -129,5 +129,5 @@ def test_describe_finds_the_domain(left_out: str, section: str, remark: str, arr
     assert remark in drawn
     (tmp_path / "own.toml").write_text(drawn[drawn.index("# ") :])
     problem = read_problem_file(tmp_path / "own.toml")
-    assert [*problem.inputs] == ["f", "inside"]
+    assert [one.name for one in problem.inputs] == ["f", "inside"]
     prepare(problem, tmp_path, tmp_path / "data")

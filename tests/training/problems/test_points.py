@@ -39,8 +39,8 @@ def test_a_folder_of_meshes_is_described_and_prepared(tmp_path: Path) -> None:
     stars = write_stars(tmp_path / "stars", 12)
     problem = described(tmp_path / "stars")
     assert problem.data.files == ("stars/*.vtu",)
-    assert [*problem.inputs] == ["coordinates", "boundary", "distance", "source"]
-    assert ([*problem.parameters], [*problem.outputs]) == (["counts"], ["solution"])
+    assert problem.argument_names == ("coordinates", "boundary", "distance", "source", "counts")
+    assert problem.output_names == ("solution",)
     samples = prepared(problem, tmp_path)
     found, most = samples.read(range(12)), max(len(star.points) for star in stars)
     assert found["counts"].tolist() == [len(star.points) for star in stars]
