@@ -23,7 +23,7 @@ from research.importing.files import (
 )
 from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
 from training import checkpoint, evaluation
-from training.data import Samples, read, store
+from training.data import Samples, generated, read
 from training.data.fields import Split, only_pair
 from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import Operator, build
@@ -285,15 +285,15 @@ def _recipe(request: Request, config: LineTransformerConfig | PlaneTransformerCo
 def _samples(path: Path, split: Split, most: int, problem: str, grid: int, output: int) -> Samples:
     """Read the first samples as the reference has them: strided, and for the inverse problem pooled twice."""
     try:
-        with store.opened(path) as file:
-            count = min(store.finished(file, split), most)
+        with generated.opened(path) as file:
+            count = min(generated.finished(file, split), most)
         if not count:
             raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one error for all faults
         requested = PROBLEMS[problem]
         found = read(path, split, count, grid, problem=requested.source)
         if requested.source is requested:
             return found
-        with store.opened(path) as file:
+        with generated.opened(path) as file:
             fields = file[split][only_pair(requested.description).output.name]
             native, coarse = (grid, grid), (output, output)
             outputs = np.stack([block_mean(block_mean(fields[i], native), coarse) for i in range(count)])
@@ -311,7 +311,7 @@ def _measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[d
     points = recipe.data.grids[0]
     output = config.output[0] if isinstance(config, PlaneTransformerConfig) else points
     test = _samples(path, "test", recipe.data.test, recipe.problem, points, output)
-    with store.opened(path) as file:
+    with generated.opened(path) as file:
         mesh = int(file.attrs["mesh"])
     single = build(config)
     single.load_state_dict(operator.state_dict())

@@ -16,7 +16,8 @@ from research.sequences.corpus import SEQUENCES, UNLABELLED, Sequences, Splits
 from research.sequences.networks import Network, build
 from research.sequences.recipe import SequenceRecipe, choose, load
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.fit.task import Order, Rows
+from training.data.samples import Rows
+from training.fit.task import Order
 from training.fit.workload import Metric, Scope, ScopeError, Workload
 from training.losses import Batch
 from training.problems.schema import SequenceDescription

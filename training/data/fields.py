@@ -36,14 +36,14 @@ import torch
 from numpy.typing import NDArray
 
 from physics.numerics.grid import block_mean, common_grid
-from training.data.store import Array, finished, opened
+from training.data.generated import finished, opened
 from training.losses import Batch
-from training.problems.problem import PROBLEMS, Problem
+from training.problems.problem import PROBLEMS, Array, Problem, Stream
 from training.problems.schema import Description, Quantity
 from training.user_error import UserError
 
 Split = Literal["train", "validation", "test"]
-STREAMS: dict[Split, str] = {"train": "train", "validation": "train", "test": "test"}
+STREAM_OF: dict[Split, Stream] = {"train": "train", "validation": "train", "test": "test"}
 """The stored group that holds each split: validation samples follow the training samples."""
 
 Points = int | tuple[int, ...]
@@ -158,11 +158,11 @@ def read(
         raise ValueError(f"expected the number of training samples for validation, else 0, but got {after} for {split}")
     rows = slice(after, after + count)
     with opened(path) as file:
-        stored, group = str(file.attrs["problem"]), file[STREAMS[split]]
+        stored, group = str(file.attrs["problem"]), file[STREAM_OF[split]]
         if problem is not None and problem.source.name != stored:
             raise UserError(f"expected samples of {problem.name} but {file.filename} holds those of {stored}")
         wanted = (PROBLEMS[stored] if problem is None else problem).of_samples
-        if (ready := max(finished(file, STREAMS[split]) - after, 0)) < count:
+        if (ready := max(finished(file, STREAM_OF[split]) - after, 0)) < count:
             raise UserError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
         pair, common = only_pair(wanted.description), wanted.description.output_grid
         inputs, outputs = group[pair.input.name], group[pair.output.name]
@@ -228,7 +228,7 @@ def every(description: Description, mesh: int, points: Points) -> tuple[slice, .
 def mesh(path: Path, split: Split) -> int:
     """Return the points per axis of the stored fields of a split."""
     with opened(path) as file:
-        first = next(field for field in file[STREAMS[split]].values() if field.ndim > 1)
+        first = next(field for field in file[STREAM_OF[split]].values() if field.ndim > 1)
         return int(first.shape[1])
 
 

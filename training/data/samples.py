@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray, open_file
-from training.data.store import Array, locked, opened
-from training.files import replacing, write_json
+from training.files import locked, replacing, write_json
 from training.problems.checks import check, columns_of, remarks
-from training.problems.problem import Trajectories
+from training.problems.problem import Array, Trajectories
 from training.problems.problem_file import ProblemFile, data_files
 from training.problems.schema import Description
 
@@ -73,7 +72,7 @@ def named(problem: ProblemFile, contents: str) -> str:
 def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
     """Check all values of open data files and write them, with a summary per tensor."""
     columns = columns_of(problem, files)
-    with replacing(path) as aside, opened(aside, "w") as file:
+    with replacing(path) as aside, h5py.File(aside, "w") as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
             # A chunk is what is read at once: a field, or a frame of a trajectory; numbers are not divided.
@@ -113,7 +112,7 @@ class SampleFile:
         """The file, opened once by every process that reads it."""
         process = os.getpid()
         if process not in self.handles:
-            self.handles[process] = opened(self.path)
+            self.handles[process] = h5py.File(self.path, locking=False)
         return self.handles[process]
 
     def __reduce__(self) -> tuple[type[SampleFile], tuple[Path, ProblemFile]]:

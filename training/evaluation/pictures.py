@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from physics.numerics.grid import relative_l2
 from training.data.fields import only_pair
-from training.data.store import Array
 from training.evaluation.rows import Case, case_name
+from training.problems.problem import Array
 from training.problems.schema import Axis, Description, Quantity
 
 Field = NDArray[np.floating[Any]]

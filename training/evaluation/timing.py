@@ -14,8 +14,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from training.data.store import Array
 from training.operators import Operator
+from training.problems.problem import Array
 
 Found = TypeVar("Found")
 BATCHES = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts

@@ -17,14 +17,14 @@ from training.calibration import MOST_FITTED, CalibrationSamples, Measured, join
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read
 from training.data.fields import Split, add_noise, draw, every, measured, mesh, only_pair
-from training.data.store import Array
+from training.data.samples import Rows
 from training.evaluation.rows import at_defaults, has_defaults, ranges, strided, validity
 from training.evaluation.timing import processor
-from training.fit.task import Order, Rows
+from training.fit.task import Order
 from training.fit.workload import OperatorWorkload, Scope
 from training.losses import Batch
 from training.operators import Operator
-from training.problems.problem import PROBLEMS, Conditions, Fields, Problem
+from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Problem
 from training.recipe import Recipe, RecipeError
 
 CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses

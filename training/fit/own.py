@@ -21,10 +21,10 @@ from torch.utils.data import Dataset
 
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.data.samples import SampleFile, generate
+from training.data.samples import Rows, SampleFile, generate
 from training.evaluation.norms import LOST, Measures, distribution, rounded
 from training.evaluation.timing import processor
-from training.fit.task import Order, Rows, Task
+from training.fit.task import Order, Task
 from training.fit.workload import FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.operators import Operator
@@ -155,7 +155,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         if self.coarse is not None and self.recipe.coarse is not None and share < self.recipe.coarse.share:
-            found = rng.integers(sum(self.coarse.counts), size=self.recipe.coarse.batch)
+            found = rng.integers(self.coarse.counts[0], size=self.recipe.coarse.batch)
             return self.as_batch(self.moved(self.coarse.read(found), rng))
         if not self.moving:
             return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
@@ -214,7 +214,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         By default it is `statistics_batch`, or coarse samples, which are more and have the same statistics.
         """
         if batch is None and self.coarse is not None:
-            count = min(sum(self.coarse.counts), affordable(STATISTICS_SAMPLES, self.coarse.sample_bytes))
+            count = min(self.coarse.counts[0], affordable(STATISTICS_SAMPLES, self.coarse.sample_bytes))
             batch = self.as_batch(self.coarse.read(range(count)))
         found = self.statistics_batch() if batch is None else batch
         network.fit_normalisers(*found.inputs, *(each[:, 0] if self.moving else each for each in found.outputs))
@@ -326,7 +326,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
             **(
                 {}
                 if self.coarse is None
-                else {"coarse": {"fields": sum(self.coarse.counts), "grid": [*self.coarse.sides]}}
+                else {"coarse": {"fields": self.coarse.counts[0], "grid": [*self.coarse.sides]}}
             ),
             **({"weights": f"{self.file.weights}: what every point counts in errors"} if self.file.weights else {}),
         }

@@ -17,15 +17,14 @@ import numpy as np
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from numpy.random import Generator, SeedSequence
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from training.data.samples import Rows
 from training.fit import processes
 from training.losses import Batch
 from training.nn.attention import penalty
 
-Rows = NDArray[np.int64]
 Item = TypeVar("Item")
 
 ORTHOGONALITY = 1e-2  # weight of the penalty of matrices that are to be orthogonal, where a recipe has no other

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from training import checkpoint
 from training.calibration import CalibrationSamples, Measured
 from training.checkpoint import Tensors
-from training.fit.task import Order, Rows, Task
+from training.data.samples import Rows
+from training.fit.task import Order, Task
 from training.losses import LOSSES, Batch, relative_l2
 from training.operators import Operator, build
 from training.problems.problem import Problem

@@ -99,11 +99,13 @@ class DataSection(Frozen):
     test: Share = 0.1  # share or number of samples that are used once, for the card, taken from the end
 
     def counts(self, samples: int) -> tuple[int, int, int]:
-        """Return the numbers of training, validation and test samples.
+        """Return the numbers of training, validation and test samples; coarse ones are all for training.
 
         Raises:
             ProblemFileError: A split would be empty.
         """
+        if self.validation == self.test == 0:
+            return samples, 0, 0
         validation, test = (
             share if isinstance(share, int) else max(1, round(share * samples))
             for share in (self.validation, self.test)
@@ -338,8 +340,8 @@ class ProblemFile(Schema):
         """The same problem with the coarse samples as its data; None where there are none."""
         if self.data.coarse is None:
             return None
-        data = DataSection(files=self.data.coarse.files, format=self.data.coarse.format, validation=1, test=1)
-        return self.model_copy(update={"data": data})
+        own = {"files": self.data.coarse.files, "format": self.data.coarse.format, "finetune": None, "coarse": None}
+        return self.model_copy(update={"data": self.data.model_copy(update={**own, "validation": 0, "test": 0})})
 
     def without_data(self, field: Quantity) -> Quantity:
         """Return a field without what its file says of the data."""

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from physics import darcy
-from training.data import LocalPool, Request, Samples, fields, prepare, read, store
+from training.data import LocalPool, Request, Samples, fields, generated, prepare, read
 from training.files import replacing
 from training.problems.problem import PROBLEMS
 
@@ -27,7 +27,7 @@ BURGERS = Request(PROBLEMS["burgers"], mesh=512, train=2, test=1, seed=5)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def generated() -> Iterator[None]:
+def no_published_files() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as environment:
         environment.delenv("DATA_PATH", raising=False)
         yield
@@ -80,7 +80,13 @@ def test_every_sample_is_another_one(darcy_file: Path) -> None:
 def test_the_file_says_what_its_numbers_are(darcy_file: Path, burgers_file: Path) -> None:
     with h5py.File(darcy_file) as file:
         assert dict(file["train/solution"].attrs) == {"units": "1", "meaning": "pressure"}
-        expected = {"problem": "darcy", "seed": 5, "mesh": 61, "version": store.VERSION, "provenance": "regenerated"}
+        expected = {
+            "problem": "darcy",
+            "seed": 5,
+            "mesh": 61,
+            "version": generated.VERSION,
+            "provenance": "regenerated",
+        }
         assert expected.items() <= dict(file.attrs).items()
         assert "(i + 1/2)/61" in file.attrs["points"]
         assert "div" in file.attrs["equation"]
@@ -132,19 +138,19 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 
 def done(path: Path, split: fields.Split) -> int:
-    with store.opened(path) as file:
-        return store.finished(file, split)
+    with generated.opened(path) as file:
+        return generated.finished(file, split)
 
 
 def test_a_file_being_filled_may_be_read_as_far_as_it_is(tmp_path: Path) -> None:
     path = prepare(dataclasses.replace(DARCY, train=0, test=0), tmp_path, progress=False)
     attributes = {"provenance": "regenerated"}
-    store.create(path, store.Layout(DARCY.problem.description, 61, {"train": 3, "test": 2}, attributes))
+    generated.create(path, generated.Layout(DARCY.problem.description, 61, {"train": 3, "test": 2}, attributes))
     field = np.ones((61, 61), dtype=np.float32)
-    with store.opened(path, "r+") as file:
-        store.write(file, "test", 0, {"coefficient": 3 * field, "solution": field})
+    with generated.opened(path, "r+") as file:
+        generated.write(file, "test", 0, {"coefficient": 3 * field, "solution": field})
         assert read(path, "test", 1, 61).inputs.mean() == 3
-        assert store.missing(file, "test", 2) == [1]
+        assert generated.missing(file, "test", 2) == [1]
         with pytest.raises(ValueError, match=r"expected 2 samples in test of .* but 1 are there"):
             read(path, "test", 2, 61)
 
@@ -203,5 +209,5 @@ def test_only_validation_samples_come_after_others(darcy_file: Path, split: fiel
 
 
 def test_the_stored_streams_are_the_generated_ones() -> None:
-    assert set(fields.STREAMS.values()) == set(store.STREAMS)
-    assert set(fields.STREAMS) == set(get_args(fields.Split))
+    assert set(fields.STREAM_OF.values()) == set(generated.STREAMS)
+    assert set(fields.STREAM_OF) == set(get_args(fields.Split))

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data import Samples, fields, read, store
+from training.data import Samples, fields, generated, read
 from training.data.fields import draw
-from training.data.store import Layout
+from training.data.generated import Layout
 from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
@@ -26,11 +26,11 @@ ACCURACY = {"rtol": 1e-6, "atol": 1e-5}  # of float32 fields, whose differences 
 def stored(path: Path, problem: Description, inputs: Tensor, outputs: Tensor) -> Path:
     """Write fields `[sample, *grid]` as the training samples of a file."""
     layout = Layout(problem, inputs.shape[1], {"train": len(inputs), "test": 0}, {"provenance": "none"})
-    store.create(path, layout)
+    generated.create(path, layout)
     names = (problem.inputs[0].name, problem.outputs[0].name)
-    with store.opened(path, "r+") as file:
+    with generated.opened(path, "r+") as file:
         for index, pair in enumerate(zip(inputs.float().numpy(), outputs.float().numpy(), strict=True)):
-            store.write(file, "train", index, dict(zip(names, pair, strict=True)))
+            generated.write(file, "train", index, dict(zip(names, pair, strict=True)))
     return path
 
 

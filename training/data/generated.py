@@ -1,4 +1,6 @@
-"""An HDF5 file of samples per problem, mesh and seed: generated on all cores or a Ray cluster, or converted once.
+"""Generated samples: an HDF5 file per built-in problem, mesh and seed, computed one by one, or converted once.
+
+`training.data.fields` reads them; samples of problem files are those of `training.data.samples`.
 
 Layout: groups `train` and `test`. Each has one float32 dataset `[sample, *grid]` per quantity and `[sample]` per
 parameter under the names on the wire, one chunk per field, and `done` `[sample]`, which is 1 where the sample is there.
@@ -14,145 +16,30 @@ compression), and a sample is marked as done after its fields have been handed t
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import h5py
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from training.files import replacing
-from training.problems.problem import Problem, Published, Stream
+from training.data.pools import ALL_CORES, Pool
+from training.files import locked, replacing
+from training.problems.problem import Array, Problem, Published, Stream
 from training.problems.schema import Description, locations
 from training.user_error import UserError
-
-Array = NDArray[np.float32]
 
 VERSION = 1  # raised whenever the same seed would give other samples
 
 LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
 
 STREAMS: tuple[Stream, ...] = ("test", "train")  # the short one first: a file that is being filled can soon be used
-
-Job = TypeVar("Job")
-Result = TypeVar("Result")
-
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Environment of a worker: one thread each, so that they do not compete."""
-WAITING = 4  # jobs per core that a Ray cluster knows of at a time
-IMPORTED = ["training.data.store"]
-"""What the process that forks local workers imports: once for all of them, and for those of later sets."""
-PACKAGES = ("physics", "training")
-"""What Ray's workers import of this project; it is sent to the machines of the cluster."""
-
-
-class Pool(ABC):
-    """Processes that compute independent jobs."""
-
-    @abstractmethod
-    def completed(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
-        """Compute jobs and yield each with its result as soon as it is done, in any order."""
-
-
-@dataclass(frozen=True)
-class LocalPool(Pool):
-    """Processes on this machine.
-
-    Each starts by importing the program's main module, which therefore has to be guarded by
-    `if __name__ == "__main__"`.
-    """
-
-    workers: int | None = None  # their number; by default one per core
-
-    def completed(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
-        with _executor(min(self.workers or os.cpu_count() or 1, len(jobs))) as executor:
-            futures = {executor.submit(work, job): job for job in jobs}
-            for future in as_completed(futures):
-                yield futures.pop(future), future.result()
-
-
-ALL_CORES = LocalPool()  # a process per core of this machine
-
-
-@dataclass(frozen=True)
-class RayPool(Pool):
-    """Workers of a Ray cluster: the one that RAY_ADDRESS names, or one on this machine.
-
-    The machines need the packages of the dependency group `train`; the project's own are sent to them.
-    """
-
-    def completed(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
-        ray = _started_ray()
-        remote = ray.remote(num_cpus=1)(_call)
-        function, left, running = ray.put(work), iter(jobs), {}
-        most = WAITING * max(1, int(ray.cluster_resources().get("CPU", 1)))
-        while True:
-            for job in left:
-                running[remote.remote(function, job)] = job
-                if len(running) >= most:
-                    break
-            if not running:
-                return
-            done, _ = ray.wait([*running], num_returns=1)
-            for reference in done:
-                yield running.pop(reference), ray.get(reference)
-
-
-def _call(work: Callable[[Job], Result], job: Job) -> Result:
-    return work(job)
-
-
-def _started_ray() -> Any:
-    """Return Ray, connected to its cluster."""
-    try:
-        import ray  # noqa: PLC0415 -- it is optional
-    except ModuleNotFoundError as error:
-        raise UserError("expected ray but it is not installed: pip install --group bulk -c constraints.txt") from error
-    if not ray.is_initialized():
-        root = Path(__file__).parents[2]
-        modules = [str(root / package) for package in PACKAGES]
-        ray.init(log_to_driver=False, runtime_env={"env_vars": ONE_THREAD, "py_modules": modules})
-    return ray
-
-
-@contextmanager
-def _executor(workers: int) -> Iterator[ProcessPoolExecutor]:
-    # Forked from a process without threads: those of this one may hold locks.
-    context = get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
-    try:
-        with ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_parent) as pool:
-            try:
-                yield pool
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-def _follow_parent() -> None:
-    """End this worker when its parent does: one that is killed cannot tell its workers to stop."""
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
 
 
 @dataclass(frozen=True)
@@ -362,11 +249,3 @@ def room(file: h5py.File) -> dict[str, int]:
 def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> h5py.File:
     """Open a file without HDF5's own lock, which would keep readers from a file that is being filled."""
     return h5py.File(path, mode, locking=False)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Let one process at a time prepare a file, in a folder that is made if it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"):  # the system frees the lock of a process that is killed
-        yield
