@@ -172,12 +172,13 @@ def test_symmetries_that_samples_contradict_are_found(raced: OwnRecipe, samples:
 def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: SampleFile) -> None:
     found = candidates(network(samples, PRESETS["quick"]))
     assert [one.name for one in found] == [
-        "attention and spectral layers, 32 channels",
+        "attention and spectral layers",
         "spectral layers, 32 channels",
         "U-Net and spectral layers, 32 channels",
-        "attention and spectral layers, 16 channels",
+        "gated spectral layers, 32 channels",
         "spectral layers, 16 channels",
         "U-Net and spectral layers, 16 channels",
+        "gated spectral layers, 16 channels",
     ]
     made = entered(recipe(samples, "quick"), samples)
     for one in made.race:
