@@ -191,6 +191,6 @@ def test_a_network_that_is_chosen_has_no_race(tmp_path: Path) -> None:
     def raced(*overrides: str) -> Sequence[Candidate]:
         return OwnRun(problem(), "quick", overrides, tmp_path, folder=tmp_path).recipe().race
 
-    assert len(raced()) == 6
+    assert len(raced()) == 7
     assert raced("operator.layers=2") == raced("race=[]") == ()
-    assert len(raced("fit.seconds=60")) == 6
+    assert len(raced("fit.seconds=60")) == 7
