@@ -102,39 +102,6 @@ class Ticket:
             self._entered = None
 
 
-class Bucket:
-    """A rate in samples per second, `burst` of them at once after a pause, and what is left of it now."""
-
-    def __init__(self, rate: float, burst: int, now: float) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._level = float(burst)
-        self._at = now
-
-    @property
-    def largest(self) -> int:
-        """The largest request: its debt is paid in a minute."""
-        return math.floor(self._burst + MOST_SECONDS * self._rate)
-
-    def wait(self, count: int, now: float) -> float:
-        """Return the seconds until a request of `count` samples is admitted; 0 if it is now."""
-        self._level = min(self._burst, self._level + self._rate * max(0.0, now - self._at))
-        self._at = now
-        return max(0.0, min(count, self._burst) - self._level) / self._rate
-
-    def take(self, count: int, now: float) -> float:
-        """Take the samples of a request, unless it has to wait; return the seconds."""
-        seconds = self.wait(count, now)
-        if not seconds:
-            self._level -= count
-        return seconds
-
-    def owe(self, count: int) -> None:
-        """Take samples that have been computed already; the next request waits for them, a minute at most."""
-        least = self._burst - MOST_SECONDS * self._rate
-        self._level = min(self._level, max(self._level - count, least))
-
-
 class Caller:
     """The holder of a key, and what is left of the key's rate: a `limit` of samples per second, and at once, or none.
 
@@ -148,32 +115,40 @@ class Caller:
         count: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = name
-        self._bucket = Bucket(*limit, clock()) if limit else None
-        self._count = count
-        self._clock = clock
+        self.name, self._count, self._clock = name, count, clock
+        self._rate, self._burst = limit or (0.0, 0)
+        self._level, self._at = float(self._burst), clock()
 
     def check(self) -> None:
         """Refuse a request (`rate-limited`) before its body is read, if the rate admits no sample now."""
-        if self._bucket:
-            self._allow(self._bucket.wait(1, self._clock()))
+        self._allow(self._wait(1))
 
     def spend(self, samples: int, each: int = 1) -> None:
         """Take the samples of a request from the rate, before they are computed, `each` at the cost of so many."""
-        if self._bucket:
-            cost, most = samples * each, self._bucket.largest
-            seconds = math.inf if cost > most else self._bucket.take(cost, self._clock())
+        if self._rate:
+            cost, most = samples * each, math.floor(self._burst + MOST_SECONDS * self._rate)  # a debt of a minute
+            seconds = math.inf if cost > most else self._wait(cost)
             if seconds > MOST_SECONDS and cost > 1:
                 least = most if cost > most else "fewer"
                 owner = f'the rate of the key "{self.name}", which admits {least} in a minute'
                 raise Problem("body-too-large", f"the request costs {cost} samples of {owner}")
             self._allow(seconds)
+            self._level -= cost
         self._count(samples)
 
     def owe(self, cost: int) -> None:
-        """Take from the rate what a request turned out to cost beyond what it has spent."""
-        if self._bucket:
-            self._bucket.owe(cost)
+        """Take from the rate what a request turned out to cost beyond what it has spent; a minute's debt at most."""
+        least = self._burst - MOST_SECONDS * self._rate
+        self._level = min(self._level, max(self._level - cost, least))
+
+    def _wait(self, count: int) -> float:
+        """Return the seconds until so many samples are admitted; 0 if they are now."""
+        if not self._rate:
+            return 0.0
+        now = self._clock()
+        self._level = min(self._burst, self._level + self._rate * max(0.0, now - self._at))
+        self._at = now
+        return max(0.0, min(count, self._burst) - self._level) / self._rate
 
     def _allow(self, seconds: float) -> None:
         if seconds:
