@@ -61,7 +61,6 @@ class Playground(StaticFiles):
         super().__init__(directory=PLAYGROUND_FOLDER)
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        """Return a file, or 304 if the client has it."""
         response = super().file_response(*args, **kwargs)
         response.headers.update(PLAYGROUND_HEADERS)
         return response
@@ -127,8 +126,6 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
 
 
 def _handle_errors(app: FastAPI, service: Service) -> None:
-    """Render every error as a problem, and count it by its kind."""
-
     @app.exception_handler(Problem)
     @app.exception_handler(HTTPException)
     @app.exception_handler(RequestValidationError)
@@ -173,7 +170,6 @@ class Gateway(uvicorn.Server):
             self.finishing = asyncio.create_task(self.state.grpc.stop())
 
     async def run_until_shut_down(self) -> None:
-        """Serve until it is shut down."""
         announcing = asyncio.create_task(self._announce())
         try:
             await self.serve()
@@ -181,7 +177,6 @@ class Gateway(uvicorn.Server):
             announcing.cancel()
 
     async def _announce(self) -> None:
-        """Log the service's address and, once they are ready, its models."""
         url = f"http://{self.settings.host}:{self.settings.port}"
         grpc = f" and speaks gRPC on port {self.settings.grpc_port}" if self.settings.grpc_port else ""
         while not self.started:  # noqa: ASYNC110 - uvicorn has a flag, no event

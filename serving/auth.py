@@ -96,7 +96,6 @@ class Key(Document):
         return self
 
     def may(self, scope: Scope) -> bool:
-        """Return whether the key has a scope."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     @property
@@ -181,7 +180,6 @@ class KeyFile:
         self.keys = parse_keys(self._seen, f"{path}: ")
 
     async def look(self) -> float:
-        """Read the file again; return the seconds until the next look."""
         await asyncio.to_thread(self.refresh)
         return CHECK_SECONDS
 
@@ -274,7 +272,6 @@ class Guard:
 
 
 def _password(credentials: str) -> str:
-    """Return the password of the credentials of HTTP Basic authentication (RFC 7617); empty if there is none."""
     try:
         return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
     except (binascii.Error, ValueError):

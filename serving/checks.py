@@ -186,7 +186,6 @@ def _field(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
 
 
 def _float32(values: NDArray[Any], name: str, *, single: bool) -> NDArray[np.float32]:
-    """Return finite values as contiguous float32."""
     with np.errstate(over="ignore", invalid="ignore"):  # an overflow becomes inf, which the next check reports
         cast = np.asarray(values, np.float32, order="C")
     finite = np.isfinite(cast)

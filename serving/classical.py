@@ -96,7 +96,6 @@ class ClassicalSolvers:
         self._verifying: asyncio.Task[None] | None = None
 
     def close(self) -> None:
-        """End what waits and what runs, without waiting for it."""
         if self._verifying is not None:
             self._verifying.cancel()
         for worker in self._workers.values():
@@ -104,11 +103,9 @@ class ClassicalSolvers:
 
     @staticmethod
     def knows(card: Card) -> bool:
-        """Return whether the model's problem has a solver."""
         return card.problem in registry.problems() and card.product is None
 
     def samples(self, card: Card) -> bool:
-        """Return whether the model's problem has a sampler."""
         return self.knows(card) and registry.problem(card.problem).example is not None
 
     def solves(self, card: Card) -> bool:
@@ -189,7 +186,6 @@ class ClassicalSolvers:
 def _solve(
     problem: Classical, card: Card, inputs: Batches, time: Mapping[str, Any]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the solution of every sample, and its error bound."""
     lead, *others = card.names
     fields: list[NDArray[np.float32]] = []
     bounds: list[float] = []

@@ -9,9 +9,10 @@ called as asyncio and httptools document them.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -21,72 +22,6 @@ from serving.settings import Settings
 
 LINGER_BYTES = 256 * 2**20  # four times the largest body by default
 LINGER_SECONDS, IDLE_SECONDS = 30.0, 5.0  # in all, and without a byte
-
-
-class LingeringTransport:
-    """A transport that can be used after its end, and that lingers: then what arrives is dropped.
-
-    It lingers where, by `sending`, the client may be in the middle of a request.
-    """
-
-    def __init__(self, transport: asyncio.Transport, sending: Callable[[], bool]) -> None:
-        self.transport, self._sending = transport, sending
-        self.write, self.is_closing = transport.write, transport.is_closing
-        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
-        self._dropped = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self.lingers = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.transport, name)
-
-    def close(self) -> None:
-        if self.is_closing():
-            return
-        if not self._sending():
-            self.end()
-            return
-        self._disuse()
-        self.lingers = True
-        self._wait(LINGER_SECONDS)
-        self.transport.resume_reading()
-        self.transport.write_eof()
-
-    def end(self) -> None:
-        """Close it without lingering."""
-        self._disuse()
-        self.transport.close()
-
-    def drop(self, count: int) -> None:
-        """Count bytes that arrived while it lingers; end it after too many."""
-        self._dropped += count
-        if self._dropped > LINGER_BYTES:
-            self.transport.abort()
-
-    def _wait(self, left: float) -> None:
-        """Linger on as long as bytes arrive and time is left."""
-        before = self._dropped
-
-        def look() -> None:
-            if left > IDLE_SECONDS and self._dropped > before:
-                self._wait(left - IDLE_SECONDS)
-            else:
-                self.transport.abort()
-
-        self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, look)
-
-    def lost(self) -> None:
-        """Forget the time limit: the connection has ended."""
-        self._disuse()
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _disuse(self) -> None:
-        """Let nothing that the server calls from now on reach the transport."""
-        self.write = self.pause_reading = self.resume_reading = lambda *_: None  # type: ignore[assignment]
-        self.is_closing = lambda: True
-
-
 # Longer than clients and load balancers keep an idle connection; else it is closed while a request is on its way.
 KEEP_ALIVE_SECONDS = 75
 MAX_HEAD_BYTES = 64 * 2**10  # more than any browser sends; counted after the first read
@@ -95,30 +30,49 @@ DRAINED = "petrov.drained"  # another: its `call` returns once the client has re
 SLOW, LARGE = "408 Request Timeout", "431 Request Header Fields Too Large"
 
 
+class Outlet:
+    """The transport as uvicorn uses it: `close` is the connection's own, and nothing that follows it has an effect."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.close, self.get_extra_info = close, transport.get_extra_info
+        self.write, self.is_closing = transport.write, transport.is_closing
+        self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
+
+    def disuse(self) -> None:
+        self.write = self.pause_reading = self.resume_reading = lambda *_: None  # type: ignore[assignment]
+        self.is_closing = lambda: True
+
+
 class Connection(HttpToolsProtocol):
     """One connection of a client.
 
-    A head may take so many `seconds` to arrive, and a response may lie so long without a byte of it being read.
+    A head may take so many `seconds` to arrive, and a response may lie so long without a byte of it being read. A
+    connection that ends while the client may be in the middle of a request lingers: what arrives is dropped for a
+    while, so that the client reads the response.
     """
 
     seconds: ClassVar[float]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so is uvicorn's
-        self._lingering = LingeringTransport(transport, self._sending)
-        super().connection_made(self._lingering)  # type: ignore[arg-type]  # all that it uses is there
-        self._unread: asyncio.TimerHandle | None = None
+        self._wire, self._outlet = transport, Outlet(transport, self._close)
+        super().connection_made(self._outlet)  # type: ignore[arg-type]  # all that it uses is there
+        self._lingers, self._dropped = False, 0
         self._in_head, self._head_bytes = False, 0
         self._deadline = self.loop.call_later(self.seconds, self._refuse, SLOW)
+        self._progress: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
-        self._lingering.lost()
-        self.resume_writing()
+        if self._progress is not None:
+            self._progress.cancel()
+        self._outlet.disuse()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._lingering.lingers:
-            self._lingering.drop(len(data))
+        if self._lingers:
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
+                self._wire.abort()
             return
         self._head_bytes += len(data) * self._in_head
         super().data_received(data)
@@ -145,18 +99,18 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """End a connection without a response to wait for at once, whatever the client still sends."""
         if self.cycle is None or self.cycle.response_complete:
-            self._lingering.end()
+            self._end()
         else:
             super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._expect_reading()
+        self._expect(lambda: -self._wire.get_write_buffer_size(), self.seconds)
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
+        if self._progress is not None:
+            self._progress.cancel()
 
     def _break_off(self) -> None:
         """Close the connection in the middle of a response, once what is written has been sent.
@@ -164,36 +118,49 @@ class Connection(HttpToolsProtocol):
         uvicorn does the same for a response that its application leaves incomplete, and logs it as an error.
         """
         self.cycle.disconnected = True
-        self.transport.close()
-
-    def _sending(self) -> bool:
-        """Return whether the client may be in the middle of a request."""
-        return self._in_head or (self.cycle is not None and self.cycle.more_body)
+        self._close()
 
     def _refuse(self, status: str) -> None:
         """Close the connection, with a response to a client that has begun a request and waits for no other.
 
         Only a client that is not slow may still send for a while.
         """
-        busy = self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete)
+        busy = self._outlet.is_closing() or (self.cycle is not None and not self.cycle.response_complete)
         if self._in_head and not busy:
-            self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
+            self._outlet.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
         if status == SLOW:
-            self._lingering.end()
+            self._end()
         else:
-            self.transport.close()
+            self._close()
 
-    def _expect_reading(self) -> None:
-        """End the connection of a client that reads nothing of what is left for a while."""
-        before = self.transport.get_write_buffer_size()
+    def _close(self) -> None:
+        """Close the connection, at once or after lingering."""
+        if self._outlet.is_closing():
+            return
+        if not self._in_head and (self.cycle is None or not self.cycle.more_body):
+            self._end()
+            return
+        self._outlet.disuse()
+        self._lingers = True
+        self._expect(lambda: self._dropped, IDLE_SECONDS, LINGER_SECONDS)
+        self._wire.resume_reading()
+        self._wire.write_eof()
+
+    def _end(self) -> None:
+        self._outlet.disuse()
+        self._wire.close()
+
+    def _expect(self, count: Callable[[], int], seconds: float, left: float = math.inf) -> None:
+        """End the connection when a count has not grown for so many seconds, or when no time is left."""
+        before = count()
 
         def look() -> None:
-            if self.transport.get_write_buffer_size() < before:
-                self._expect_reading()
+            if left > seconds and count() > before:
+                self._expect(count, seconds, left - seconds)
             else:
-                self.transport.abort()
+                self._wire.abort()
 
-        self._unread = self.loop.call_later(self.seconds, look)
+        self._progress = self.loop.call_later(seconds, look)
 
 
 def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:

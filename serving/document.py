@@ -56,15 +56,6 @@ def object_schema(
     return schema | {"additionalProperties": False} if closed else schema
 
 
-def json_route(body: dict[str, Any], response: dict[str, Any], *media_types: str) -> dict[str, Any]:
-    """Return the documentation of a route by the schemas of its JSON body and of its response."""
-    content = {media_type: {"schema": response} for media_type in media_types or (JSON,)}
-    return {
-        "openapi_extra": {"requestBody": {"required": True, "content": {JSON: {"schema": body}}}},
-        "responses": {200: {"content": content}},
-    }
-
-
 def inlined_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON schema of a document without references, which would be wrong inside of another document."""
     schema = model.model_json_schema()

@@ -159,7 +159,6 @@ class Problem(Exception):  # noqa: N818  the term of RFC 9457
             self.headers["Retry-After"] = str(retry_after)
 
     def details(self) -> ProblemDetails:
-        """Return the body of the response."""
         return ProblemDetails(
             type=PREFIX + self.kind, title=self.title, status=self.status, detail=self.detail, where=self.where
         )

@@ -187,7 +187,6 @@ class Metrics:
 
     @contextmanager
     def phase(self, model: str, grid: str, phase: str) -> Iterator[None]:
-        """Time a phase of a prediction on a grid, whether it succeeds or not."""
         start = time.perf_counter()
         try:
             with self._traces.phase(phase, model, grid) if self._traces else nullcontext():
@@ -218,7 +217,6 @@ class Metrics:
                     histogram.labels(model).observe(float(value))
 
     def text(self) -> bytes:
-        """Return the metrics in the exposition format."""
         return generate_latest(self.registry)
 
 

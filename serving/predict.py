@@ -87,11 +87,9 @@ class Arrays:
 
     @property
     def size(self) -> int:
-        """Bytes of the inputs."""
         return sum(array.nbytes for array in self.inputs.values())
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:  # noqa: ARG002  what made them has bounded them
-        """Return the inputs."""
         checks.names(self.inputs, card.names, card.optional)
         return dict(self.inputs)
 
@@ -101,7 +99,6 @@ class Arrays:
         outputs: Mapping[str, NDArray[np.float32]],
         quality: Quality,  # noqa: ARG002
     ) -> Mapping[str, NDArray[np.float32]]:
-        """Return the outputs."""
         return outputs
 
 
@@ -211,7 +208,7 @@ class Predictor:
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
         verdict = policy.judge(card, quality)
-        if policy.tolerance is None and policy.outside == "answer" and not verdict.any():
+        if policy.tolerance is None and policy.outside == "answer" and not np.any(verdict):
             return outputs, quality
         return await self._improve(request, inputs, outputs, quality, verdict)
 
@@ -308,8 +305,8 @@ class Predictor:
         if problem.kind != "model-not-ready" or not request.latest:
             raise problem
         left = request.deadline - asyncio.get_running_loop().time()  # half of it is the work's
-        version = await self._catalogue.newest(request.card.model, seconds=left / 2)
-        return replace(request, card=version.card, latest=False)
+        card = await self._catalogue.newest(request.card.model, seconds=left / 2)
+        return replace(request, card=card, latest=False)
 
 
 def respond(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,6 @@ from serving.catalogue.card import Card
 from serving.errors import Problem
 
 SolvedBy = Literal["network", "refined", "solver", "mixed"]
-
 Outside = Literal["answer", "solve", "refuse"]
 
 #: An input is *outside* of what the model was trained on where fewer calibration inputs than this are as unusual.
@@ -30,13 +29,8 @@ OUTSIDE = 0.01
 #: What may have computed a sample, in the order of the numbers of `Quality.by`.
 NETWORK, REFINED, SOLVER = range(3)
 BY: tuple[SolvedBy, ...] = ("network", "refined", "solver")
-ERROR_BOUND, SOLVE_BOUND, MISFIT, ERROR_ESTIMATE, NOVELTY = (
-    "error_bound",
-    "solve_bound",
-    "misfit",
-    "error_estimate",
-    "novelty",
-)
+ERROR_BOUND, SOLVE_BOUND, MISFIT = "error_bound", "solve_bound", "misfit"
+ERROR_ESTIMATE, NOVELTY = "error_estimate", "novelty"
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,6 @@ class Quality:
         return replace(self, numbers=joined)
 
     def frame(self, index: int) -> Quality:
-        """Return the quality of one frame of trajectories."""
         return replace(
             self, numbers={name: np.ascontiguousarray(array[:, index]) for name, array in self.numbers.items()}
         )
@@ -130,10 +123,6 @@ class Quality:
         every = np.tile(estimates, (len(self.by), 1))
         return replace(self, numbers={**self.numbers, ERROR_ESTIMATE: every})
 
-    def document(self) -> dict[str, Any]:
-        """Return the member `quality` of a response in JSON; a number that is not known is null."""
-        return {**self.lists, "solved_by": self.solved_by}
-
     def headers(self) -> dict[str, str]:
         """Return the response headers: the worst of the batch; `Petrov-Error-Bound` for `error_bound`."""
         worst = {name: np.fmin if name == NOVELTY else np.fmax for name in self.numbers}
@@ -160,8 +149,7 @@ def split(
     return outputs, Quality(numbers, np.full(count, NETWORK, np.int8))
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Which samples `[B]` are not good enough.
 
     `loose` have a bound above the tolerance or the card's limit. `foreign` are outputs of the network for inputs below
@@ -171,10 +159,6 @@ class Verdict:
     loose: NDArray[np.bool_]
     foreign: NDArray[np.bool_]
     outside: NDArray[np.bool_]
-
-    def any(self) -> bool:
-        """Return whether there is any."""
-        return bool((self.loose | self.foreign | self.outside).any())
 
 
 @dataclass(frozen=True)

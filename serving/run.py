@@ -107,7 +107,6 @@ class Rollout:
         return found | {name: np.broadcast_to(found[name], start[FRAME].shape) for name in self._card.quality}
 
     async def finish(self, runner: Runner, deadline: float, request_id: str) -> Outputs:
-        """Return all frames that are left."""
         pieces = list[Outputs]()
         while self.left:
             pieces.append(await self.proceed(runner, deadline, request_id))
@@ -115,7 +114,6 @@ class Rollout:
 
     @property
     def start(self) -> dict[str, NDArray[np.float32]]:
-        """The inputs of the next call."""
         return {**self._inputs, FRAME: self._inputs[FRAME][:, : min(self.left, self._most)]}
 
     def follow(self, start: Batch, outputs: Outputs) -> None:

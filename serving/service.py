@@ -40,7 +40,6 @@ class Watcher:
         self._step, self._restarts = step, restarts.labels(name)
 
     async def run(self) -> None:
-        """Watch until cancelled."""
         pause = FIRST_PAUSE
         while True:
             try:

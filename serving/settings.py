@@ -117,7 +117,6 @@ class Settings(BaseSettings):
 
     @property
     def embedded(self) -> bool:
-        """Whether a local Triton is started."""
         return not self.triton
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Self
@@ -19,7 +19,6 @@ from urllib.parse import quote
 import aiohttp
 import numpy as np
 import orjson
-from aiohttp.abc import AbstractStreamWriter
 from numpy.typing import NDArray
 from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 from yarl import URL
@@ -42,14 +41,6 @@ _JOINED_BYTES = 2**18  # up to here one copy and one write are cheaper than one 
 _SUFFIX = re.compile(r"__\d+$")
 
 
-@dataclass(frozen=True)
-class _Configuration:
-    """What is needed of a version's configuration: Triton's names of the inputs by the card's, and the instances."""
-
-    names: dict[str, str]
-    instances: int
-
-
 class Triton:
     """A Triton server; an asynchronous context manager, open while the gateway runs.
 
@@ -63,7 +54,8 @@ class Triton:
         self.address = address
         self.http = HttpClient(address, max(message_bytes, RUN_BYTES) + _ENVELOPE_BYTES)
         self._key = {KEY_HEADER: key} if key else {}
-        self._configurations: dict[tuple[str, int], _Configuration] = {}
+        # Of each version: Triton's names of the inputs by the card's, and how many runs it executes at one time.
+        self._configurations: dict[tuple[str, int], tuple[dict[str, str], int]] = {}
         self._warned = False
 
     async def __aenter__(self) -> Self:
@@ -109,7 +101,6 @@ class Triton:
         return await self._control(model, "load", {} if config is None else {"parameters": {"config": config}})
 
     async def unload(self, model: str) -> bool:
-        """Unload a model, as `load` loads it."""
         return await self._control(model, "unload", {})
 
     async def _control(self, model: str, action: str, document: dict[str, Any]) -> bool:
@@ -134,7 +125,7 @@ class Triton:
         """
         try:
             async with asyncio.timeout(seconds):
-                names = (await self._configuration(model, version)).names
+                names, _ = await self._configuration(model, version)
                 described = [
                     {
                         "name": names.get(name, name),
@@ -172,13 +163,12 @@ class Triton:
         return outputs
 
     async def instances(self, model: str, version: int) -> int:
-        """Return how many runs of a model Triton executes at one time."""
         try:
-            return (await self._configuration(model, version)).instances
+            return (await self._configuration(model, version))[1]
         except OSError as error:
             raise self._lost(model, version, error) from error
 
-    async def _configuration(self, model: str, version: int) -> _Configuration:
+    async def _configuration(self, model: str, version: int) -> tuple[dict[str, str], int]:
         if found := self._configurations.get((model, version)):
             return found
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}/config"
@@ -192,7 +182,7 @@ class Triton:
             instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", ()))) for group in groups)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable(model, version, reply, error) from error
-        found = self._configurations[model, version] = _Configuration(names, max(1, instances))
+        found = self._configurations[model, version] = names, max(1, instances)
         return found
 
     def _lost(self, model: str, version: int, error: OSError) -> Problem:
@@ -262,7 +252,6 @@ class HttpClient:
         self._sessions: dict[bool, aiohttp.ClientSession] = {}  # by whether every call has a new connection
 
     async def close(self) -> None:
-        """Close all connections."""
         for session in self._sessions.values():
             await session.close()
 
@@ -299,8 +288,9 @@ class HttpClient:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 read_bufsize=2**22,  # of a body that has arrived: at 64 KiB, reading would pause many times a field
             )
-        joined = sum(map(len, body)) <= _JOINED_BYTES
-        data = (aiohttp.BytesPayload(b"".join(body)) if joined else _Buffers(body)) if body else None
+        size = sum(map(len, body))
+        data = (b"".join(body) if size <= _JOINED_BYTES else _each(body)) if body else None
+        headers = {**headers, "Content-Length": str(size)}  # else what is sent piece by piece would have none
         url = self._urls.get(path) or self._urls.setdefault(path, URL(f"http://{self._address}{path}", encoded=True))
         async with self._sessions[new].request(method, url, headers=headers, data=data) as response:
             try:
@@ -319,16 +309,6 @@ class HttpClient:
             raise LargeReplyError(f"the reply has {size} bytes or more; the limit is {self._max_bytes}")
 
 
-class _Buffers(aiohttp.Payload):
-    """A body of several large buffers; aiohttp's own payload of bytes would need them joined."""
-
-    def __init__(self, buffers: Sequence[Buffer]) -> None:
-        super().__init__(buffers)
-        self._size = sum(map(len, buffers))
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return b"".join(self._value).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        for buffer in self._value:
-            await writer.write(buffer)
+async def _each(buffers: Sequence[Buffer]) -> AsyncIterator[Buffer]:
+    for buffer in buffers:
+        yield buffer

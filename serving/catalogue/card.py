@@ -51,7 +51,6 @@ class Tensor(Part):
 
     @cached_property
     def sizes(self) -> tuple[int | None, ...]:
-        """The size per axis, None where it is free."""
         return self.shape or (None,) * len(self.axes)
 
     @cached_property
@@ -101,7 +100,6 @@ class Parameter(Part):
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
-        """The size per axis: any number of samples."""
         return (None,)
 
 
@@ -121,7 +119,6 @@ class Grid(Part):
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Grid:
-        """Require 1 <= minimum <= declared <= maximum, and one size per axis."""
         sizes = (self.minimum, *self.declared, *(size for shape in self.unequal for size in shape))
         if self.minimum < 1 or not all(self.minimum <= size <= self.maximum for size in sizes):
             raise ValueError(
@@ -133,7 +130,6 @@ class Grid(Part):
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of all grids that errors are published for."""
         return (*((points,) * len(self.axes) for points in self.declared), *self.unequal)
 
     @cached_property
@@ -255,22 +251,18 @@ class Card(Part):
 
     @cached_property
     def arguments(self) -> tuple[Tensor | Parameter, ...]:
-        """Inputs and parameters, in the order of the graph's arguments."""
         return (*self.inputs, *self.parameters)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of inputs and parameters."""
         return tuple(argument.name for argument in self.arguments)
 
     @cached_property
     def result_names(self) -> tuple[str, ...]:
-        """The names of the outputs, then of what is known about them."""
         return (*(tensor.name for tensor in self.outputs), *self.known)
 
     @cached_property
     def optional(self) -> frozenset[str]:
-        """The names of the inputs and parameters that a request may leave out."""
         return frozenset(argument.name for argument in self.arguments if argument.default is not None)
 
     def grid_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
@@ -299,7 +291,6 @@ class Card(Part):
 
     @model_validator(mode="after")
     def _check_axes(self) -> Card:
-        """Require inputs on the grid's axes, and one size per axis of every tensor."""
         for tensor in (*self.inputs, *self.outputs):
             if len(tensor.sizes) != len(tensor.axes):
                 raise ValueError(f"{tensor.name}: expected a size per axis {tensor.axes} but got {tensor.shape}")
@@ -314,7 +305,6 @@ class Card(Part):
 
     @model_validator(mode="after")
     def _check_vocabulary(self) -> Card:
-        """Refuse a model of sequences without a vocabulary, and any other model with one."""
         for tensor in self.inputs:
             if (tensor.dtype == "INT32") != (self.vocabulary is not None) or (
                 self.vocabulary and len(tensor.axes) != 2

@@ -25,7 +25,7 @@ from prometheus_client import Gauge
 
 from serving.catalogue.card import KINDS, REFINED, Card, Kind, Model, ModelSummary, Readiness
 from serving.catalogue.entry import Entry, samples
-from serving.catalogue.repository import Repository, Version, Versions
+from serving.catalogue.repository import Repository
 from serving.errors import Problem
 from serving.settings import Settings
 from serving.triton import Triton
@@ -58,7 +58,7 @@ class Catalogue:
     def models(self) -> list[ModelSummary]:
         """Return the served models by name; `MODEL_FORMAT` is a further format of `MODEL` where both are served."""
         formats, served = dict[str, list[str]](), self.served()
-        cards = {name: self._versions(name)[numbers[-1]].card for name, numbers in served.items()}
+        cards = {name: self._versions(name)[numbers[-1]] for name, numbers in served.items()}
         for name, card in cards.items():
             formats.setdefault(self._entries[name].base or name, []).append(card.format)
         return [
@@ -81,19 +81,19 @@ class Catalogue:
         return {
             name: tuple(sorted(versions))
             for name, versions in found.items()
-            if versions and versions[max(versions)].card.product is None
+            if versions and versions[max(versions)].product is None
         }
 
     def model(self, name: str) -> Model:
         """Return a served model with the card of its newest version; errors are those of `find`."""
-        newest = self.find(name)
-        differentiable = self._derivatives(name)
-        card = newest.card.model_copy(update={"differentiable": differentiable}) if differentiable else newest.card
-        versions = tuple(sorted(self._versions(name)))
-        return Model(name=name, version=card.version, versions=versions, card=card, certificate=newest.certificate)
+        card, versions = self.find(name), tuple(sorted(self._versions(name)))
+        if differentiable := self._derivatives(name):
+            card = card.model_copy(update={"differentiable": differentiable})
+        certificate = self._repository.certificates[name, card.version]
+        return Model(name=name, version=card.version, versions=versions, card=card, certificate=certificate)
 
-    def find(self, name: str, version: int | None = None) -> Version:
-        """Return a version that can be run, the newest by default; a companion may have to be loaded for it."""
+    def find(self, name: str, version: int | None = None) -> Card:
+        """Return the card of a version that can be run, by default of the newest; a companion may be loaded for it."""
         entry = self._entries.get(name)
         if entry is None or entry.present is None:
             known = ", ".join(each.name for each in self._present) or "none"
@@ -108,8 +108,8 @@ class Catalogue:
         known = ", ".join(map(str, sorted(versions))) or "none"
         raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {known}')
 
-    async def newest(self, name: str, version: int | None = None, *, seconds: float = _SUCCESSION_SECONDS) -> Version:
-        """Return the newest version that is served, or a named one; one whose predecessor has just gone is waited for.
+    async def newest(self, name: str, version: int | None = None, *, seconds: float = _SUCCESSION_SECONDS) -> Card:
+        """Return the card of a named version or of the newest; one whose predecessor has just gone is waited for.
 
         Triton unloads a version in the moment in which it has loaded one with other outputs, and the new one is warmed.
         """
@@ -120,10 +120,10 @@ class Catalogue:
                 await asyncio.sleep(_SUCCESSION_PAUSE)
         return self.find(name, version)
 
-    def derivative(self, name: str, kind: Kind, version: int | None = None) -> Version:
-        """Return the derivative of a served model, by default of the newest version that has one."""
+    def derivative(self, name: str, kind: Kind, version: int | None = None) -> Card:
+        """Return the card of the derivative of a served model, by default of the newest version that has one."""
         product = f"{name}_{kind}"
-        if self.find(name, version).card.product or not self.knows(product):
+        if self.find(name, version).product or not self.knows(product):
             known = ", ".join(each.name for each in self._present if each.served and self._derivatives(each.name))
             raise Problem(
                 "not-differentiable", f'"{name}" has no {kind}; the models with derivatives are {known or "none"}'
@@ -135,11 +135,10 @@ class Catalogue:
     def refinement(self, card: Card) -> Card | None:
         """Return the card of the graph that returns the same with smaller error bounds; None where there is none."""
         found = self._versions(f"{card.model}_{REFINED}").get(card.version)
-        product = None if found is None else found.card.product
-        return found.card if found and product and (product.of, product.kind) == (card.model, REFINED) else None
+        product = found and found.product
+        return found if product and (product.of, product.kind) == (card.model, REFINED) else None
 
     def knows(self, name: str) -> bool:
-        """Return whether the repository holds a model of that name."""
         return name in self._entries and self._entries[name].present is not None
 
     def readiness(self) -> Readiness:
@@ -166,7 +165,7 @@ class Catalogue:
     def _present(self) -> list[Entry]:
         return [entry for entry in self._entries.values() if entry.present is not None]
 
-    def _versions(self, name: str) -> dict[int, Version]:
+    def _versions(self, name: str) -> dict[int, Card]:
         """Return the versions that can be run: the served ones of a plain model, those of a companion that belong."""
         entry = self._entries.get(name)
         if entry is None:
@@ -177,10 +176,9 @@ class Catalogue:
         served = {} if base is None else base.served
         if entry.newest is None or entry.newest.product is None:  # a further format
             return present if served else {}
-        return {number: version for number, version in present.items() if number in served}
+        return {number: card for number, card in present.items() if number in served}
 
     def _derivatives(self, name: str) -> tuple[Kind, ...]:
-        """Return which derivatives of a model there are."""
         return tuple(kind for kind in KINDS if self._versions(f"{name}_{kind}"))
 
     def _require_triton(self) -> None:
@@ -202,7 +200,7 @@ class Catalogue:
         """Forget a version that Triton has unloaded, so that the one before it is served before the next look."""
         entry = self._entries[card.model]
         entry.withdrawn = time.monotonic()
-        entry.served = {number: version for number, version in entry.served.items() if number != card.version}
+        entry.served = {number: card for number, card in entry.served.items() if number != card.version}
 
     @asynccontextmanager
     async def loaded(self, card: Card, deadline: float) -> AsyncIterator[None]:
@@ -262,7 +260,6 @@ class Catalogue:
         return 0.0 if waiting or self._loading else _LOOK_SECONDS
 
     async def close(self) -> None:
-        """Stop loading and warming."""
         tasks = list(self._loading)
         for task in tasks:
             task.cancel()
@@ -272,7 +269,7 @@ class Catalogue:
     def _loading(self) -> dict[asyncio.Task[None], Entry]:
         return {entry.loading: entry for entry in self._entries.values() if entry.loading is not None}
 
-    def _adopt(self, found: Versions) -> None:
+    def _adopt(self, found: Mapping[str, dict[int, Card]]) -> None:
         """Note what is in the repository, and which models are companions.
 
         `darcy_vjp` and `darcy_torchscript` belong to `darcy`. A model without a readable card counts as plain.
@@ -290,7 +287,7 @@ class Catalogue:
         """Forget the versions that Triton has unloaded, and note the models that have no other one."""
         for name, entry in self._entries.items():
             loaded = {number for number in ready.get(name, ()) if number in (entry.present or ())}
-            kept = {number: version for number, version in entry.served.items() if number in loaded}
+            kept = {number: card for number, card in entry.served.items() if number in loaded}
             if entry.served and not kept:
                 entry.withdrawn = time.monotonic()
             entry.served = kept
@@ -313,7 +310,6 @@ class Catalogue:
                     await self._triton.unload(name)
 
     def _has_news(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
-        """Return whether a model has to be loaded or warmed."""
         if entry.base and entry.used is None:
             return False
         if entry.stamp not in {None, self._repository.stamps[entry.name]}:
@@ -321,7 +317,6 @@ class Catalogue:
         return entry.may_try and bool(self._to_load(entry, ready) or entry.cold(ready))
 
     def _to_load(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
-        """Return whether Triton has to load a model, or what has changed of it."""
         stamp, loaded = self._repository.stamps.get(entry.name), ready.get(entry.name, ())
         if stamp is None or not self._loads:
             return False
@@ -380,12 +375,12 @@ class Catalogue:
 
     async def _admit(self, entry: Entry, number: int) -> bool:
         """Serve a version, a plain one once it is warm; return whether it is served."""
-        version = (entry.present or {}).get(number)
-        if version is None:
+        card = (entry.present or {}).get(number)
+        if card is None:
             return True
         seconds, most = self._settings.request_seconds, self._settings.max_body_bytes
         try:
-            for batch in () if entry.base else samples(version.card, most):
+            for batch in () if entry.base else samples(card, most):
                 await self._triton.infer(entry.name, number, batch, seconds=seconds, request_id="warm")
         except Exception as error:
             if isinstance(error, Problem) and error.kind == "triton-unavailable":
@@ -396,7 +391,7 @@ class Catalogue:
             entry.report(number, f"cannot be warmed: {fault}", notes, None if known else error)
             return False
         entry.faults.pop(number, None)
-        entry.served = {**entry.served, number: version}
+        entry.served = {**entry.served, number: card}
         logger.info("%s version %d is served", entry.name, number)
         return True
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tritonclient.utils import triton_to_np_dtype
 
 from serving.catalogue.card import FRAME, Card
-from serving.catalogue.repository import Stamp, Version
+from serving.catalogue.repository import Stamp
 from serving.triton import Batch
 
 logger = logging.getLogger(__name__)
@@ -27,9 +27,9 @@ class Entry:
     """What is known of one model, also while it is gone from the repository."""
 
     name: str
-    present: dict[int, Version] | None = None  # its versions in the repository, by number; None if it is gone
+    present: dict[int, Card] | None = None  # its versions in the repository, by number; None if it is gone
     base: str = ""  # of a companion: the model that it belongs to
-    served: dict[int, Version] = field(default_factory=dict)
+    served: dict[int, Card] = field(default_factory=dict)
     faults: dict[int, tuple[str, str]] = field(default_factory=dict)  # for readiness, and with details for the log
     loading: asyncio.Task[None] | None = None
     began: float = 0.0
@@ -45,12 +45,12 @@ class Entry:
     @property
     def newest(self) -> Card | None:
         """The card of the newest version in the repository, if one can be read."""
-        return self.present[max(self.present)].card if self.present else None
+        return self.present[max(self.present)] if self.present else None
 
     def cold(self, ready: Mapping[str, Collection[int]]) -> set[int]:
         """Return the versions that Triton has loaded and that are not served."""
         loaded, present = ready.get(self.name, ()), self.present or {}
-        return {each for each, version in present.items() if each in loaded and self.served.get(each) != version}
+        return {each for each, card in present.items() if each in loaded and self.served.get(each) != card}
 
     def delay(self) -> None:
         """Wait before the next attempt, twice as long as before the last one."""
@@ -59,7 +59,6 @@ class Entry:
 
     @property
     def may_try(self) -> bool:
-        """Whether it is time for an attempt to load it."""
         return self.again <= time.monotonic()
 
     def report(self, number: int, fault: str, details: str, trace: BaseException | None = None) -> None:
@@ -70,7 +69,6 @@ class Entry:
         self.faults[number] = fault, message
 
     def __str__(self) -> str:
-        """Return the name with what its versions fail of, if they do."""
         faults = [f"version {number} {fault}" for number, (fault, _) in sorted(self.faults.items())]
         return f"{self.name} ({'; '.join(faults)})" if faults else self.name
 

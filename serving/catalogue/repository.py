@@ -26,52 +26,42 @@ MAX_BYTES = 16 * 2**20  # of a card or a certificate; ours have some ten kilobyt
 EXAMPLES, MAX_EXAMPLES_BYTES = "examples.safetensors", 256 * 2**20  # ours have a third of a megabyte
 
 
-@dataclass(frozen=True)
-class Version:
-    """One version folder: its card and its export certificate."""
-
-    card: Card
-    certificate: dict[str, Any] | None
-
-
-Versions = dict[str, dict[int, Version]]
-
-
 class Repository:
     """A model repository on disk.
 
     A version folder is complete when it appears and its card never changes, so each card is read once. Of each model,
     `newest` is the highest version number, whether its card can be read or not, and `stamps` has name, time and size of
-    its files, by which a change is noticed.
+    its files, by which a change is noticed. `certificates` are those of the cards, None where a version has none.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._versions: Versions = {}
+        self._cards: dict[str, dict[int, Card]] = {}
+        self.certificates: dict[tuple[str, int], dict[str, Any] | None] = {}
         self._faults: dict[Path, str] = {}
         self.newest: dict[str, int] = {}
         self.stamps: dict[str, Stamp] = {}
 
-    def read(self) -> Versions:
-        """Return the versions of every model.
+    def read(self) -> dict[str, dict[int, Card]]:
+        """Return the cards of every model, by version.
 
         A model whose card cannot be read is kept without that version, so that readiness reports it as missing. A
         folder without any card is not a model of ours.
         """
         if not self._folder.is_dir():
-            return self._versions  # a volume that is away for a moment, say; what has been loaded stays
-        found: Versions = {}
+            return self._cards  # a volume that is away for a moment, say; what has been loaded stays
+        found: dict[str, dict[int, Card]] = {}
         newest: dict[str, int] = {}
         for path in sorted(self._folder.glob("*/*/card.json")):
             name, number = path.parent.parent.name, _number(path.parent.name)
             if not name.isprintable():  # such as bytes that are not UTF-8, which no response and no metric can hold
                 self._warn(path, f"expected a name of printable text but found {name!r}")
             elif number is not None:
-                version = self._versions.get(name, {}).get(number) or self._version(path)
-                found.setdefault(name, {}).update({} if version is None else {number: version})
+                card = self._cards.get(name, {}).get(number) or self._card(path)
+                found.setdefault(name, {}).update({} if card is None else {number: card})
                 newest[name] = max(number, newest.get(name, number))
         self.stamps = {name: _stamp(self._folder / name) for name in found}
-        self._versions, self.newest = found, newest
+        self._cards, self.newest = found, newest
         return found
 
     def configuration(self, model: str, without: Collection[int]) -> str | None:
@@ -92,8 +82,8 @@ class Repository:
         policy.specific.versions.extend(kept)
         return json_format.MessageToJson(config, preserving_proto_field_name=True) if kept else None
 
-    def _version(self, path: Path) -> Version | None:
-        """Read the version folder of a card; a fault is logged once, and again when it changes."""
+    def _card(self, path: Path) -> Card | None:
+        """Read the card of a version folder, and its certificate; a fault is logged once, and again when it changes."""
         model, number = path.parent.parent.name, path.parent.name
         try:
             card = Card.model_validate(_document(path))
@@ -101,7 +91,8 @@ class Repository:
                 found = f"{card.model} version {card.version}"
                 raise ValueError(f"expected the card of {model} version {number} but found that of {found}")  # noqa: TRY301
             certificate = path.with_name("certificate.json")
-            return Version(card, _document(certificate) if certificate.exists() else None)
+            self.certificates[model, card.version] = _document(certificate) if certificate.exists() else None
+            return card  # noqa: TRY300
         except (OSError, ValueError, RecursionError, MemoryError) as error:
             self._warn(path, str(error))
             return None
@@ -113,7 +104,6 @@ class Repository:
 
 
 def _number(name: str) -> int | None:
-    """Return the number of a version folder, None for any other folder."""
     number = int(name) if name.isascii() and name.isdecimal() else 0
     return number if str(number) == name else None
 

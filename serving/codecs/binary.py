@@ -126,7 +126,6 @@ def write_npy(array: NDArray[Any]) -> bytes:
 
 @lru_cache(maxsize=256)  # the requests of one client differ in their values alone; parsing takes 30 microseconds
 def _npy_header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, memory order and dtype of the array."""
     file = io.BytesIO(text)
     try:
         version = npy_format.read_magic(file)
@@ -144,7 +143,6 @@ def _npy_header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype
 
 @lru_cache(maxsize=256)
 def _written_npy_header(shape: tuple[int, ...], descr: str) -> bytes:
-    """Return magic string and header of an array in C order."""
     header = io.BytesIO()
     npy_format.write_array_header_1_0(header, {"shape": shape, "fortran_order": False, "descr": descr})
     return header.getvalue()

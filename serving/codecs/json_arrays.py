@@ -151,7 +151,6 @@ def nested(value: Any, name: str) -> NDArray[Any]:
 
 
 def _path(name: str) -> str:
-    """Return the path of an array in the document."""
     return name if "." in name else f"inputs.{name}"
 
 
@@ -198,6 +197,5 @@ def _raise_for_first_fault(value: list[Any], name: str) -> None:
 
 
 def _kind(value: Any) -> str:
-    """Return JSON's name for the type of a decoded value."""
     names = {str: "a string", dict: "an object", bool: "a boolean", type(None): "null", list: "a list"}
     return names.get(type(value), "a number")

@@ -79,7 +79,6 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """How long it has been running."""
         return 0.0 if self.started is None else (self.ended or time.monotonic()) - self.started
 
     def end(self, state: State, problem: Problem | None = None) -> None:
@@ -92,7 +91,6 @@ class Job:
             self._done.set()
 
     async def wait(self, seconds: float) -> None:
-        """Return once the state is final, or after so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._done.wait()
@@ -103,7 +101,6 @@ class Job:
         self.check()
 
     def check(self) -> None:
-        """Raise `Stopped` if the job has been stopped."""
         if self._stop.is_set():
             raise Stopped
 
@@ -156,7 +153,6 @@ class Inversions:
                 job.end(State.FAILED, Problem("unavailable", "the service is shutting down; send the inversion again"))
 
     def check(self) -> None:
-        """Check that a job can be accepted."""
         if self._draining:
             raise Problem("unavailable", "the service is shutting down")
         if (pending := len(self._tasks)) >= self._most:
@@ -222,7 +218,6 @@ class Inversions:
         return [job for job in self._jobs.values() if (job.card.model, job.owner) == (model, owner)]
 
     def remove(self, job: Job) -> None:
-        """Stop a job, and forget it."""
         queued = job.state == State.QUEUED
         job.end(State.CANCELLED)
         self._jobs.pop(job.id, None)
@@ -246,7 +241,6 @@ class ServedModel:
 
     @cached_property
     def solution(self) -> Array:
-        """The output [rows, columns]."""
         return self._run(None, self.sensing.measured, {self.sensing.unknown: self.field})
 
     def pull(self, cotangents: Array) -> Array:

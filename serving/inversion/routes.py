@@ -56,7 +56,6 @@ class SmoothPrior(Strict):
 
     @property
     def material(self) -> Material:
-        """The input as a function of the Gaussian field."""
         return LogNormal(self.median, self.deviation)
 
 
@@ -79,7 +78,6 @@ class TwoMaterialsPrior(Strict):
 
     @property
     def material(self) -> Material:
-        """The input as a function of the Gaussian field."""
         return TwoMaterials(self.low, self.high, self.width)
 
 
@@ -278,8 +276,7 @@ async def cancel(model: str, inversion: str, request: Request, jobs: Jobs) -> No
 
 
 def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
-    """Return a model's card, and what is inferred from what."""
-    known, card = registry.problems(), service.catalogue.find(model).card
+    known, card = registry.problems(), service.catalogue.find(model)
     sensing = known[card.problem].sensing if card.problem in known else None
     if sensing is None or card.product is not None:
         names = ", ".join(name for name, problem in known.items() if problem.sensing)
@@ -290,7 +287,6 @@ def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
 def _work(
     job: Job, wanted: InversionRequest, sensing: Sensing, service: Service, caller: Caller
 ) -> Callable[[], tuple[Estimate, dict[str, Any]]]:
-    """Return the work of a job."""
     card, limits = job.card, job.card.grid
     grid = wanted.grid or (limits.declared[0], limits.declared[0])
     for axis, points in enumerate(grid):
@@ -302,7 +298,7 @@ def _work(
     else:
         cards: dict[Kind | None, Card] = {None: card}
         for kind in KINDS:
-            cards[kind] = service.catalogue.derivative(card.model, kind, card.version).card
+            cards[kind] = service.catalogue.derivative(card.model, kind, card.version)
         linearise, errors = partial(ServedModel, service.predictor, cards, sensing, job, caller), card.errors
     rows, columns = (sensing.positions(points) for points in grid)
     coordinates = Coordinates(KarhunenLoeve(wanted.modes), wanted.prior.material, rows, columns)
@@ -337,7 +333,6 @@ def _model_error(errors: tuple[dict[str, Any], ...], grid: tuple[int, int]) -> f
 
 
 def _parsed(content: bytes) -> InversionRequest:
-    """Return the request in a body."""
     try:
         return InversionRequest.model_validate_json(content)
     except ValidationError as error:

@@ -211,7 +211,6 @@ class _Process(subprocess.Popen[bytes]):
         loop.add_reader(descriptor, reap)
 
     async def ends_within(self, seconds: float) -> bool:
-        """Return whether it ends within so many seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), seconds)
         return self._ended.is_set()

@@ -185,7 +185,7 @@ class GrpcServer:
 
     def _find(self, call: Call, name: str, version: str) -> Card:
         call.model = name
-        card = self._service.catalogue.find(name, version_number(version) if version else None).card
+        card = self._service.catalogue.find(name, version_number(version) if version else None)
         call.version = str(card.version)
         return card
 
@@ -222,7 +222,6 @@ class GrpcServer:
                         await send(frame.written, last=frame.last)
 
     async def _wanted(self, call: Call, body: bytes | None, ticket: Ticket) -> tuple[Prediction, GrpcExchange]:
-        """Return what a message wants, and its exchange."""
         ticket.hold(call.size)
         self._service.metrics.request_bytes.observe(call.size)
         request = await offload(call.size, parse, service_pb2.ModelInferRequest, body)
@@ -246,7 +245,6 @@ class GrpcExchange:
         self.size, self._request = size, request
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the message."""
         request = self._request
         return open_inference.read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 
@@ -267,7 +265,6 @@ class GrpcExchange:
                 yield Sent(tensor.name, tensor.datatype, tensor.shape, contents[index], "raw_input_contents")
 
     def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Any:
-        """Return the message with the requested outputs."""
         shown, parameters = open_inference.results(outputs, quality, self._request.outputs)
         return service_pb2.ModelInferResponse(
             id=self._request.id,
@@ -328,7 +325,6 @@ class Call:
             raise
 
     def record(self, method: str) -> None:
-        """Measure the call, and log it."""
         service = self._service
         Entry(
             request_id=self.id,

@@ -27,7 +27,7 @@ from serving.auth import OPEN, Scope, requires
 from serving.catalogue.card import Card
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
-from serving.document import JSON, Document, inlined_schema, parsed, validated
+from serving.document import JSON, Document, parsed, validated
 from serving.errors import Problem
 from serving.protocols import over_http
 from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
@@ -198,7 +198,6 @@ class RestExchange:
         self.frames: int | None = None
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the body."""
         content, end = self._content, self._json_bytes
         if end > len(content):
             raise Problem("unreadable-body", f"{JSON_BYTES} is {end}, but the body has {len(content)} bytes")
@@ -226,7 +225,6 @@ class RestExchange:
             raise Problem("unreadable-body", f"{len(tail) - position} bytes follow the last tensor")
 
     def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
-        """Return the response with the requested outputs."""
         request, (shown, parameters) = self._request, results(outputs, quality, self._request.outputs)
         default = request.parameters.get("binary_data_output") is True
         chosen = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
@@ -260,17 +258,11 @@ _END = {
     "description": "Where the JSON ends, if the bytes of tensors follow it.",
     "schema": {"type": "integer", "minimum": 0},
 }
-_JSON_BODY = {"schema": inlined_schema(InferenceRequest)}
-_INFERENCE: dict[str, Any] = {
-    "openapi_extra": {
-        "parameters": [*over_http.QUERY, _END],
-        "requestBody": {"required": True, "content": {JSON: _JSON_BODY, BYTES: over_http.BINARY}},
-    },
-    "response_model": InferenceResponse,
-    "responses": {
-        200: {"content": {BYTES: over_http.BINARY}, "headers": {JSON_BYTES: {"schema": {"type": "integer"}}}}
-    },
-}
+_INFERENCE = over_http.described(
+    *(InferenceRequest, InferenceResponse, BYTES),
+    parameters=[*over_http.QUERY, _END],
+    headers={JSON_BYTES: {"schema": {"type": "integer"}}},
+)
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ErrorMessage, "description": "What is wrong, in a sentence"}
 }
@@ -305,7 +297,7 @@ async def server_ready(service: Serving) -> JSONResponse:
 @requires(Scope.INFER)
 async def model_metadata(model: str, service: Serving, version: Version = None) -> ModelMetadata:
     """Return inputs and outputs of a model."""
-    return describe(service.catalogue.find(model, version).card, service.catalogue.model(model).versions)
+    return describe(service.catalogue.find(model, version), service.catalogue.model(model).versions)
 
 
 @router.get("/models/{model}/ready")
@@ -313,7 +305,7 @@ async def model_metadata(model: str, service: Serving, version: Version = None) 
 @requires(Scope.INFER)
 async def model_ready(model: str, service: Serving, version: Version = None) -> dict[str, str | bool]:
     """Return 200 while the model is loaded and warm."""
-    return {"name": service.catalogue.find(model, version).card.model, "ready": True}
+    return {"name": service.catalogue.find(model, version).model, "ready": True}
 
 
 @router.get("/models/{model}/config")
@@ -321,7 +313,7 @@ async def model_ready(model: str, service: Serving, version: Version = None) -> 
 @requires(Scope.INFER)
 async def model_config(model: str, service: Serving, version: Version = None) -> ModelConfig:
     """Return batch size, inputs and outputs as Triton's configuration has them."""
-    return configure(service.catalogue.find(model, version).card)
+    return configure(service.catalogue.find(model, version))
 
 
 @inferences.post("/models/{model}/infer", **_INFERENCE)
@@ -329,7 +321,7 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
 @requires(Scope.INFER)
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""
-    card = (await service.catalogue.newest(model, version)).card
+    card = await service.catalogue.newest(model, version)
     json_bytes, limit = None, service.settings.max_json_bytes
     if (announced := request.headers.get(JSON_BYTES)) is not None:
         if not (announced.isascii() and announced.isdigit()):

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast, get_args
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from pydantic.json_schema import SkipJsonSchema
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from serving.catalogue.card import Card
 from serving.codecs.binary import NPY, SAFETENSORS
-from serving.document import JSON
+from serving.document import JSON, inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.predict import Prediction
 from serving.quality import ANY, Outside, Policy
@@ -201,11 +202,32 @@ AFTER: dict[str, Any] = {
     "first: frames are counted, and their errors estimated, from there.",
     "schema": {"type": "integer", "minimum": 0, "default": 0},
 }
-BINARY = {"schema": {"type": "string", "format": "binary"}}
+BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
 }
 _NAMES = frozenset(each["name"] for each in (*QUERY, AFTER))
+
+
+def described(
+    body: dict[str, Any] | type[BaseModel],
+    response: dict[str, Any] | type[BaseModel],
+    *binaries: str,
+    parameters: Iterable[dict[str, Any]] = (),
+    headers: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the documentation of a route: the schema of its JSON body, and its response.
+
+    A response is a document in JSON, or an object of OpenAPI. `binaries` are the other media types of both.
+    """
+    opaque = dict.fromkeys(binaries, BINARY)
+    schema = body if isinstance(body, dict) else inlined_schema(body)
+    extra: dict[str, Any] = {"requestBody": {"required": True, "content": {**opaque, JSON: {"schema": schema}}}}
+    extra |= {"parameters": [*parameters]} if parameters else {}
+    if isinstance(response, dict):
+        return {"openapi_extra": extra, "responses": {200: response}}
+    about = {"content": opaque, "headers": dict(headers or {})}
+    return {"openapi_extra": extra, "response_model": response, "responses": {200: about}}
 
 
 def check_names_of_query(query: Mapping[str, str], known: Collection[str] = ()) -> None:

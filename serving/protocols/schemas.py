@@ -13,7 +13,7 @@ from pydantic import Field
 from serving.catalogue.card import ModelSummary
 from serving.codecs import binary
 from serving.codecs.json_arrays import Base64Array
-from serving.document import JSON, Document
+from serving.document import Document
 from serving.protocols import over_http
 
 NestedList = list[Any]
@@ -143,59 +143,30 @@ class Liveness(Document):
 
 # How the routes are described.
 
-BINARIES = {binary.NPY: over_http.BINARY, binary.SAFETENSORS: over_http.BINARY}
 _ORIGIN = {"Petrov-Model": {"schema": {"type": "string"}}, "Petrov-Version": {"schema": {"type": "integer"}}}
-
-
-def _body(request: type[Document], binaries: dict[str, Any]) -> dict[str, Any]:
-    schema = request.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {"required": True, "content": binaries | {JSON: {"schema": schema}}}
-
-
-def _derivative(request: type[Document], response: type[Document]) -> dict[str, Any]:
-    binaries = {binary.SAFETENSORS: over_http.BINARY}
-    return {
-        "openapi_extra": {"requestBody": _body(request, binaries)},
-        "response_model": response,
-        "responses": {200: {"content": binaries, "headers": _ORIGIN}},
+_KINDS = {"outside": "boolean", "failed": "integer", "solved_by": "string"}
+_QUALITY = {
+    f"Petrov-{name.replace('_', '-').title()}": {
+        "schema": {"type": _KINDS.get(name, "number")},
+        "description": about.description if name in _KINDS else f"The worst of the batch: {about.description}",
     }
-
-
-PREDICTION: dict[str, Any] = {
-    "openapi_extra": {"parameters": over_http.QUERY, "requestBody": _body(PredictionRequest, BINARIES)},
-    "response_model": PredictionResponse,
-    "responses": {
-        200: {
-            "content": BINARIES,
-            "headers": _ORIGIN
-            | {
-                "Petrov-Error-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
-                "Petrov-Solve-Bound": {"schema": {"type": "number"}, "description": "The largest of the batch."},
-                "Petrov-Error-Estimate": {"schema": {"type": "number"}, "description": "The largest of the batch."},
-                "Petrov-Novelty": {"schema": {"type": "number"}, "description": "The least of the batch."},
-                "Petrov-Outside": {"schema": {"type": "boolean"}, "description": "Whether any sample is outside."},
-                "Petrov-Failed": {
-                    "schema": {"type": "integer"},
-                    "description": "With `partial`: how many samples failed.",
-                },
-                "Petrov-Solved-By": {"schema": {"type": "string", "enum": ["network", "refined", "solver", "mixed"]}},
-            },
-        }
-    },
+    for name, about in Quality.model_fields.items()
 }
-ROLLOUT: dict[str, Any] = {
-    "openapi_extra": {
-        "parameters": [*over_http.QUERY, over_http.AFTER],
-        "requestBody": _body(PredictionRequest, BINARIES),
+PREDICTION = over_http.described(
+    *(PredictionRequest, PredictionResponse, binary.NPY, binary.SAFETENSORS),
+    parameters=over_http.QUERY,
+    headers=_ORIGIN | _QUALITY,
+)
+ROLLOUT = over_http.described(
+    PredictionRequest,
+    {
+        "content": {MULTIPART: over_http.BINARY},
+        "description": "A part per frame in the format that `Accept` names, each with its number in the header "
+        "`Petrov-Frame` and the headers of `predict`. The rollout is complete if the closing delimiter follows the "
+        "last part; an error is a last part of the type `application/problem+json`.",
     },
-    "response_class": Response,
-    "responses": {
-        200: {
-            "content": {MULTIPART: over_http.BINARY},
-            "description": "A part per frame in the format that `Accept` names, each with its number in the header "
-            "`Petrov-Frame` and the headers of `predict`. The rollout is complete if the closing delimiter follows the "
-            "last part; an error is a last part of the type `application/problem+json`.",
-        }
-    },
-}
-VJP, JVP = _derivative(VjpRequest, VjpResponse), _derivative(JvpRequest, JvpResponse)
+    *(binary.NPY, binary.SAFETENSORS),
+    parameters=[*over_http.QUERY, over_http.AFTER],
+) | {"response_class": Response}
+VJP = over_http.described(VjpRequest, VjpResponse, binary.SAFETENSORS, headers=_ORIGIN)
+JVP = over_http.described(JvpRequest, JvpResponse, binary.SAFETENSORS, headers=_ORIGIN)

@@ -34,7 +34,7 @@ from serving import checks
 from serving.auth import Scope, requires
 from serving.catalogue.card import Card, Kind
 from serving.codecs import binary, json_arrays
-from serving.document import Document, json_route, object_schema, parsed, validated
+from serving.document import JSON, Document, object_schema, parsed, validated
 from serving.errors import Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute
@@ -68,7 +68,6 @@ class Vector(NamedTuple):
 
     @property
     def members(self) -> dict[str, type]:
-        """The members of the body by their types."""
         return {"inputs": dict, self.named: list, self.wanted: list, self.member: dict}
 
 
@@ -122,7 +121,8 @@ class Faults(Document):
 def _route(members: Mapping[str, type], *media_types: str) -> dict[str, Any]:
     """Return the documentation of a route whose body has these members, and whose responses have these types."""
     kinds = {name: {"type": "object" if kind is dict else "array"} for name, kind in members.items()}
-    return json_route(object_schema(kinds, closed=False), {"type": "object"}, *media_types)
+    content = {each: {"schema": {"type": "object"}} for each in media_types or (JSON,)}
+    return over_http.described(object_schema(kinds, closed=False), {"content": content})
 
 
 _INPUTS: dict[str, type] = {"inputs": dict}
@@ -154,21 +154,21 @@ async def health(model: str, service: Serving) -> dict[str, str]:
 async def apply(model: str, request: Request, service: Serving) -> Response:
     """Return the outputs of the newest version of a model, and what is known about their error."""
     _card(model, service)
-    return await _run((await service.catalogue.newest(model)).card, request, service, latest=True)
+    return await _run(await service.catalogue.newest(model), request, service, latest=True)
 
 
 @calls.post("/vector_jacobian_product", **_route(VECTORS["vjp"].members, *MEDIA_TYPES.values()))
 @requires(Scope.INFER)
 async def vector_jacobian_product(model: str, request: Request, service: Serving) -> Response:
     """Return the gradients of the inner product of outputs and cotangents."""
-    return await _run(service.catalogue.derivative(model, "vjp").card, request, service)
+    return await _run(service.catalogue.derivative(model, "vjp"), request, service)
 
 
 @calls.post("/jacobian_vector_product", **_route(VECTORS["jvp"].members, *MEDIA_TYPES.values()))
 @requires(Scope.INFER)
 async def jacobian_vector_product(model: str, request: Request, service: Serving) -> Response:
     """Return the derivatives of outputs along tangents."""
-    return await _run(service.catalogue.derivative(model, "jvp").card, request, service)
+    return await _run(service.catalogue.derivative(model, "jvp"), request, service)
 
 
 @calls.post("/abstract_eval", **_route(_INPUTS))
@@ -200,7 +200,6 @@ def _card(model: str, service: Service) -> Card:
 
 
 async def _run(card: Card, request: Request, service: Service, *, latest: bool = False) -> Response:
-    """Read the body, run the model or the product of a card, and stop when the client disconnects."""
     encoding = accepted(request.headers.get("accept", "*/*"))
     wanted, content = await over_http.received(card, request, service, _QUERY, latest=latest)
     work = service.predictor.predict(wanted, TesseractBody(content, encoding))
@@ -226,7 +225,6 @@ def accepted(accept: str) -> Encoding:
 
 
 def _members(content: bytearray, types: Mapping[str, type]) -> dict[str, Any]:
-    """Return the members of a body, each of its own type."""
     found = parsed(content)
     if not isinstance(found, dict) or found.keys() != types.keys():
         raise Problem("unreadable-body", f"expected a JSON object with {', '.join(types)}")
@@ -249,7 +247,6 @@ class TesseractBody:
         self._wanted: list[str] = []
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
-        """Return the arrays of the body for a model, or for the product of a derivative."""
         product = card.product
         self._vector = vector = VECTORS[product.kind] if product and product.kind != "refined" else None
         found = _members(self._content, vector.members if vector else _INPUTS)

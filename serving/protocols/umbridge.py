@@ -21,7 +21,7 @@ from fastapi import APIRouter, Request, Response
 
 from serving.auth import Scope, requires
 from serving.codecs import json_arrays
-from serving.document import JSON, json_route, object_schema, parsed
+from serving.document import JSON, object_schema, parsed
 from serving.errors import Problem
 from serving.predict import offload
 from serving.protocols import over_http
@@ -60,7 +60,8 @@ calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
 
 def _route(result: dict[str, Any], **members: dict[str, Any]) -> dict[str, Any]:
     """Return the documentation of a route: its result, and the members of its body beside name and configuration."""
-    return json_route(object_schema(_NAMED | members, ["name", *members], closed=False), result)
+    body = object_schema(_NAMED | members, ["name", *members], closed=False)
+    return over_http.described(body, {"content": {JSON: {"schema": result}}})
 
 
 @calls.get("/Info", responses={200: {"content": {JSON: {"schema": _INFO}}}})
@@ -125,7 +126,6 @@ async def apply_hessian(request: Request, service: Serving) -> Response:
 
 
 async def _short(request: Request, service: Service) -> dict[str, Any]:
-    """Return the members of a message without vectors."""
     return _members(await over_http.content(request, service, min(SHORT, service.settings.max_json_bytes)))
 
 
@@ -164,7 +164,6 @@ def _members(content: bytes | bytearray) -> dict[str, Any]:
 
 
 def _index(members: Mapping[str, Any], name: str, count: int) -> int:
-    """Return the index of an input or an output."""
     index = members.get(name)
     if type(index) is not int or not 0 <= index < count:
         raise Problem("unreadable-body", f"{name}: expected an index from 0 to {count - 1}")
@@ -172,7 +171,6 @@ def _index(members: Mapping[str, Any], name: str, count: int) -> int:
 
 
 def _inputs(members: Mapping[str, Any], sizes: Sequence[int]) -> list[Vector]:
-    """Return the input vectors, which must be of these sizes."""
     found = members.get("input")
     if not isinstance(found, list):
         raise Problem("unreadable-body", "input: expected a list of lists of numbers")

@@ -36,7 +36,7 @@ MOST = 1024  # members of a configuration, and of each of them
 def names(service: Service) -> list[str]:
     """Return the names of all models."""
     catalogue = service.catalogue
-    fields = {model.name for model in catalogue.models() if fits(catalogue.find(model.name).card)}
+    fields = {model.name for model in catalogue.models() if fits(catalogue.find(model.name))}
     return sorted(fields | {each.name for each in composites().values() if _possible(each, service)})
 
 
@@ -52,7 +52,7 @@ def find(service: Service, members: Mapping[str, Any]) -> tuple[str, Composite |
         composite = composites().get(name)
         if composite is not None and _possible(composite, service):
             return composite.model, composite
-    elif fits(catalogue.find(name).card):
+    elif fits(catalogue.find(name)):
         return name, None
     raise Problem("unknown-model", f'there is no model "{name[:64]}"; there are {", ".join(names(service))}')
 
@@ -61,7 +61,7 @@ def _possible(composite: Composite, service: Service) -> bool:
     """Return whether the model of a composite is served, with the input that it sets and the output that it reads."""
     if composite.model not in service.catalogue.served():
         return False
-    card = service.catalogue.find(composite.model).card
+    card = service.catalogue.find(composite.model)
     others = {name for name in card.names if name not in card.optional} - {composite.input}
     return composite.input in card.names and not others and composite.output in {each.name for each in card.outputs}
 
@@ -104,7 +104,6 @@ class Config(Document):
 
     @property
     def policy(self) -> Policy:
-        """What the caller wants where an output may not be accurate enough."""
         return Policy(self.tolerance, self.outside, frames=self.frames)
 
 
@@ -154,14 +153,14 @@ async def _field(service: Service, state: State, name: str, members: Mapping[str
     config = validated(Config, members, "config", "invalid-parameter")
     catalogue, product = service.catalogue, None
     if feature in PRODUCTS:
-        product = catalogue.derivative(name, PRODUCTS[feature], config.version).card
-        card = catalogue.find(name, product.version).card
+        product = catalogue.derivative(name, PRODUCTS[feature], config.version)
+        card = catalogue.find(name, product.version)
     else:
-        card = (await catalogue.newest(name, config.version)).card
+        card = await catalogue.newest(name, config.version)
     if card.frames is not None and config.frames is None:
         # Values and derivatives have the same sizes by default, and derivatives have fewer frames.
         kinds = catalogue.model(name).card.differentiable
-        cards = [card, *(catalogue.derivative(name, kind, config.version).card for kind in kinds)]
+        cards = [card, *(catalogue.derivative(name, kind, config.version) for kind in kinds)]
         config = config.model_copy(update={"frames": min(each.frames.trained for each in cards if each.frames)})
     grid, frames = _grid(card, config), config.policy.count(card)
     points = dict(zip(card.grid.axes, grid, strict=True)) | ({} if frames is None else {FRAME: frames})
@@ -235,7 +234,6 @@ class FieldModel:
         return inputs, [math.prod(self.shapes[tensor.name]) for tensor in self.card.outputs]
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
-        """Return the output vectors."""
         found = await self._run(self.card, inputs)
         return [found[tensor.name].reshape(-1) for tensor in self.card.outputs]
 
@@ -281,11 +279,9 @@ class CompositeModel:
 
     @property
     def sizes(self) -> tuple[list[int], list[int]]:
-        """The size of the only input vector, and of the only output vector."""
         return [self.composite.sizes[0]], [self.composite.sizes[1]]
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
-        """Return the output vector."""
         return [await self._run(self.made.outputs, inputs[0], await self._output(inputs[0]))]
 
     async def gradient(self, _: int, __: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
@@ -310,7 +306,6 @@ class CompositeModel:
         return value, np.asarray(await self._run(self.made.push_outputs, x, value.reshape(grid), tangents))
 
     async def _output(self, x: Vector) -> Vector:
-        """Return the model's output [*grid]."""
         field = await self._run(self.made.inputs, x)
         found = await self.field.evaluate([field.reshape(-1)])
         return np.asarray(found[self._index], np.float64).reshape(self.field.grid)
@@ -321,5 +316,4 @@ class CompositeModel:
 
     @property
     def _index(self) -> int:
-        """The output that the composite reads."""
         return [tensor.name for tensor in self.field.card.outputs].index(self.composite.output)

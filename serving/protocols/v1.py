@@ -43,7 +43,7 @@ from serving.document import JSON
 from serving.errors import MEDIA_TYPE, VECTORS, Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
-from serving.protocols.schemas import BINARIES, JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
+from serving.protocols.schemas import JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
 from serving.quality import Quality
 from serving.rollout import Frame, stream
 from serving.service import Service, Serving
@@ -62,8 +62,8 @@ predictions = APIRouter(responses=over_http.PROBLEMS, route_class=DirectRoute)
 @requires(Scope.INFER)
 async def predict(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict with the newest version of a model, or with a named one, for one sample or a batch."""
-    found = await service.catalogue.newest(model, version)
-    return await _predict(found.card, request, service, latest=version is None)
+    card = await service.catalogue.newest(model, version)
+    return await _predict(card, request, service, latest=version is None)
 
 
 @predictions.post("/v1/models/{model}/rollout", **ROLLOUT)
@@ -71,7 +71,7 @@ async def predict(model: str, request: Request, service: Serving, version: Versi
 @requires(Scope.INFER)
 async def rollout(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Roll out trajectories with the newest or a named version, and send every frame as it is computed."""
-    card = (await service.catalogue.newest(model, version)).card
+    card = await service.catalogue.newest(model, version)
     sent = over_http.request_type(request.headers)
     media_type = over_http.response_type(request.headers, sent, {MULTIPART})
     json = None if sent == JSON else 0
@@ -113,7 +113,7 @@ async def rollout(model: str, request: Request, service: Serving, version: Versi
 @requires(Scope.INFER)
 async def reference(model: str, request: Request, service: Serving) -> Response:
     """Solve with the classical solver what `predict` predicts; 404 where the model's problem has no solver."""
-    return await _predict(service.catalogue.find(model).card, request, service, reference=True)
+    return await _predict(service.catalogue.find(model), request, service, reference=True)
 
 
 @predictions.post("/v1/models/{model}/vjp", **VJP)
@@ -121,7 +121,7 @@ async def reference(model: str, request: Request, service: Serving) -> Response:
 @requires(Scope.INFER)
 async def vjp(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Return the outputs for inputs, and the gradients of the inner product of outputs and cotangents."""
-    return await _predict(service.catalogue.derivative(model, "vjp", version).card, request, service, derivative=True)
+    return await _predict(service.catalogue.derivative(model, "vjp", version), request, service, derivative=True)
 
 
 @predictions.post("/v1/models/{model}/jvp", **JVP)
@@ -129,7 +129,7 @@ async def vjp(model: str, request: Request, service: Serving, version: Version =
 @requires(Scope.INFER)
 async def jvp(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Return the outputs for inputs, and their derivatives along the tangents."""
-    return await _predict(service.catalogue.derivative(model, "jvp", version).card, request, service, derivative=True)
+    return await _predict(service.catalogue.derivative(model, "jvp", version), request, service, derivative=True)
 
 
 @router.get("/v1/models", dependencies=_CHECKED)
@@ -150,7 +150,7 @@ async def describe_model(model: str, service: Serving) -> Model:
 @router.get(
     "/v1/models/{model}/example",
     response_model=Example,
-    responses={200: {"content": BINARIES}},
+    responses={200: {"content": dict.fromkeys((binary.NPY, binary.SAFETENSORS), over_http.BINARY)}},
     dependencies=_CHECKED,
 )
 @requires(Scope.INFER)
@@ -167,7 +167,7 @@ async def example(
     Without parameters it is the new sample of seed 0 where the problem has a sampler, else the first stored one. The
     header `Petrov-Examples` of a stored sample counts all of them.
     """
-    card, sampled = service.catalogue.find(model).card, seed is not None or grid is not None
+    card, sampled = service.catalogue.find(model), seed is not None or grid is not None
     media_type = over_http.response_type(request.headers, JSON)
     if index is not None and sampled:
         detail = "index is a stored sample, seed and grid make a new one: send one or the other"
@@ -212,7 +212,6 @@ async def metrics(service: Serving) -> Response:
 
 
 async def _predict(card: Card, request: Request, service: Service, *, derivative: bool = False, **how: Any) -> Response:
-    """Read the body in the formats that the headers name, predict, and stop when the client disconnects."""
     sent = over_http.request_type(request.headers)
     media_type = over_http.response_type(request.headers, sent)
     json = None if sent == JSON else 0
@@ -276,7 +275,6 @@ class Body:
         return arrays
 
     def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Written:
-        """Return the response."""
         model = card.model
         if self._derivative:
             model = card.product.of if card.product else model
@@ -299,7 +297,7 @@ class Body:
             if self.counts and not self.base64 and array.shape[1:2] == (max(self.counts),):
                 value = [np.ascontiguousarray(each[:count]) for each, count in zip(array, self.counts, strict=True)]
             members.setdefault(role or "outputs", {})[name] = value
-        known = {"quality": quality.document()} if quality.known else {}
+        known = {"quality": quality.lists | {"solved_by": quality.solved_by}} if quality.known else {}
         return Written(_json({"model": model, "version": card.version, **members, **known}), headers)
 
 

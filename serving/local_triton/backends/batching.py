@@ -56,7 +56,6 @@ class Model:
         raise NotImplementedError
 
     def run(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Run the model."""
         raise NotImplementedError
 
     def execute(self, requests: list[Any]) -> list[Any]:

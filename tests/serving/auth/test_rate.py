@@ -14,7 +14,7 @@ from tests.refusals import refused
 
 
 class Clocked:
-    """A caller whose clock the test sets: `take` says whether samples are admitted, `wait` in how many whole seconds."""
+    """A caller on a clock: `take` says whether samples are admitted, `wait` in how many whole seconds."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self.now = 0.0

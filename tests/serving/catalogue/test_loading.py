@@ -197,5 +197,5 @@ def test_a_triton_that_loads_its_models_itself_is_served(
         assert found.status_code == 200, found.text
         if mode == "poll":
             publish(repository, "blur", 2, hidden=repository.parent)
-            wait_until(lambda: gateway.service.catalogue.find("blur").card.version == 2)
+            wait_until(lambda: gateway.service.catalogue.find("blur").version == 2)
         assert json.loads(httpx2.get(f"{gateway.url}/health/ready").text)["ready"]

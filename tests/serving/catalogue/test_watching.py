@@ -377,7 +377,7 @@ async def test_a_refused_version_leaves_the_one_before_in_place_and_is_counted(
             json.dumps([{"name": "good", "version": number, "state": "READY"} for number in ("1", "2")]), tensors=False
         )
         await catalogue.look()
-        assert catalogue.find("good").card.version == 1
+        assert catalogue.find("good").version == 1
         assert newest_served(catalogue) == {"good": 0.0, "bad": 0.0}
         for name in ("good/2", "bad"):
             shutil.rmtree(repository / name)

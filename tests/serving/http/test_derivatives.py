@@ -212,7 +212,7 @@ def test_arrays_in_memory_are_differentiated(triton: TritonServer) -> None:
         async with service.run():
             while not service.readiness().ready:  # noqa: ASYNC110 - readiness has no event
                 await asyncio.sleep(0.05)
-            card = service.catalogue.derivative(NAME, "vjp").card
+            card = service.catalogue.derivative(NAME, "vjp")
             arrays = [
                 {name: array[index] for name, array in X.items()}
                 | {f"cotangents.{name}": array[index] for name, array in C.items()}

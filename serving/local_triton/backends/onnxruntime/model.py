@@ -59,5 +59,4 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
                 raise ValueError(f"the config names {sorted(missing)} but {file} has {known}")
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """Run the graph."""
         return self.session.run(self.outputs, dict(zip(self.inputs, arrays, strict=True)))  # type: ignore[no-any-return]

@@ -51,7 +51,6 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
         self.outputs = in_order(self.outputs, [])
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """Run the module."""
         tensors = [torch.from_numpy(array).to(self.device) for array in arrays]
         with torch.inference_mode(self.inference_mode), optimized_execution(self.optimised):
             results = self.module(*tensors)
