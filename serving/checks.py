@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.catalogue.card import COORDINATES, COUNTS, FRAME, Card, Parameter, Tensor, Vocabulary
+from serving.catalogue.card import FRAME, Card, Parameter, Tensor, Vocabulary
+from serving.document import COORDINATES, COUNTS
 from serving.errors import Problem
 from serving.triton import Batch
 

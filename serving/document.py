@@ -1,4 +1,4 @@
-"""Documents in JSON: the base of all that the gateway reads or writes, their parsing and their schemas."""
+"""Documents in JSON, which the gateway reads and writes: their base, their parsing, their schemas and shared names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from serving.errors import Problem
 
 JSON = "application/json"
+COORDINATES, COUNTS = "coordinates", "counts"  # the input and the parameter of samples on points
+JSON_BYTES = "Inference-Header-Content-Length"  # the header that says where the JSON of Open Inference ends
 MOST_KEYS = 1024  # of an object that is validated: pydantic describes an error per unknown key
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -30,6 +32,11 @@ def parsed(content: bytes | bytearray | memoryview) -> Any:
         text = bytes(content)
         hint = "; JSON has no NaN and no Infinity" if b"NaN" in text or b"Infinity" in text else ""
         raise Problem("unreadable-body", detail + hint) from error
+
+
+def written(document: Any) -> bytes:
+    """Return a document, which may hold contiguous arrays, as JSON; NaN is null."""
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def validated(model: type[Model], value: Any, name: str = "", kind: str = "unreadable-body") -> Model:

@@ -211,7 +211,9 @@ class Policy:
     def judge(self, card: Card, quality: Quality, finer: Card | None = None) -> Verdict:
         """Return which samples are not good enough; the refinement with the card `finer` computed some of them."""
         quality, limits, none = quality.worst, card.limits, np.zeros(len(quality.by), np.bool_)
-        loose, foreign, outside = self._loose(quality), none, none
+        loose = foreign = outside = none
+        if self.tolerance is not None:
+            loose = self._loose(quality, self.tolerance)
         if limits.solve_bound is not None and SOLVE_BOUND in quality.numbers:
             finest = (finer and finer.limits.solve_bound) or limits.solve_bound
             most = np.where(quality.by == REFINED, finest, limits.solve_bound)
@@ -242,8 +244,10 @@ class Policy:
 
     def require(self, card: Card, quality: Quality, *, single: bool, first: int = 0) -> None:
         """Refuse outputs whose error bounds are too large (`tolerance-unmet`); `first` is the index of the first."""
+        if self.tolerance is None:
+            return
         quality = quality.worst
-        loose = self._loose(quality)
+        loose = self._loose(quality, self.tolerance)
         if loose.any():
             sample = int(loose.argmax())
             bound, index = quality.numbers[ERROR_BOUND][sample], first + sample
@@ -254,12 +258,13 @@ class Policy:
                 index=None if single else [index],
             )
 
-    def _loose(self, quality: Quality) -> NDArray[np.bool_]:
+    @staticmethod
+    def _loose(quality: Quality, tolerance: float) -> NDArray[np.bool_]:
         """Return which samples have an error bound above the tolerance; a solution without a bound has none."""
-        if self.tolerance is None or ERROR_BOUND not in quality.numbers:
+        if ERROR_BOUND not in quality.numbers:
             return np.zeros(len(quality.by), np.bool_)
         bounds = quality.numbers[ERROR_BOUND]
-        return np.asarray(~(bounds <= self.tolerance) & ~((quality.by == SOLVER) & np.isnan(bounds)))
+        return np.asarray(~(bounds <= tolerance) & ~((quality.by == SOLVER) & np.isnan(bounds)))
 
 
 #: Accepts every output of a model.

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 from yarl import URL
 
+from serving.document import JSON_BYTES
 from serving.errors import Problem
 
 Buffer = bytes | memoryview
@@ -34,7 +35,6 @@ Batch = Mapping[str, NDArray[Any]]
 Outputs = dict[str, NDArray[Any]]
 RUN_BYTES = 8 * 2**20  # of one call that is a part of a request: larger ones are no faster and delay other requests
 KEY_HEADER = "petrov-key"  # of the calls that a local Triton allows its gateway alone
-SPLIT = "Inference-Header-Content-Length"
 _ENVELOPE_BYTES = 2**20
 _PROBE_SECONDS = 3.0  # the index is in Triton's memory
 _JOINED_BYTES = 2**18  # up to here one copy and one write are cheaper than one write per buffer
@@ -139,7 +139,7 @@ class Triton:
                 parameters = {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))}
                 head = orjson.dumps({"id": request_id, "inputs": described, "parameters": parameters})
                 buffers = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).data for each in inputs.values())
-                headers = {SPLIT: str(len(head)), **(outgoing.get() or {})}
+                headers = {JSON_BYTES: str(len(head)), **(outgoing.get() or {})}
                 path = f"/v2/models/{quote(model, safe='')}/versions/{version}/infer"
                 reply = await self.http.request("POST", path, headers, [head, *buffers])
         except TimeoutError as error:
@@ -227,7 +227,7 @@ class LargeReplyError(InvalidReplyError):
 
 @dataclass(frozen=True)
 class Reply:
-    """A complete reply; `head` is the part of the body that the header `SPLIT` counts, `data` what follows.
+    """A complete reply; `head` is the part of the body that the header `JSON_BYTES` counts, `data` what follows.
 
     These are in memory that is aligned for arrays of any type.
     """
@@ -272,7 +272,7 @@ class HttpClient:
         except aiohttp.ClientResponseError as error:
             raise InvalidReplyError(f"the reply is not HTTP: {error.message}") from error
         except asyncio.IncompleteReadError as error:
-            raise InvalidReplyError(f"header {SPLIT} is larger than the reply") from error
+            raise InvalidReplyError(f"header {JSON_BYTES} is larger than the reply") from error
         except aiohttp.ClientError as error:
             raise ConnectionError(str(error)) from error
 
@@ -294,11 +294,11 @@ class HttpClient:
         url = self._urls.get(path) or self._urls.setdefault(path, URL(f"http://{self._address}{path}", encoded=True))
         async with self._sessions[new].request(method, url, headers=headers, data=data) as response:
             try:
-                count, length = int(response.headers.get(SPLIT, 0)), response.content_length
+                count, length = int(response.headers.get(JSON_BYTES, 0)), response.content_length
             except ValueError as error:
-                raise InvalidReplyError(f"header {SPLIT}: {error}") from error
+                raise InvalidReplyError(f"header {JSON_BYTES}: {error}") from error
             if not 0 <= count <= (self._max_bytes if length is None else length):
-                raise InvalidReplyError(f"header {SPLIT} is {count} in a reply of {length} bytes")
+                raise InvalidReplyError(f"header {JSON_BYTES} is {count} in a reply of {length} bytes")
             size, blocks = length or count, list[bytes]()
             head = await response.content.readexactly(count) if size <= self._max_bytes else b""
             while size <= self._max_bytes:

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from serving.document import Document
+from serving.document import COORDINATES, COUNTS, Document
 from serving.errors import Problem
 
 COMPONENT, HISTORY, FRAME = "component", "history", "frame"
-COORDINATES, COUNTS = "coordinates", "counts"  # the input and the parameter of fields on points
 #: A vector-Jacobian or a Jacobian-vector product.
 Kind = Literal["vjp", "jvp"]
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")

@@ -13,13 +13,12 @@ from pydantic import FailFast, Field
 
 from serving import checks
 from serving.codecs import binary
-from serving.document import Document, parsed, validated
+from serving.document import COORDINATES, COUNTS, Document, parsed, validated
 from serving.errors import Problem
 
 DTYPES = frozenset(
     {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
-COORDINATES, COUNTS = "coordinates", "counts"  # of samples on points
 _MOST_FRAMES = 10**9
 
 

@@ -11,10 +11,9 @@ from functools import partial
 from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
-import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from physics import registry
 from physics.posterior.laplace import Coordinates, Estimate, Posterior, estimate, summarise
@@ -24,7 +23,7 @@ from physics.registry import Linear, Sensing
 from serving.auth import Scope, requires
 from serving.catalogue.card import KINDS, Card, Kind
 from serving.codecs import binary
-from serving.document import JSON, Document, inlined_schema
+from serving.document import JSON, Document, inlined_schema, written
 from serving.errors import Problem, ProblemDetails, Where
 from serving.inversion.jobs import Inversions, Job, ServedModel, State
 from serving.limits import Caller
@@ -39,10 +38,10 @@ Positive = Annotated[float, Field(gt=1e-12, lt=1e12)]
 Finite = Annotated[float, Field(gt=-1e12, lt=1e12)]
 
 
-class Strict(BaseModel):
-    """A part of a request: immutable, no unknown key, and no text where a number is expected."""
+class Strict(Document):
+    """A part of a request, without text where a number is expected."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class SmoothPrior(Strict):
@@ -382,4 +381,4 @@ def write(job: Job, media_type: str) -> bytes:
         return binary.write_safetensors({job.unknown: summary["optimum"], **arrays}, about)
     document = {"model": job.card.model, "version": job.card.version, "inputs": {job.unknown: summary["optimum"]}}
     document |= {**arrays, "misfit": found.progress.misfit, "converged": found.converged}
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    return written(document)

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from serving.auth import OPEN, Scope, requires
 from serving.catalogue.card import Card
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
-from serving.document import JSON, Document, parsed, validated
+from serving.document import JSON, JSON_BYTES, Document, parsed, validated, written
 from serving.errors import Problem
 from serving.protocols import over_http
 from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
@@ -36,7 +35,6 @@ from serving.quality import Quality
 from serving.service import Serving
 
 PREFIX = "/v2"
-JSON_BYTES = "Inference-Header-Content-Length"
 BYTES = "application/octet-stream"
 DATATYPES: Mapping[str, np.dtype[Any]] = {
     FLOAT32: np.dtype("<f4"),
@@ -228,19 +226,19 @@ class RestExchange:
         request, (shown, parameters) = self._request, results(outputs, quality, self._request.outputs)
         default = request.parameters.get("binary_data_output") is True
         chosen = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
-        written: list[dict[str, Any]] = []
+        described: list[dict[str, Any]] = []
         tail: list[bytes] = []
         for name, array in shown.items():
             as_bytes = chosen.get(name, default)
             if as_bytes:
                 tail.append(array.tobytes())
             coded = {"parameters": {"binary_data_size": array.nbytes}} if as_bytes else {"data": array.reshape(-1)}
-            written.append({"name": name, "datatype": FLOAT32, "shape": array.shape, **coded})
+            described.append({"name": name, "datatype": FLOAT32, "shape": array.shape, **coded})
         document: dict[str, Any] = {"id": request.id} if request.id else {}
-        document |= {"model_name": card.model, "model_version": str(card.version), "outputs": written}
+        document |= {"model_name": card.model, "model_version": str(card.version), "outputs": described}
         if parameters:
             document["parameters"] = parameters
-        text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        text = written(document)
         if not tail:
             return Response(text, media_type=JSON)
         return Response(b"".join((text, *tail)), media_type=BYTES, headers={JSON_BYTES: str(len(text))})

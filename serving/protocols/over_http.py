@@ -83,7 +83,8 @@ async def content(
     long as the client reads. A body that is too large, too slow or compressed is refused, and so is one for which there
     is no place or no rate.
     """
-    check_names_of_query(request.query_params, query)
+    if request.query_params:
+        check_names_of_query(request.query_params, query)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":  # arrays of floats hardly shrink, and the size is unknown before decompression
         detail = f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
@@ -131,7 +132,8 @@ async def received(
 
     By default, the query describes a policy.
     """
-    state, settings, wanted = request.state, service.settings, policy(request.query_params)
+    state, settings = request.state, service.settings
+    wanted = policy(request.query_params) if request.query_params else ANY
     state.version = card.version
     limit = settings.max_json_bytes if json is None else settings.max_body_bytes
     body = await content(request, service, limit, _NAMES if query is None else query, json=json, rollout=rollout)
@@ -244,8 +246,6 @@ async def only_known_query(request: Request) -> None:
 
 def policy(query: Mapping[str, str]) -> Policy:
     """Return the policy that query parameters describe, or refuse a wrong value (`invalid-parameter`)."""
-    if not query:
-        return ANY
     known = {name: text for name in _NAMES if (text := query.get(name)) is not None}
     tolerance, outside, partial = known.get("tolerance"), known.get("outside", "answer"), known.get("partial", "false")
     number = None

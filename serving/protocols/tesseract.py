@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
@@ -34,7 +33,7 @@ from serving import checks
 from serving.auth import Scope, requires
 from serving.catalogue.card import Card, Kind
 from serving.codecs import binary, json_arrays
-from serving.document import JSON, Document, object_schema, parsed, validated
+from serving.document import JSON, Document, inlined_schema, object_schema, parsed, validated, written
 from serving.errors import Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute
@@ -203,8 +202,8 @@ async def _run(card: Card, request: Request, service: Service, *, latest: bool =
     encoding = accepted(request.headers.get("accept", "*/*"))
     wanted, content = await over_http.received(card, request, service, _QUERY, latest=latest)
     work = service.predictor.predict(wanted, TesseractBody(content, encoding))
-    written = await over_http.unless_disconnected(request, work)
-    return Response(written, media_type=MEDIA_TYPES[encoding])
+    body = await over_http.unless_disconnected(request, work)
+    return Response(body, media_type=MEDIA_TYPES[encoding])
 
 
 def accepted(accept: str) -> Encoding:
@@ -290,8 +289,7 @@ class TesseractBody:
             shown = {name: outputs[f"{self._vector.results}.{name}"] for name in self._wanted}
             if self._vector.results == "gradients":
                 shown |= {name: fitted(shown[name], self._sent[name]) for name in shown.keys() & self._sent.keys()}
-        encoded = {name: encode(array, self._encoding) for name, array in shown.items()}
-        return orjson.dumps(encoded, option=orjson.OPT_SERIALIZE_NUMPY)
+        return written({name: encode(array, self._encoding) for name, array in shown.items()})
 
 
 def decode(value: Any, name: str, max_bytes: int) -> NDArray[Any]:
@@ -380,14 +378,7 @@ def results(card: Card, sent: Mapping[str, Shape]) -> dict[str, Shape]:
 
 def document(card: Card) -> dict[str, Any]:
     """Return the OpenAPI document of a model as a Tesseract: clients find endpoints and arrays in it."""
-    data = object_schema({"buffer": {}, "encoding": {"enum": list(MEDIA_TYPES)}})
-    members = {
-        "object_type": {"const": "array", "type": "string"},
-        "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
-        "dtype": {"type": "string", "examples": [DTYPE]},
-        "data": data,
-    }
-    array = object_schema(members, ["shape", "dtype", "data"])
+    array = inlined_schema(ArrayDocument)
     inputs, outputs = (
         {
             each.name: array

@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import orjson
 from fastapi import APIRouter, Request, Response
 
 from serving.auth import Scope, requires
 from serving.codecs import json_arrays
-from serving.document import JSON, object_schema, parsed
+from serving.document import JSON, object_schema, parsed, written
 from serving.errors import Problem
 from serving.predict import offload
 from serving.protocols import over_http
@@ -191,4 +190,4 @@ def _vector(value: Any, name: str, size: int) -> Vector:
 
 
 def _json(document: Any) -> Response:
-    return Response(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), media_type=JSON)
+    return Response(written(document), media_type=JSON)

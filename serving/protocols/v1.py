@@ -26,7 +26,6 @@ from contextlib import aclosing
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from numpy.typing import NDArray
@@ -39,7 +38,7 @@ from serving.catalogue import repository as stored
 from serving.catalogue.card import Card, Model, Readiness
 from serving.codecs import binary, json_arrays
 from serving.connection import BREAK_OFF
-from serving.document import JSON
+from serving.document import JSON, written
 from serving.errors import MEDIA_TYPE, VECTORS, Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
@@ -94,7 +93,7 @@ async def rollout(model: str, request: Request, service: Serving, version: Versi
             except Problem as problem:
                 service.metrics.rejected.labels(problem.kind).inc()
                 logger.warning("a rollout ends after frame %d: %s", frame.number, problem.detail)
-                document = orjson.dumps(problem.details().model_dump(exclude_none=True))
+                document = written(problem.details().model_dump(exclude_none=True))
                 yield part(document, MEDIA_TYPE, frame.number + 1, problem.headers)
                 request.scope["extensions"][BREAK_OFF]["call"]()
                 return
@@ -103,10 +102,10 @@ async def rollout(model: str, request: Request, service: Serving, version: Versi
     async def first() -> Frame[Written]:
         return await anext(frames)
 
-    written = parts(await over_http.unless_disconnected(request, first()))
+    content_parts = parts(await over_http.unless_disconnected(request, first()))
     # A client that leaves ends the computation at once.
-    ending = BackgroundTask(written.aclose)
-    return StreamingResponse(written, media_type=f"{MULTIPART}; boundary={boundary}", background=ending)
+    ending = BackgroundTask(content_parts.aclose)
+    return StreamingResponse(content_parts, media_type=f"{MULTIPART}; boundary={boundary}", background=ending)
 
 
 @predictions.post("/v1/models/{model}/reference", **PREDICTION)
@@ -181,7 +180,7 @@ async def example(
     headers |= {} if found.count is None else {"Petrov-Examples": str(found.count)}
     if media_type == JSON:
         truth = {} if found.outputs is None else {"outputs": dict(found.outputs)}
-        content = _json({"inputs": dict(found.inputs)} | truth)
+        content = written({"inputs": dict(found.inputs)} | truth)
     elif media_type == binary.SAFETENSORS:
         content = binary.write_safetensors(found.inputs, {})
     else:
@@ -217,8 +216,8 @@ async def _predict(card: Card, request: Request, service: Service, *, derivative
     json = None if sent == JSON else 0
     wanted, content = await over_http.received(card, request, service, json=json, **how)
     body = Body(content, sent, media_type, derivative=derivative)
-    written = await over_http.unless_disconnected(request, service.predictor.predict(wanted, body))
-    return Response(written.body, media_type=body.response_type, headers=written.headers)
+    found = await over_http.unless_disconnected(request, service.predictor.predict(wanted, body))
+    return Response(found.body, media_type=body.response_type, headers=found.headers)
 
 
 class Written(NamedTuple):
@@ -298,14 +297,10 @@ class Body:
                 value = [np.ascontiguousarray(each[:count]) for each, count in zip(array, self.counts, strict=True)]
             members.setdefault(role or "outputs", {})[name] = value
         known = {"quality": quality.lists | {"solved_by": quality.solved_by}} if quality.known else {}
-        return Written(_json({"model": model, "version": card.version, **members, **known}), headers)
+        return Written(written({"model": model, "version": card.version, **members, **known}), headers)
 
 
 _SEVERAL = f"{JSON} or {binary.SAFETENSORS}"  # formats that hold more than one array
-
-
-def _json(document: dict[str, Any]) -> bytes:
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _only_npy(named: Mapping[str, NDArray[Any]], role: str) -> bytes:

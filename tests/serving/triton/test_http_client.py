@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.document import JSON_BYTES
 from serving.local_triton.server import TritonServer
-from serving.triton import SPLIT, HttpClient, InvalidReplyError, Triton
+from serving.triton import HttpClient, InvalidReplyError, Triton
 from tests.refusals import refused
 
 Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -237,7 +238,7 @@ async def test_a_head_that_is_longer_than_a_chunked_body_is_refused() -> None:
 @pytest.mark.parametrize("count", ["14", "-1", "x"])
 async def test_a_head_that_does_not_fit_the_body_is_refused(count: str) -> None:
     async with serving(always(REPLY.replace(b"-Length: 5", b"-Length: " + count.encode()))) as (_, client):
-        with pytest.raises(InvalidReplyError, match=f"header {SPLIT}"):
+        with pytest.raises(InvalidReplyError, match=f"header {JSON_BYTES}"):
             await client.request("GET", "/", {})
 
 
