@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -78,15 +78,11 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
     service.on_drain.append(inversions.drain)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with service.run(), inversions.run():
-            if not settings.grpc_port:
-                yield
-                return
-            # Made here, since it belongs to the running event loop.
-            app.state.grpc = GrpcServer(service)
-            async with app.state.grpc.run():
-                yield
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if settings.grpc_port:
+            app.state.grpc = GrpcServer(service)  # made here, since it belongs to the running event loop
+        async with service.run(), inversions.run(), app.state.grpc.run() if app.state.grpc else nullcontext():
+            yield
 
     # The interactive documentation with its scripts on board: FastAPI's own page loads them from a CDN.
     app = FastAPIOffline(
@@ -101,12 +97,10 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
     for route in app.routes:  # those of the interactive documentation, the only ones so far, need no key
         requires(OPEN)(route.app if isinstance(route, Mount) else route.endpoint)  # type: ignore[attr-defined]
     # The hot routes first, and not by `include_router`, whose match of a nested router takes as long as the route.
-    for hot in (umbridge.calls, tesseract.calls, open_inference.inferences, v1.predictions):
-        app.router.routes[:0] = hot.routes
-    app.include_router(v1.router)
-    app.include_router(open_inference.router)
-    app.include_router(tesseract.router)
-    app.include_router(inversion.router)
+    for each in (umbridge, tesseract, open_inference, v1):
+        app.router.routes[:0] = each.calls.routes
+    for each in (v1, open_inference, tesseract, inversion):
+        app.include_router(each.router)
     playground = Playground()
     app.mount("/playground", playground)
 

@@ -128,16 +128,9 @@ class ClassicalSolvers:
         return {card.inputs[0].name: field.astype(np.float32)}
 
     async def solve(self, card: Card, inputs: Batches, purpose: Purpose) -> Solutions:
-        """Solve for every sample of a batch.
+        """Return solutions `[B, (frame), *grid]` by output name, and their error bounds `[B]`, NaN where there is none.
 
-        Args:
-            card: The model's card.
-            inputs: Batches [B, *grid] by input name; of trajectories, the shape of `frame` says how many.
-            purpose: What it is for: one purpose does not wait for another.
-
-        Returns:
-            Batches [B, *grid], of trajectories [B, frame, *grid], by output name; and their error bounds [B], NaN where
-            the problem has none.
+        Inputs are `[B, *grid]` by name; the shape of `frame` says how many frames. No purpose waits for another one.
         """
         if not self.knows(card):
             known = ", ".join(sorted(registry.problems()))

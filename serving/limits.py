@@ -121,7 +121,8 @@ class Caller:
 
     def check(self) -> None:
         """Refuse a request (`rate-limited`) before its body is read, if the rate admits no sample now."""
-        self._allow(self._wait(1))
+        if self._rate:
+            self._allow(self._wait(1))
 
     def spend(self, samples: int, each: int = 1) -> None:
         """Take the samples of a request from the rate, before they are computed, `each` at the cost of so many."""
@@ -143,8 +144,6 @@ class Caller:
 
     def _wait(self, count: int) -> float:
         """Return the seconds until so many samples are admitted; 0 if they are now."""
-        if not self._rate:
-            return 0.0
         now = self._clock()
         self._level = min(self._burst, self._level + self._rate * max(0.0, now - self._at))
         self._at = now

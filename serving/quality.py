@@ -125,6 +125,8 @@ class Quality:
 
     def headers(self) -> dict[str, str]:
         """Return the response headers: the worst of the batch; `Petrov-Error-Bound` for `error_bound`."""
+        if not self.known:
+            return {}
         worst = {name: np.fmin if name == NOVELTY else np.fmax for name in self.numbers}
         found = {name: float(worst[name].reduce(array)) for name, array in self.worst.numbers.items()}
         named = {name: f"{value:.6g}" for name, value in found.items() if np.isfinite(value)}

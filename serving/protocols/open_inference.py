@@ -265,7 +265,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ErrorMessage, "description": "What is wrong, in a sentence"}
 }
 router = APIRouter(prefix=PREFIX, responses=_ERRORS)
-inferences = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
+calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
 
 
 @router.get("")
@@ -314,8 +314,8 @@ async def model_config(model: str, service: Serving, version: Version = None) ->
     return configure(service.catalogue.find(model, version))
 
 
-@inferences.post("/models/{model}/infer", **_INFERENCE)
-@inferences.post("/models/{model}/versions/{version}/infer", **_INFERENCE)
+@calls.post("/models/{model}/infer", **_INFERENCE)
+@calls.post("/models/{model}/versions/{version}/infer", **_INFERENCE)
 @requires(Scope.INFER)
 async def infer(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict for a batch of samples; the checks, limits and deadlines are those of `/v1`."""

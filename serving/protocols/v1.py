@@ -53,11 +53,11 @@ PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
 _CHECKED = [Depends(over_http.only_known_query)]
 
 router = APIRouter(responses=over_http.PROBLEMS)
-predictions = APIRouter(responses=over_http.PROBLEMS, route_class=DirectRoute)
+calls = APIRouter(responses=over_http.PROBLEMS, route_class=DirectRoute)
 
 
-@predictions.post("/v1/models/{model}/predict", **PREDICTION)
-@predictions.post("/v1/models/{model}/versions/{version}/predict", **PREDICTION)
+@calls.post("/v1/models/{model}/predict", **PREDICTION)
+@calls.post("/v1/models/{model}/versions/{version}/predict", **PREDICTION)
 @requires(Scope.INFER)
 async def predict(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Predict with the newest version of a model, or with a named one, for one sample or a batch."""
@@ -65,8 +65,8 @@ async def predict(model: str, request: Request, service: Serving, version: Versi
     return await _predict(card, request, service, latest=version is None)
 
 
-@predictions.post("/v1/models/{model}/rollout", **ROLLOUT)
-@predictions.post("/v1/models/{model}/versions/{version}/rollout", **ROLLOUT)
+@calls.post("/v1/models/{model}/rollout", **ROLLOUT)
+@calls.post("/v1/models/{model}/versions/{version}/rollout", **ROLLOUT)
 @requires(Scope.INFER)
 async def rollout(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Roll out trajectories with the newest or a named version, and send every frame as it is computed."""
@@ -108,23 +108,23 @@ async def rollout(model: str, request: Request, service: Serving, version: Versi
     return StreamingResponse(content_parts, media_type=f"{MULTIPART}; boundary={boundary}", background=ending)
 
 
-@predictions.post("/v1/models/{model}/reference", **PREDICTION)
+@calls.post("/v1/models/{model}/reference", **PREDICTION)
 @requires(Scope.INFER)
 async def reference(model: str, request: Request, service: Serving) -> Response:
     """Solve with the classical solver what `predict` predicts; 404 where the model's problem has no solver."""
     return await _predict(service.catalogue.find(model), request, service, reference=True)
 
 
-@predictions.post("/v1/models/{model}/vjp", **VJP)
-@predictions.post("/v1/models/{model}/versions/{version}/vjp", **VJP)
+@calls.post("/v1/models/{model}/vjp", **VJP)
+@calls.post("/v1/models/{model}/versions/{version}/vjp", **VJP)
 @requires(Scope.INFER)
 async def vjp(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Return the outputs for inputs, and the gradients of the inner product of outputs and cotangents."""
     return await _predict(service.catalogue.derivative(model, "vjp", version), request, service, derivative=True)
 
 
-@predictions.post("/v1/models/{model}/jvp", **JVP)
-@predictions.post("/v1/models/{model}/versions/{version}/jvp", **JVP)
+@calls.post("/v1/models/{model}/jvp", **JVP)
+@calls.post("/v1/models/{model}/versions/{version}/jvp", **JVP)
 @requires(Scope.INFER)
 async def jvp(model: str, request: Request, service: Serving, version: Version = None) -> Response:
     """Return the outputs for inputs, and their derivatives along the tangents."""
@@ -282,8 +282,7 @@ class Body:
                 for tensor in card.outputs
                 if not tensor.name.startswith(GRADIENTS) or tensor.name.removeprefix(GRADIENTS) in self._sent
             }
-        headers = {"Petrov-Model": model, "Petrov-Version": str(card.version)}
-        headers |= quality.headers() if quality.known else {}
+        headers = {"Petrov-Model": model, "Petrov-Version": str(card.version), **quality.headers()}
         if self.response_type == binary.NPY:
             return Written(_only_npy(outputs, "outputs"), headers)
         if self.response_type == binary.SAFETENSORS:
