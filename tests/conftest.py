@@ -73,6 +73,9 @@ class Gateway:
     service: Service
 
 
+RunService = Callable[..., AbstractContextManager[Gateway]]  # of a repository, with settings by name
+
+
 @pytest.fixture(scope="session")
 def blur() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
     """Return what the toys compute, in NumPy: each field [B, H, W] smoothed by a 3 x 3 kernel, zero outside."""
@@ -197,6 +200,19 @@ def run_gateway() -> Callable[..., AbstractContextManager[Gateway]]:
         finally:
             server.should_exit = True
             thread.join()
+
+    return running
+
+
+@pytest.fixture(scope="session")
+def run_service(make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any) -> RunService:
+    """Return a context in which a gateway and a Triton of their own serve a repository; further settings by name."""
+
+    @contextmanager
+    def running(repository: Path, key: str = "", *, empty: bool = False, **changes: object) -> Iterator[Gateway]:
+        settings = make_settings(repository, **changes)
+        with run_triton(settings, key, empty=empty), run_gateway(settings, key) as found:
+            yield found
 
     return running
 

@@ -18,9 +18,7 @@ from export.graphs import to_onnx
 from export.layout import CARD, CERTIFICATE, CONFIG
 from export.released import FOLDER
 from petrov_client import Client, Unavailable
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway, wait_until
+from tests.conftest import RunService, wait_until
 from tests.deploy.conftest import Prometheus
 from training.files import write_json
 
@@ -59,16 +57,13 @@ def serves(client: Client, version: int) -> bool:
 
 def test_the_alert_on_wrong_predictions_fires(
     tmp_path: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
     run_prometheus: Callable[..., AbstractContextManager[Prometheus]],
 ) -> None:
     repository = tmp_path / "repository"
     publish(repository)
     with (
-        run_triton(make_settings(repository)) as triton,
-        run_gateway(triton.settings.model_copy(update={"shadow_share": 1.0})) as gateway,
+        run_service(repository, shadow_share=1.0) as gateway,
         Client(gateway.url, timeout=60) as client,
         run_prometheus({"petrov": gateway.settings.port}, at_once=True) as prometheus,
     ):

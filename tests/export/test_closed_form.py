@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx2
@@ -16,9 +14,7 @@ from export.layout import CONFIG
 from petrov_client import Client
 from physics import burgers, cole_hopf
 from physics.numerics.grid import relative_l2
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway
+from tests.conftest import RunService
 
 ROOT = Path(__file__).parents[2]
 MODEL = "burgers_exact"
@@ -38,13 +34,10 @@ def repository(tmp_path: Path) -> Path:
 @pytest.mark.timeout(600)  # a start of Triton, on a busy machine
 def test_the_closed_form_is_served(
     repository: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> None:
     viscosity, time = np.float32([0.003, 0.01, 0.03]), np.float32([2, 0.5, 0.1])
-    settings = make_settings(repository)
-    with run_triton(settings), run_gateway(settings) as gateway, Client(gateway.url, timeout=120) as client:
+    with run_service(repository) as gateway, Client(gateway.url, timeout=120) as client:
         [info] = client.models()
         assert info.name == MODEL
         for points in (64, 101, 1000, 8192):

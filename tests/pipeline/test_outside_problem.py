@@ -7,16 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from petrov_client import Client
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway
+from tests.conftest import RunService
 from training import recipe as config
 
 ROOT = Path(__file__).parents[2]
@@ -186,18 +183,15 @@ def run(package: Path) -> Callable[..., str]:
 def test_a_problem_from_another_package_is_trained_exported_and_served(
     run: Callable[..., str],
     tmp_path: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> None:
     recipe, folder, repository = tmp_path / "tiny.toml", tmp_path / "heat_line", tmp_path / "model_repository"
     recipe.write_text(RECIPE)
     run("training", "fit", recipe, "--out", folder, "--data", tmp_path / "data")
     run("export", folder, "--repository", repository)
-    settings = make_settings(repository)
     x = np.arange(100) / 100
     field = np.cos(2 * np.pi * x).astype(np.float32)[None]
-    with run_triton(settings), run_gateway(settings) as gateway, Client(gateway.url) as client:
+    with run_service(repository) as gateway, Client(gateway.url) as client:
         [info] = client.models()
         assert (info.name, info.inputs[0].name, info.outputs[0].name) == ("heat_line", "before", "after")
         output = client.predict("heat_line", field)

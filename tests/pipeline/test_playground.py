@@ -24,11 +24,10 @@ from safetensors.numpy import load_file, save_file
 
 import physics.darcy
 from petrov_client import Client, ModelInfo
-from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
-from tests.conftest import Gateway
+from tests.conftest import Gateway, RunService
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "serving" / "playground"
@@ -64,9 +63,7 @@ def browser() -> Iterator[Browser]:
 def service(
     browser: Browser,
     tmp_path_factory: pytest.TempPathFactory,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Gateway]:
     """Serve the released models; `make test` has installed them."""
     assert browser.is_connected()  # requested first: without it nothing is started
@@ -77,8 +74,7 @@ def service(
     toy_fields.add(repository, OPTIONAL, velocity=0.5)
     toy_gauges.add(repository)
     save_file({"coefficient": GAUGED, "solution": GAUGED / 9}, repository / REPORTING / "1" / "examples.safetensors")
-    settings = make_settings(repository)
-    with run_triton(settings), run_gateway(settings) as gateway:
+    with run_service(repository) as gateway:
         yield gateway
 
 

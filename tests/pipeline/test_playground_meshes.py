@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,8 @@ from playwright.sync_api import Browser, expect
 from scipy.spatial import Delaunay, cKDTree
 
 from petrov_client import Client
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
 from tests import toy_points
-from tests.conftest import Gateway
+from tests.conftest import Gateway, RunService
 from tests.pipeline.test_playground import ROOT, Visit, browser  # noqa: F401  a fixture
 
 PLATE, BALL, SHEET = "plate", "ball", "sheet"
@@ -38,9 +35,7 @@ def sheet() -> NDArray[np.float32]:
 def service(
     browser: Browser,  # noqa: F811  as above
     tmp_path_factory: pytest.TempPathFactory,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Gateway]:
     """Serve the released plates; `make test` has installed them."""
     assert browser.is_connected()
@@ -50,8 +45,7 @@ def service(
     ball *= np.array([1, 0.6, 0.4]) / np.linalg.norm(ball, axis=2, keepdims=True)
     toy_points.add(repository, BALL, ball.astype(np.float32))
     toy_points.add(repository, SHEET, sheet())
-    settings = make_settings(repository)
-    with run_triton(settings), run_gateway(settings) as gateway:
+    with run_service(repository) as gateway:
         yield gateway
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,7 @@ from typer.testing import CliRunner
 from export.__main__ import app as exporting
 from petrov_client import Client, GrpcClient
 from petrov_client._commands.cli import app as petrov
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway
+from tests.conftest import Gateway, RunService
 from tests.pipeline.conftest import command
 from tests.pipeline.test_playground import Visit, browser  # noqa: F401  a fixture
 from tests.toy_masks import Arrays
@@ -54,18 +51,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def gateway(
     folder: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Gateway]:
     """Train, export and serve both with the commands that a person types."""
-    settings = make_settings(folder / "model_repository")
     for name in ("stars", "holes"):
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / f"{name}_tiny", "--data", folder / "data"]
         options += ["--set", "fit.seconds=4"] if name == "holes" else []
         command(app, "fit", folder / f"{name}.toml", *options)
-        command(exporting, folder / f"{name}_tiny", "--repository", settings.repository)
-    with run_triton(settings), run_gateway(settings) as found:
+        command(exporting, folder / f"{name}_tiny", "--repository", folder / "model_repository")
+    with run_service(folder / "model_repository") as found:
         yield found
 
 

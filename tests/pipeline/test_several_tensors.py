@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,7 @@ from safetensors.numpy import load, save
 
 from export.__main__ import app as exporting
 from petrov_client import Client, GrpcClient, InvalidInput, ParameterInfo, Where
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway
+from tests.conftest import Gateway, RunService
 from tests.pipeline.conftest import command
 from training.commands import app as training
 
@@ -117,19 +115,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def service(
     folder: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Service]:
     """Train both problems with the commands that a person types, export them and serve them."""
-    settings = make_settings(folder / "model_repository")
     sets = [part for change in SMALL for part in ("--set", change)]
     for name in ("heat", "flow"):
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
         command(training, "fit", folder / f"{name}.toml", *options)
-        command(exporting, folder / name, "--repository", settings.repository)
-    with run_triton(settings), run_gateway(settings) as gateway:
-        yield Service(gateway, f"127.0.0.1:{settings.triton_grpc_port}")
+        command(exporting, folder / name, "--repository", folder / "model_repository")
+    with run_service(folder / "model_repository") as gateway:
+        yield Service(gateway, f"127.0.0.1:{gateway.settings.triton_grpc_port}")
 
 
 @pytest.fixture(scope="module")

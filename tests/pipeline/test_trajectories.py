@@ -6,8 +6,7 @@ import asyncio
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,8 @@ from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
 from petrov_client._commands.cli import app as petrov
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
-from serving.local_triton.server import TritonServer
 from serving.run import PIECE
-from serving.settings import Settings
-from tests.conftest import Gateway
+from tests.conftest import Gateway, RunService
 from tests.pipeline.conftest import command
 from training import checkpoint
 from training.commands import app as training
@@ -133,9 +130,7 @@ class Service:
 @pytest.fixture(scope="module")
 def service(
     tmp_path_factory: pytest.TempPathFactory,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Service]:
     """Train both problems with the commands that a person types, export them and serve them."""
     folder = tmp_path_factory.mktemp("trajectories")
@@ -143,15 +138,14 @@ def service(
     with h5py.File(folder / "plane.h5", "w") as file:
         for name, array in planes(20).items():
             file[name] = array
-    settings = make_settings(folder / "model_repository")
     sets = [part for change in SETS for part in ("--set", change)]
     for name, text in (("line", LINE), ("plane", PLANE)):
         (folder / f"{name}.toml").write_text(text)
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
         command(training, "fit", folder / f"{name}.toml", *options, "--set", f"formats={FORMATS[name]}")
-        command(exporting, folder / name, "--repository", settings.repository)
-    with run_triton(settings), run_gateway(settings) as gateway:
-        yield Service(gateway, f"127.0.0.1:{settings.triton_grpc_port}", folder)
+        command(exporting, folder / name, "--repository", folder / "model_repository")
+    with run_service(folder / "model_repository") as gateway:
+        yield Service(gateway, f"127.0.0.1:{gateway.settings.triton_grpc_port}", folder)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +25,7 @@ from petrov_client import Client, GrpcClient, InvalidInput
 from physics import burgers, cole_hopf, navier_stokes
 from physics.families import FAMILIES
 from physics.numerics.grid import axis
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway, wait_until
+from tests.conftest import Gateway, RunService, wait_until
 from training.files import write_json
 
 pytestmark = pytest.mark.timeout(900)  # a start of Triton, on a busy machine
@@ -94,18 +91,13 @@ def corrupt(repository: Path, name: str, to: str) -> None:
 @pytest.fixture(scope="module")
 def service(
     tmp_path_factory: pytest.TempPathFactory,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Gateway]:
     """Yield a service of models with a solver, of `darcy` with corrupted weights, and of `darcy_inverse`."""
     repository = tmp_path_factory.mktemp("trust")
     publish(repository, "darcy", "darcy_refined", "darcy_inverse", "burgers", "navier_stokes")
     corrupt(repository, "darcy", "corrupted")
-    with (
-        run_triton(make_settings(repository)) as triton,
-        run_gateway(triton.settings.model_copy(update={"shadow_share": 1.0})) as gateway,
-    ):
+    with run_service(repository, shadow_share=1.0) as gateway:
         yield gateway
 
 

@@ -8,16 +8,13 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
 
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway
+from tests.conftest import Gateway, RunService
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = Path(__file__).parent / "clients"
@@ -44,16 +41,13 @@ def run_client() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def released(
     tmp_path_factory: pytest.TempPathFactory,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Gateway]:
     """Yield a gateway in front of the released `darcy` and its derivatives."""
     repository = tmp_path_factory.mktemp("protocols") / "model_repository"
     for model in RELEASED:
         shutil.copytree(ROOT / "model_repository" / model, repository / model)
-    settings = make_settings(repository, shadow_share=0.0)
-    with run_triton(settings), run_gateway(settings) as running:
+    with run_service(repository, shadow_share=0.0) as running:
         yield running
 
 

@@ -25,7 +25,7 @@ from petrov_client import Client
 from physics import darcy
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
-from tests.conftest import Gateway, load_models
+from tests.conftest import RunService, load_models
 from training import checkpoint
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
@@ -93,16 +93,13 @@ def test_an_output_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
     published: Published,
     checkpoints: dict[str, Path],
     tmp_path: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> None:
     model = "darcy_inverse"
     for name in (model, f"{model}_torchscript"):
         shutil.copytree(published[0] / name, tmp_path / "model_repository" / name)
-    settings = make_settings(tmp_path / "model_repository")
     operator = checkpoint.load(checkpoints[model]).operator
-    with run_triton(settings), run_gateway(settings) as gateway, Client(gateway.url) as client:
+    with run_service(tmp_path / "model_repository") as gateway, Client(gateway.url) as client:
         assert [info.name for info in client.models()] == [model]
         for info in map(client.model, (model, f"{model}_torchscript")):
             assert info.inputs[0].shape == (None, None, None)

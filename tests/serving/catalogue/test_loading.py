@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 from serving.local_triton import server as triton_server
 from serving.settings import Settings
 from serving.triton import KEY_HEADER
-from tests.conftest import Gateway, wait_until
+from tests.conftest import Gateway, RunService, wait_until
 from tests.serving.http.test_gateway import sample
 from tests.serving.triton.test_faults import add, publish, stubs, tritons
 
@@ -60,16 +60,15 @@ def example(gateway: Gateway, model: str) -> dict[str, Any]:
 
 
 def test_companions_are_loaded_at_their_first_use_by_the_gateway_alone_and_unloaded_when_they_are_idle(
-    repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
+    repository: Path, run_service: RunService
 ) -> None:
     (repository / "drift_jvp" / "1" / "model.onnx").write_bytes(b"no graph")
-    settings = make_settings(repository, companion_idle_seconds=4.0)
-    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
-        assert loaded(settings) == {"blur", "drift"}
+    with run_service(repository, KEY, empty=True, companion_idle_seconds=4.0) as gateway:
+        assert loaded(gateway.settings) == {"blur", "drift"}
         assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
         card = httpx2.get(f"{gateway.url}/v1/models/drift").json()["card"]
         assert card["differentiable"] == ["vjp", "jvp"]
-        assert_only_the_gateway_may_change_what_is_loaded(settings)
+        assert_only_the_gateway_may_change_what_is_loaded(gateway.settings)
         document = example(gateway, "drift")
         with ThreadPoolExecutor(4) as pool:
             post = [
@@ -77,11 +76,11 @@ def test_companions_are_loaded_at_their_first_use_by_the_gateway_alone_and_unloa
                 for _ in range(4)
             ]
             assert {each.result().status_code for each in post} == {200}, post[0].result().text
-        assert "drift_vjp" in loaded(settings)
+        assert "drift_vjp" in loaded(gateway.settings)
         twin = httpx2.post(f"{gateway.url}/v1/models/blur_torchscript/predict", json=FIELD, timeout=60)
         assert twin.status_code == 200
-        assert {"blur", "drift", "blur_torchscript"} <= loaded(settings)
-        wait_until(lambda: loaded(settings) == {"blur", "drift"})
+        assert {"blur", "drift", "blur_torchscript"} <= loaded(gateway.settings)
+        wait_until(lambda: loaded(gateway.settings) == {"blur", "drift"})
         again = httpx2.post(f"{gateway.url}/v1/models/drift/vjp", json=document, timeout=60)
         assert again.status_code == 200
         document = {"inputs": document["inputs"], "tangents": document["inputs"]}
@@ -121,16 +120,13 @@ def assert_only_the_gateway_may_change_what_is_loaded(settings: Settings) -> Non
 
 def test_a_newest_version_that_does_not_load_leaves_the_one_before_it_even_after_a_kill(
     repository: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Any,
-    run_gateway: Any,
+    run_service: RunService,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     publish(repository, "blur", 2, hidden=repository.parent)
     graph = repository / "blur" / "2" / "model.onnx"
     graph.write_bytes(graph.read_bytes()[:100])
-    settings = make_settings(repository)
-    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
+    with run_service(repository, KEY, empty=True) as gateway:
 
         def version() -> str:
             response = httpx2.post(f"{gateway.url}/v1/models/blur/predict", json=FIELD, timeout=60)
@@ -142,7 +138,7 @@ def test_a_newest_version_that_does_not_load_leaves_the_one_before_it_even_after
         assert (ready["ready"], ready["reason"]) == (True, "not served: blur (version 2 cannot be loaded by Triton)")
         metrics = httpx2.get(f"{gateway.url}/metrics").text
         assert sample(metrics, "petrov_newest_version_served", model="blur") == 0
-        for process in tritons(settings):
+        for process in tritons(gateway.settings):
             process.send_signal(signal.SIGKILL)
         wait_until(lambda: httpx2.get(f"{gateway.url}/health/ready").status_code == 503)
         wait_until(lambda: version() == "1")
@@ -151,16 +147,13 @@ def test_a_newest_version_that_does_not_load_leaves_the_one_before_it_even_after
         assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
 
 
-def test_the_most_used_model_is_loaded_first_after_a_kill(
-    repository: Path, make_settings: Callable[..., Settings], run_triton: Any, run_gateway: Any
-) -> None:
+def test_the_most_used_model_is_loaded_first_after_a_kill(repository: Path, run_service: RunService) -> None:
     for name in ("a", "b", "z"):
         add(repository, name)
-    settings = make_settings(repository)
-    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
+    with run_service(repository, KEY, empty=True) as gateway:
         for _ in range(3):
             assert httpx2.post(f"{gateway.url}/v1/models/z/predict", json=FIELD).status_code == 200
-        for process in tritons(settings):
+        for process in tritons(gateway.settings):
             process.send_signal(signal.SIGKILL)
         catalogue, first = gateway.service.catalogue, set[str]()
         wait_until(lambda: not catalogue.responds or not catalogue.served())  # a quick restart falls between two looks
@@ -178,9 +171,7 @@ def test_the_most_used_model_is_loaded_first_after_a_kill(
 @pytest.mark.parametrize("mode", ["poll", "none"])
 def test_a_triton_that_loads_its_models_itself_is_served(
     repository: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Any,
-    run_gateway: Any,
+    run_service: RunService,
     monkeypatch: pytest.MonkeyPatch,
     mode: str,
 ) -> None:
@@ -191,8 +182,7 @@ def test_a_triton_that_loads_its_models_itself_is_served(
         return [*given, "--repository-poll-secs=1"] if mode == "poll" else given
 
     monkeypatch.setattr(triton_server, "command", other)
-    settings = make_settings(repository)
-    with run_triton(settings, empty=True), run_gateway(settings) as gateway:
+    with run_service(repository, empty=True) as gateway:
         found = httpx2.post(f"{gateway.url}/v1/models/drift/vjp", json=example(gateway, "drift"), timeout=60)
         assert found.status_code == 200, found.text
         if mode == "poll":

@@ -6,7 +6,6 @@ import io
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,7 @@ import httpx2
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway
+from tests.conftest import Gateway, RunService
 
 PATH = "/v1/models/blur/predict"
 NPY = {"Content-Type": "application/x-npy", "Accept": "application/x-npy"}
@@ -38,9 +35,7 @@ def test_a_large_batch_comes_back_in_order(gateway: Gateway, blur: Callable[[NDA
 def test_calls_beyond_the_queue_of_a_model_are_refused(
     toy_repository: Path,
     tmp_path: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[..., AbstractContextManager[TritonServer]],
-    run_gateway: Callable[..., AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> None:
     shutil.copytree(toy_repository / "blur", tmp_path / "blur")
     config = tmp_path / "blur" / "config.pbtxt"
@@ -49,8 +44,7 @@ def test_calls_beyond_the_queue_of_a_model_are_refused(
         "default_queue_policy { max_queue_size: 2 } }"
     )
     config.write_text(config.read_text().replace("dynamic_batching { }", waiting))
-    settings = make_settings(tmp_path)
-    with run_triton(settings), run_gateway(settings) as gateway, ThreadPoolExecutor(6) as pool:
+    with run_service(tmp_path) as gateway, ThreadPoolExecutor(6) as pool:
         body = npy(np.ones((9, 9), np.float32))
         pending = [pool.submit(httpx2.post, gateway.url + PATH, content=body, headers=NPY) for _ in range(6)]
         found = [each.result() for each in pending]

@@ -27,11 +27,10 @@ import petrov_client
 from petrov_client._flow import run
 from petrov_client._quality import Options
 from serving import telemetry
-from serving.local_triton.server import TritonServer
 from serving.observe import JsonLines
 from serving.settings import Settings
 from serving.system import StartupError
-from tests.conftest import Gateway, wait_until
+from tests.conftest import Gateway, RunService, wait_until
 from tests.serving.http.test_gateway import NPY, npy
 
 FIELD = np.full((16, 16), 4.25, np.float32)
@@ -142,15 +141,12 @@ def receiver() -> Iterator[Receiver]:
 def traced(
     receiver: Receiver,
     toy_repository: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Gateway]:
     """Run a gateway and a Triton that send their spans, soon."""
-    settings = make_settings(toy_repository, traces=receiver.url, triton_traces=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # else five seconds, for both
-        with run_triton(settings), run_gateway(settings) as gateway:
+        with run_service(toy_repository, traces=receiver.url, triton_traces=True) as gateway:
             yield gateway
 
 

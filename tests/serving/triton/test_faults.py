@@ -8,9 +8,9 @@ import shutil
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,8 @@ import numpy as np
 import psutil
 import pytest
 
-from serving.local_triton.server import TritonServer
 from serving.settings import Settings
-from tests.conftest import Gateway, wait_until
+from tests.conftest import Gateway, RunService, wait_until
 
 MODEL = "blur"
 PATH = f"/v1/models/{MODEL}/predict"
@@ -33,22 +32,19 @@ MEBIBYTE = 2**20
 def tight_gateway(
     toy_repository: Path,
     tmp_path_factory: pytest.TempPathFactory,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Gateway]:
     """Yield a gateway with tight limits in front of a Triton and a repository of its own."""
     repository = tmp_path_factory.mktemp("tight_gateway") / "model_repository"
     shutil.copytree(toy_repository / MODEL, repository / MODEL)
-    settings = make_settings(
+    with run_service(
         repository,
         max_body_bytes=MEBIBYTE,
         max_bytes_in_flight=MEBIBYTE + MEBIBYTE // 2,
         max_requests_in_flight=4,
         receive_seconds=1.0,
         request_seconds=1.5,
-    )
-    with run_triton(settings), run_gateway(settings) as gateway:
+    ) as gateway:
         yield gateway
 
 

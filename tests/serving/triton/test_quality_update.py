@@ -6,9 +6,7 @@ import json
 import re
 import shutil
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx2
@@ -17,9 +15,7 @@ import onnx
 import onnx.utils
 import pytest
 
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway, wait_until
+from tests.conftest import RunService, wait_until
 
 DOCUMENT = {"inputs": {"coefficient": np.ones((8, 8)).tolist()}}
 
@@ -56,12 +52,10 @@ def publish(model: Path, toy: Path, aside: Path) -> None:
 def test_no_request_is_lost_when_a_model_begins_to_report_on_its_errors(
     repository: Path,
     toy_repository: Path,
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[[Settings], AbstractContextManager[TritonServer]],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> None:
-    settings, found = make_settings(repository), list[tuple[int, str]]()
-    with run_triton(settings), run_gateway(settings) as gateway, ThreadPoolExecutor(2) as pool:
+    found = list[tuple[int, str]]()
+    with run_service(repository) as gateway, ThreadPoolExecutor(2) as pool:
         stop = threading.Event()
 
         def load() -> None:

@@ -5,16 +5,13 @@ Parameters with a default are no inputs, so that one number is valid for all tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
-from tests.conftest import Gateway
+from tests.conftest import Gateway, RunService
 from tests.serving.umbridge.suite import (
     Suite,
     check_evaluate,
@@ -43,13 +40,10 @@ MODELS = [
 
 @pytest.fixture(scope="module")
 def released(
-    make_settings: Callable[..., Settings],
-    run_triton: Callable[..., AbstractContextManager[TritonServer]],
-    run_gateway: Callable[..., AbstractContextManager[Gateway]],
+    run_service: RunService,
 ) -> Iterator[Gateway]:
     """Yield the service of all released models, which loads derivatives at their first use."""
-    settings = make_settings(REPOSITORY, shadow_share=0.0)
-    with run_triton(settings, KEY, empty=True), run_gateway(settings, KEY) as gateway:
+    with run_service(REPOSITORY, KEY, empty=True, shadow_share=0.0) as gateway:
         yield gateway
 
 
