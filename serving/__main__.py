@@ -96,23 +96,18 @@ def _settings(**options: object) -> Settings:
 def _run(settings: Settings) -> None:
     observe.configure_log(settings, telemetry.trace_id if settings.traces else None)
     try:
-        _check(settings)
+        system.raise_open_files(settings.max_requests_in_flight)
+        ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]
+        found = [system.port_fault(settings.host, port, variable) for port, variable in ports if port]
+        faults = [*filter(None, dict.fromkeys(found)), *(environment.choices(settings) if settings.embedded else ())]
+        if faults:
+            raise StartupError("\n".join(faults))  # noqa: TRY301 - all reasons, before anything is started
         system.keep_freed_memory()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_gateway(settings))
     except (StartupError, TritonServerError, auth.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
-
-
-def _check(settings: Settings) -> None:
-    """Raise a StartupError that lists every reason why the settings cannot be met, before anything is started."""
-    system.raise_open_files(settings.max_requests_in_flight)
-    ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]
-    found = [system.port_fault(settings.host, port, variable) for port, variable in ports if port]
-    faults = [*filter(None, dict.fromkeys(found)), *(environment.choices(settings) if settings.embedded else ())]
-    if faults:
-        raise StartupError("\n".join(faults))
 
 
 if __name__ == "__main__":

@@ -163,7 +163,6 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result
         leaving.cancel()
 
 
-_MOST_DIGITS = 9
 QUERY: list[dict[str, Any]] = [
     {
         "name": "tolerance",
@@ -260,14 +259,16 @@ def policy(query: Mapping[str, str]) -> Policy:
         raise _invalid("outside", " or ".join(get_args(Outside)), outside)
     if partial.lower() not in {"true", "false"}:
         raise _invalid("partial", "true or false", partial)
-    counts = {name: _count(name, known[name], least) for name, least in (("frames", 1), ("after", 0)) if name in known}
+    counts = {name: whole_number(known[name]) for name in ("frames", "after") if name in known}
+    for name, count in counts.items():
+        if count is None or count < (least := 1 if name == "frames" else 0):
+            raise _invalid(name, f"a whole number from {least}", known[name])
     return Policy(number, cast("Outside", outside), partial.lower() == "true", **counts)
 
 
-def _count(name: str, text: str, least: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) >= least):
-        raise _invalid(name, f"a whole number from {least}", text)
-    return int(text)
+def whole_number(text: str, digits: int = 9) -> int | None:
+    """Return the whole number that a text of few digits is, or None."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
 
 
 def _invalid(name: str, expected: str, found: str) -> Problem:
@@ -303,6 +304,6 @@ class DirectRoute(APIRoute):
 
 def version_number(text: str) -> int:
     """Return the number of a model version, or refuse a text that is none (`invalid-parameter`)."""
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    if (number := whole_number(text)) is None:
         raise Problem("invalid-parameter", f'expected a number as model version but got "{text[:32]}"')
-    return int(text)
+    return number
