@@ -4,7 +4,7 @@
     decode    `Exchange.read`            bytes to arrays by name, in the protocol's own format
     check     `serving.checks`           arrays against the model's card, as batches
     pay       `Caller.spend`             from the rate of the caller's key, before anything is computed
-    run       `serving.run`              the model in Triton
+    run       `Predictor.infer`          the model in Triton, trajectories by `serving.frames`
     judge     `Policy`, `_improve`       what has to be refined or solved classically, or refused
     encode    `respond`                  arrays and their quality to bytes; NaN is refused
 
@@ -37,12 +37,12 @@ from serving.catalogue.card import FRAME, Card
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
+from serving.frames import Rollout
 from serving.limits import Caller
 from serving.observe import Metrics
 from serving.quality import ANY, ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, Verdict, split
-from serving.run import Rollout, Runner
 from serving.settings import Settings
-from serving.triton import Outputs
+from serving.triton import RUN_BYTES, Batch, Outputs, Triton
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -136,10 +136,10 @@ class Predictor:
     """
 
     def __init__(
-        self, runner: Runner, catalogue: Catalogue, classical: ClassicalSolvers, metrics: Metrics, settings: Settings
+        self, triton: Triton, catalogue: Catalogue, classical: ClassicalSolvers, metrics: Metrics, settings: Settings
     ) -> None:
-        self.runner, self.classical, self.metrics, self.settings = runner, classical, metrics, settings
-        self._catalogue = catalogue
+        self._triton, self._catalogue = triton, catalogue
+        self.classical, self.metrics, self.settings = classical, metrics, settings
         self.until = math.inf
 
     async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
@@ -201,9 +201,9 @@ class Predictor:
         if policy.bypasses(card):
             return await self.solved(request, inputs, np.ones(inputs.samples, np.bool_))
         if card.frames is not None and card.product is None:
-            results = await Rollout(card, arrays).finish(self.runner, request.deadline, request.id)
+            results = await Rollout(card, arrays).finish(self.infer, request.deadline, request.id)
         else:  # a product of a trajectory is one call: its backward pass needs all frames
-            results = await self.runner.infer(card, arrays, request.deadline, request.id)
+            results = await self.infer(card, arrays, request.deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
@@ -211,6 +211,59 @@ class Predictor:
         if policy.tolerance is None and policy.outside == "answer" and not np.any(verdict):
             return outputs, quality
         return await self._improve(request, inputs, outputs, quality, verdict)
+
+    async def infer(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        """Return outputs `[B, ...]` for inputs `[B, ...]` by name, in calls of at most one batch of the model.
+
+        The caller waits until the deadline, on the clock of the event loop, and cancels what is not done. Triton queues
+        calls and merges those of one shape. A request has one call more in flight than the model has instances: it
+        keeps all of them busy, and another request waits for few of its calls.
+        """
+        async with self._catalogue.loaded(card, deadline):
+            count = len(inputs[card.names[0]])
+            size = min(card.limits.batch, RUN_BYTES // sum(array[:1].nbytes for array in inputs.values())) or 1
+            if count <= size:
+                return await self._call(card, inputs, deadline, request_id)
+            outputs: dict[int, Outputs] = {}
+            starts = iter(range(0, count, size))
+
+            async def work() -> None:
+                for start in starts:
+                    piece = {name: array[start : start + size] for name, array in inputs.items()}
+                    outputs[start] = await self._call(card, piece, deadline, request_id)
+
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(1 + await self._triton.instances(card.model, card.version)):
+                        group.create_task(work())
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            return {name: np.concatenate([outputs[each][name] for each in sorted(outputs)]) for name in outputs[0]}
+
+    async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        lead, metrics = inputs[card.names[0]], self.metrics
+        sent = checks.padded(inputs, card) if card.scattered else inputs
+        grid = checks.grid_label(card.inputs[0].grid_of(lead.shape), card)
+        seconds = max(deadline - asyncio.get_running_loop().time(), 0.001)
+        try:
+            with metrics.phase(card.model, grid, "triton"):
+                outputs = await self._triton.infer(
+                    card.model, card.version, sent, seconds=seconds, request_id=request_id
+                )
+        except Problem as problem:
+            if problem.kind == "triton-unavailable":
+                raise  # it may be this call alone; the next look of the catalogue says whether Triton is lost
+            if problem.kind == "model-not-ready":
+                self._catalogue.withdraw(card)
+            notes = "\n".join(getattr(problem, "__notes__", ()))
+            logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
+            raise
+        if sent is not inputs:  # padding has no outputs
+            on_points = {tensor.name for tensor in card.outputs if card.grid.axes[0] in tensor.axes}
+            outputs = {name: each[:, : lead.shape[1]] if name in on_points else each for name, each in outputs.items()}
+        metrics.batch_fields.labels(card.model).observe(len(lead))
+        metrics.fields.labels(card.model, grid).inc(len(lead))
+        return outputs
 
     async def _improve(
         self, request: Prediction, inputs: Inputs, outputs: Outputs, quality: Quality, verdict: Verdict
@@ -224,7 +277,7 @@ class Predictor:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
             some = {name: array[coarse] for name, array in arrays.items()}
             try:
-                results = await self.runner.infer(finer, some, request.deadline, request.id)
+                results = await self.infer(finer, some, request.deadline, request.id)
             except Problem as problem:
                 if problem.kind != "model-not-ready":  # it has just gone
                     raise

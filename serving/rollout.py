@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from serving.catalogue.card import FRAME
 from serving.errors import Problem
+from serving.frames import Rollout
 from serving.predict import SOLVER_COST, Exchange, Inputs, Prediction, Predictor, Result, offload, respond
 from serving.quality import Quality, split
-from serving.run import Rollout
 from serving.triton import Outputs
 
 
@@ -98,7 +98,7 @@ class _Trajectory:
         """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
         request, inputs, rollout, predictor = self.request, self.inputs, self.rollout, self.predictor
         card, start = request.card, rollout.start
-        results = await rollout.proceed(predictor.runner, deadline, request.id)
+        results = await rollout.proceed(predictor.infer, deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=True)
         count = int(start[FRAME].shape[1])
         quality = quality.estimated(card.estimates(count, self.computed))

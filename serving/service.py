@@ -18,7 +18,6 @@ from serving.classical import ClassicalSolvers
 from serving.limits import Admission
 from serving.observe import Metrics
 from serving.predict import Predictor
-from serving.run import Runner
 from serving.settings import Settings
 from serving.telemetry import Traces
 from serving.triton import Triton
@@ -76,13 +75,7 @@ class Service:
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         self.classical = ClassicalSolvers()
-        self.predictor = Predictor(
-            Runner(triton, self.catalogue, self.metrics),
-            self.catalogue,
-            self.classical,
-            self.metrics,
-            settings,
-        )
+        self.predictor = Predictor(triton, self.catalogue, self.classical, self.metrics, settings)
         self.on_drain: list[Callable[[], None]] = []
 
     @asynccontextmanager

@@ -259,10 +259,12 @@ def policy(query: Mapping[str, str]) -> Policy:
         raise _invalid("outside", " or ".join(get_args(Outside)), outside)
     if partial.lower() not in {"true", "false"}:
         raise _invalid("partial", "true or false", partial)
-    counts = {name: whole_number(known[name]) for name in ("frames", "after") if name in known}
-    for name, count in counts.items():
-        if count is None or count < (least := 1 if name == "frames" else 0):
-            raise _invalid(name, f"a whole number from {least}", known[name])
+    counts: dict[str, int] = {}
+    for name, least in (("frames", 1), ("after", 0)):
+        if name in known:
+            if (count := whole_number(known[name])) is None or count < least:
+                raise _invalid(name, f"a whole number from {least}", known[name])
+            counts[name] = count
     return Policy(number, cast("Outside", outside), partial.lower() == "true", **counts)
 
 

@@ -27,7 +27,7 @@ from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
 from petrov_client._commands.cli import app as petrov
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
-from serving.run import PIECE
+from serving.frames import PIECE
 from tests.conftest import Gateway, RunService
 from tests.pipeline.conftest import command
 from training import checkpoint

@@ -1,16 +1,20 @@
-"""The toy models that the gateway serves."""
+"""The toy models that the gateway serves, and what speaks to it."""
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from tests.conftest import Gateway
 
 
 @dataclass(frozen=True)
@@ -41,3 +45,15 @@ class Toy:
 @pytest.fixture(scope="session", params=["blur", "blur_torchscript"])
 def toy(request: pytest.FixtureRequest, toy_repository: Path, blur: Callable[[NDArray[Any]], NDArray[Any]]) -> Toy:
     return Toy(request.param, toy_repository / request.param, blur)
+
+
+@pytest.fixture(scope="module")
+def http(gateway: Gateway) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=gateway.url, timeout=60) as client:
+        yield client
+
+
+def npy(array: NDArray[Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()

@@ -6,7 +6,6 @@ import base64
 import io
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -22,12 +21,6 @@ NPY = {"Content-Type": "application/x-npy"}
 JSON = {"Content-Type": "application/json"}
 INPUT, OUTPUT = "coefficient", "solution"
 Array = NDArray[Any]
-
-
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=gateway.url, timeout=30) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -19,12 +18,6 @@ from tests.conftest import Gateway
 URL = "/v1/models/drift/predict"
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 LARGEST = np.finfo(np.float32).max
-
-
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=gateway.url, timeout=30) as client:
-        yield client
 
 
 @pytest.fixture

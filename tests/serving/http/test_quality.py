@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -19,17 +18,12 @@ from safetensors.numpy import load, save
 from physics import darcy
 from tests import toy_gauges
 from tests.conftest import Gateway
+from tests.serving.conftest import npy
 
 URL = "/v1/models/gauge/predict"
 UNSOLVED = "/v1/models/unsolved/predict"
 NPY = {"Content-Type": "application/x-npy"}
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
-
-
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=gateway.url, timeout=30) as client:
-        yield client
 
 
 @pytest.fixture
@@ -39,12 +33,6 @@ def fields() -> NDArray[np.float32]:
     drawn[1, 4, 5] = 25
     drawn[2] += 5
     return drawn
-
-
-def npy(array: NDArray[Any]) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def document(array: NDArray[Any]) -> dict[str, Any]:

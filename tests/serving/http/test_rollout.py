@@ -15,24 +15,16 @@ import numpy as np
 import pytest
 
 from serving.codecs import binary
-from serving.run import PIECE
+from serving.frames import PIECE
 from tests import toy_rollouts
 from tests.conftest import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.conftest import Gateway
 
 URL = "/v1/models/growth/rollout"
 NPY = {"Content-Type": binary.NPY}
 LONG = 50_000  # points: a frame takes 200 kB, more than a socket holds of several
-
-
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=gateway.url, timeout=60) as client:
-        yield client
 
 
 def parts(response: httpx2.Response) -> list[tuple[dict[str, str], bytes]]:

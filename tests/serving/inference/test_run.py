@@ -14,15 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.conftest import Gateway, RunService
+from tests.serving.conftest import npy
 
 PATH = "/v1/models/blur/predict"
 NPY = {"Content-Type": "application/x-npy", "Accept": "application/x-npy"}
-
-
-def npy(array: NDArray[Any]) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def test_a_large_batch_comes_back_in_order(gateway: Gateway, blur: Callable[[NDArray[Any]], NDArray[Any]]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,6 @@ MODELS = list(toy_sequences.OUTPUTS)
 @pytest.fixture(scope="module")
 def card(toy_repository: Path) -> Card:
     return Card.model_validate_json((toy_repository / "tally" / "1" / "card.json").read_bytes())
-
-
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=gateway.url, timeout=30) as client:
-        yield client
 
 
 def npy(array: NDArray[Any]) -> bytes:

@@ -34,12 +34,6 @@ def triton_client(address: str) -> Iterator[tritonclient.http.InferenceServerCli
         yield client
 
 
-@pytest.fixture(scope="module")
-def http(gateway: Gateway) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=gateway.url, timeout=30) as client:
-        yield client
-
-
 def tensor(array: NDArray[Any], *, binary: bool = True, kind: Any = tritonclient.http) -> Any:
     datatype = {"float32": "FP32", "float64": "FP64"}[array.dtype.name]
     return kind.InferInput(INPUT, list(array.shape), datatype).set_data_from_numpy(array, binary_data=binary)

@@ -161,7 +161,7 @@ def test_a_hanging_triton_is_abandoned_at_the_deadline(tight_gateway: Gateway, h
 
 
 def test_a_call_that_breaks_its_connection_costs_no_other_request(tight_gateway: Gateway, http: httpx2.Client) -> None:
-    client = tight_gateway.service.predictor.runner._triton.http
+    client = tight_gateway.service.predictor._triton.http
     request = client.request
 
     async def cut(method: str, path: str, *args: Any) -> Any:
