@@ -17,7 +17,7 @@ import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
-from serving import auth, observe, system, telemetry
+from serving import auth, observe, system
 from serving.app import serve as run_gateway
 from serving.local_triton import environment
 from serving.local_triton.server import TritonServerError
@@ -94,7 +94,7 @@ def _settings(**options: object) -> Settings:
 
 
 def _run(settings: Settings) -> None:
-    observe.configure_log(settings, telemetry.trace_id if settings.traces else None)
+    observe.configure_log(settings)
     try:
         system.raise_open_files(settings.max_requests_in_flight)
         ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -274,7 +273,7 @@ class Guard:
 def _password(credentials: str) -> str:
     try:
         return base64.b64decode(credentials.strip(), validate=True).decode().partition(":")[2]
-    except (binascii.Error, ValueError):
+    except ValueError:  # it is no base64, or no UTF-8
         return ""
 
 
@@ -336,19 +335,15 @@ class Authorisation:
         return declarations(self._routes)
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
+        app = self._app
         if scope["type"] != "lifespan":
             path, authorization = scope["path"], Headers(scope=scope).get("authorization", "")
             route = next((each for each in self._declared if each.pattern.match(path)), None)
-            problem = None
             try:
-                if route is not None:
-                    scope.setdefault("state", {})["caller"] = self._guard.admit(route.scope, authorization)
-                else:
+                if route is None:
                     self._guard.authenticate(authorization)  # else a caller would learn which paths exist
-                    problem = Problem("unknown-route", f"there is nothing at {path[:128]}; /docs lists what there is")
-            except Problem as error:
-                problem = error
-            if problem is not None:
-                await refusal(problem, path, self._metrics.rejected)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+                    raise Problem("unknown-route", f"there is nothing at {path[:128]}; /docs lists what there is")  # noqa: TRY301
+                scope.setdefault("state", {})["caller"] = self._guard.admit(route.scope, authorization)
+            except Problem as problem:
+                app = refusal(problem, path, self._metrics.rejected)
+        await app(scope, receive, send)

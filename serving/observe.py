@@ -36,7 +36,7 @@ from serving.errors import CLIENT_CLOSED, Problem, refusal
 from serving.limits import ANYONE, Admission, Ticket
 from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT, Quality
 from serving.settings import Settings
-from serving.telemetry import Traces
+from serving.telemetry import Traces, trace_id
 
 FIELDS = "fields"  # attribute of a record, passed as `extra`: the fields that JSON has in place of the message
 # Plain: Rich takes a millisecond per record, which would delay every request.
@@ -44,11 +44,7 @@ _SENTENCES = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per record, with the id of the current trace where a function returns one."""
-
-    def __init__(self, trace_id: Callable[[], str] | None = None) -> None:
-        super().__init__()
-        self._trace_id = trace_id
+    """One JSON object per record, with the id of the current trace where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -59,15 +55,15 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        if self._trace_id and (trace := self._trace_id()):
+        if trace := trace_id():
             line["trace_id"] = trace
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def configure_log(settings: Settings, trace_id: Callable[[], str] | None = None) -> None:
-    """Configure every logger of the process; JSON lines have the id of the current trace."""
+def configure_log(settings: Settings) -> None:
+    """Configure every logger of the process."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines(trace_id) if settings.log_format == "json" else _SENTENCES)
+    handler.setFormatter(JsonLines() if settings.log_format == "json" else _SENTENCES)
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     # No format has them, and finding them takes a third of the time of a record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

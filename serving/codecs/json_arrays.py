@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
@@ -106,7 +105,7 @@ def from_base64(text: str, dtype: str, shape: Sequence[int], name: str, path: st
     check_dtype(dtype, name)
     try:
         data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
+    except ValueError as error:
         raise Problem("unreadable-body", f"{path}: {error}") from error
     return binary.view(data, np.dtype(dtype).newbyteorder("<"), shape, name, max_bytes, "base64")
 

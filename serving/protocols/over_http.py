@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast, get_args
 
 from fastapi import Request, Response
@@ -140,7 +140,7 @@ async def received(
     return Prediction(card, state.request_id, state.caller, wanted, latest=latest, reference=reference), body
 
 
-async def unless_disconnected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:
     """Do the work for a request whose body has been read; cancel it when the client leaves (`ClientDisconnect`)."""
     working, left = asyncio.current_task(), False
 

@@ -84,25 +84,24 @@ async def rollout(model: str, request: Request, service: Serving, version: Versi
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
         return b"".join((f"--{boundary}\r\n{head}\r\n".encode(), content, b"\r\n"))
 
-    async def parts(frame: Frame[Written]) -> AsyncGenerator[bytes]:
+    async def parts(frame: Frame[Written] | None) -> AsyncGenerator[bytes]:
+        number = 0
         async with aclosing(frames):
             try:
-                yield part(frame.written.body, body.response_type, frame.number, frame.written.headers)
-                async for frame in frames:  # noqa: PLR1704 - the next one
-                    yield part(frame.written.body, body.response_type, frame.number, frame.written.headers)
+                while frame is not None:
+                    number = frame.number
+                    yield part(frame.written.body, body.response_type, number, frame.written.headers)
+                    frame = await anext(frames, None)
             except Problem as problem:
                 service.metrics.rejected.labels(problem.kind).inc()
-                logger.warning("a rollout ends after frame %d: %s", frame.number, problem.detail)
+                logger.warning("a rollout ends after frame %d: %s", number, problem.detail)
                 document = written(problem.details().model_dump(exclude_none=True))
-                yield part(document, MEDIA_TYPE, frame.number + 1, problem.headers)
+                yield part(document, MEDIA_TYPE, number + 1, problem.headers)
                 request.scope["extensions"][BREAK_OFF]["call"]()
                 return
         yield f"--{boundary}--\r\n".encode()
 
-    async def first() -> Frame[Written]:
-        return await anext(frames)
-
-    content_parts = parts(await over_http.unless_disconnected(request, first()))
+    content_parts = parts(await over_http.unless_disconnected(request, anext(frames)))
     # A client that leaves ends the computation at once.
     ending = BackgroundTask(content_parts.aclose)
     return StreamingResponse(content_parts, media_type=f"{MULTIPART}; boundary={boundary}", background=ending)

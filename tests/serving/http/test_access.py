@@ -128,10 +128,11 @@ def test_people_read_a_sentence(
     assert sentence.startswith("POST /v1/models/blur/predict 200 ")
 
 
-def test_an_exception_stays_within_its_line() -> None:
+def test_an_exception_stays_within_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.observe.trace_id", lambda: "abc")
     error = ValueError('quote " and\nbreak')
     record = logging.LogRecord("a", logging.ERROR, "", 0, "failed: %s", ("x",), (ValueError, error, None))
-    text = JsonLines(lambda: "abc").format(record)
+    text = JsonLines().format(record)
     assert "\n" not in text
     line = json.loads(text)
     assert (line["level"], line["message"], line["trace_id"]) == ("error", "failed: x", "abc")

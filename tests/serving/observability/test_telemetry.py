@@ -267,7 +267,7 @@ def test_probes_leave_no_trace(traced: Gateway, receiver: Receiver) -> None:
 
 def test_lines_of_the_log_name_their_trace(traced: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "petrov.access")
-    caplog.handler.setFormatter(JsonLines(telemetry.trace_id))
+    caplog.handler.setFormatter(JsonLines())
     with caller() as (trace, _), petrov_client.Client(traced.url) as client:
         client.predict("blur", FIELD)
     wait_until(lambda: f'"trace_id":"{trace}"' in caplog.text, 5)
