@@ -16,15 +16,17 @@ from serving.observe import Metrics
 from serving.predict import Arrays, Prediction, Predictor
 from serving.quality import Policy
 from serving.settings import Settings
-from serving.triton import Batch, Outputs
+from serving.triton import Batch, Outputs, Triton
 from tests import toy_gauges
 from tests.refusals import refused
 
+TRITON = Triton("127.0.0.1:8000", 1)  # never called
 
-class Overflow:
+
+class Overflow(Predictor):
     """A network that overflows, and reports a bound of 0 all the same."""
 
-    async def infer(self, card: Card, inputs: Batch, _: float, __: str) -> Outputs:
+    async def infer(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:  # noqa: ARG002
         shape = next(iter(inputs.values())).shape
         return {
             card.outputs[0].name: np.full(shape, np.nan, np.float32),
@@ -34,7 +36,7 @@ class Overflow:
 
 def predictor(classical: ClassicalSolvers, metrics: Metrics, shadow_share: float = 0.0) -> Predictor:
     settings = Settings(shadow_share=shadow_share)
-    return Predictor(Overflow(), Catalogue(settings, None, metrics.newest_served), classical, metrics, settings)
+    return Overflow(TRITON, Catalogue(settings, TRITON, metrics.newest_served), classical, metrics, settings)
 
 
 async def test_an_output_that_is_not_finite_meets_no_tolerance() -> None:
