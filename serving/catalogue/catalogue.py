@@ -61,16 +61,9 @@ class Catalogue:
         cards = {name: self._versions(name)[numbers[-1]] for name, numbers in served.items()}
         for name, card in cards.items():
             formats.setdefault(self._entries[name].base or name, []).append(card.format)
+        alike = {"title", "problem", "version", "warnings"}
         return [
-            ModelSummary(
-                name=name,
-                title=cards[name].title,
-                problem=cards[name].problem,
-                version=cards[name].version,
-                versions=served[name],
-                formats=tuple(each),
-                warnings=cards[name].warnings,
-            )
+            ModelSummary(name=name, versions=served[name], formats=tuple(each), **cards[name].model_dump(include=alike))
             for name, each in formats.items()
         ]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format, text_format
-from numpy.typing import NDArray
 from pydantic_core import from_json
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -127,17 +125,8 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-@dataclass(frozen=True)
-class Example:
-    """One sample."""
-
-    inputs: Mapping[str, NDArray[Any]]
-    outputs: Mapping[str, NDArray[Any]] | None = None  # the truth, where it is known
-    count: int | None = None  # samples that are stored; None for one that is not
-
-
-def example(repository: Path, card: Card, index: int) -> Example:
-    """Return one stored example of a version: a test sample with its truth, from `examples.safetensors` of its folder.
+def example(repository: Path, card: Card, index: int) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Return a test sample of a version, its true outputs and the number of samples in `examples.safetensors`.
 
     The names of the tensors are the wire names of inputs and outputs (`labels` for a model of sequences); the first
     axis counts the samples.
@@ -151,8 +140,5 @@ def example(repository: Path, card: Card, index: int) -> Example:
     count = min(len(array) for array in (*inputs.values(), *samples.values()))
     if index >= count:
         raise Problem("invalid-parameter", f"index is {index}; the model has {count} stored examples, counted from 0")
-    return Example(
-        {name: array[index] for name, array in inputs.items()},
-        {name: array[index] for name, array in samples.items()},
-        count,
-    )
+    found, truth = ({name: array[index] for name, array in each.items()} for each in (inputs, samples))
+    return found, truth, count

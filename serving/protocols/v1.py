@@ -34,7 +34,7 @@ from starlette.background import BackgroundTask
 
 from serving import checks
 from serving.auth import OPEN, Scope, requires
-from serving.catalogue import repository as stored
+from serving.catalogue import repository
 from serving.catalogue.card import Card, Model, Readiness
 from serving.codecs import binary, json_arrays
 from serving.connection import BREAK_OFF
@@ -167,23 +167,23 @@ async def example(
     """
     card, sampled = service.catalogue.find(model), seed is not None or grid is not None
     media_type = over_http.response_type(request.headers, JSON)
+    headers = {"Petrov-Model": card.model, "Petrov-Version": str(card.version)}
     if index is not None and sampled:
         detail = "index is a stored sample, seed and grid make a new one: send one or the other"
         raise Problem("invalid-parameter", detail)
     if index is not None or (not sampled and not service.classical.samples(card)):
-        found = await asyncio.to_thread(stored.example, service.settings.repository, card, index or 0)
+        stored = service.settings.repository, card, index or 0
+        inputs, truth, count = await asyncio.to_thread(repository.example, *stored)
+        headers |= {"Petrov-Examples": str(count)}
     else:
         points = card.grid.declared[0] if grid is None else grid
-        found = stored.Example(await service.classical.example(card, points, seed or 0))
-    headers = {"Petrov-Model": card.model, "Petrov-Version": str(card.version)}
-    headers |= {} if found.count is None else {"Petrov-Examples": str(found.count)}
+        inputs, truth = await service.classical.example(card, points, seed or 0), None
     if media_type == JSON:
-        truth = {} if found.outputs is None else {"outputs": dict(found.outputs)}
-        content = written({"inputs": dict(found.inputs)} | truth)
+        content = written({"inputs": inputs} | ({} if truth is None else {"outputs": truth}))
     elif media_type == binary.SAFETENSORS:
-        content = binary.write_safetensors(found.inputs, {})
+        content = binary.write_safetensors(inputs, {})
     else:
-        content = _only_npy(found.inputs, "inputs")
+        content = _only_npy(inputs, "inputs")
     return Response(content, media_type=media_type, headers=headers)
 
 
