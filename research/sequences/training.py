@@ -17,8 +17,7 @@ from research.sequences.networks import Network, build
 from research.sequences.recipe import SequenceRecipe, choose, load
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import Rows
-from training.fit.task import Order
-from training.fit.workload import Metric, Scope, ScopeError, Workload
+from training.fit.task import Metric, Order, Scope, ScopeError, Workload
 from training.losses import Batch
 from training.problems.schema import SequenceDescription
 

@@ -136,18 +136,8 @@ def read(
     """Read the first `count` samples of a split, strided to `points` points per axis.
 
     One stored field at a time is in memory besides the result, and a file that is still being filled may be read.
-
-    Args:
-        path: The file.
-        split: Which samples.
-        count: How many.
-        points: Points per axis, one number for all axes or one per axis.
-        after: How many training samples come before the validation samples; required for these, else 0.
-        problem: What the samples are for, where the file serves several problems; by default the file's own.
-        gradients: Read the outputs' gradients, too.
-
-    Returns:
-        The samples.
+    `after` is how many training samples come before validation samples, `problem` what the samples are for where the
+    file serves several problems. With `gradients` the outputs' gradients are read, too.
 
     Raises:
         ValueError: The stored mesh cannot be strided to `points`, fewer than `count` samples are there, they are for

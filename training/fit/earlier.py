@@ -37,12 +37,7 @@ def located(name: str, folder: Path) -> Path:
 
 
 def start_of(problem: ProblemFile, folder: Path, described: Description) -> Start | None:
-    """Return the earlier model that a problem file in `folder` names, None where it names none.
-
-    Args:
-        problem: The problem file.
-        folder: Its folder.
-        described: What the new samples are.
+    """Return the earlier model that a problem file in `folder` names for new samples, None where it names none.
 
     Raises:
         CheckpointError: The earlier model cannot be read.

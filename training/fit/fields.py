@@ -20,8 +20,7 @@ from training.data.fields import Split, add_noise, draw, every, measured, mesh, 
 from training.data.samples import Rows
 from training.evaluation.rows import at_defaults, has_defaults, ranges, strided, validity
 from training.evaluation.timing import processor
-from training.fit.task import Order
-from training.fit.workload import OperatorWorkload, Scope
+from training.fit.task import OperatorWorkload, Order, Scope
 from training.losses import Batch
 from training.operators import Operator
 from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Problem

@@ -24,8 +24,7 @@ from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import Rows, SampleFile, generate
 from training.evaluation.norms import LOST, Measures, distribution, rounded
 from training.evaluation.timing import processor
-from training.fit.task import Order, Task
-from training.fit.workload import FIELDS, Metric, OperatorWorkload, Scope, ScopeError
+from training.fit.task import FIELDS, Metric, OperatorWorkload, Order, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.operators import Operator
 from training.problems import symmetries

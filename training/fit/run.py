@@ -33,8 +33,7 @@ from training.fit.record import (
     state_bytes,
     training_seconds,
 )
-from training.fit.task import Task
-from training.fit.workload import Scope, Workload
+from training.fit.task import Scope, Task, Workload
 from training.operators import Operator
 from training.problems.problem import Problem
 from training.recipe import AddedRecipe, BaseRecipe, OwnRecipe, Recipe, RecipeError, added_kind

@@ -1,10 +1,11 @@
-"""What a report says: errors, learning curve, data, times, samples to draw, and trainings on parts of the data."""
+"""What a report says: errors, learning curve, data, times, samples to draw, trainings on parts of the data, advice."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from training.operators import Operator
 from training.problems.problem_file import INSIDE, ProblemFile
 from training.problems.schema import Description
 from training.recipe import OwnRecipe
-from training.report.advice import Evidence
 from training.user_error import UserError
 
 Fields = NDArray[np.float32]
@@ -35,6 +35,8 @@ TRAJECTORY_SHARES = (0.5,)  # their presets spend the time on the run itself
 FOLDER = "amounts"
 RESULT = "validation.json"
 TIMED = 7
+GAP = 1.25  # a network whose validation error is this many times its training error has learned its samples too well
+GAIN = 0.05  # a relative decrease of the error that is worth the effort
 
 
 class ReportError(UserError):
@@ -69,6 +71,42 @@ class Times:
         if self.solver is None or self.solver <= self.network:
             return None
         return self.training / (self.solver - self.network)
+
+
+class Next(StrEnum):
+    """What is changed next."""
+
+    DATA = "more data"
+    TRAINING = "a longer training"
+    NETWORK = "a larger network"
+    TRAINING_OR_NETWORK = "a longer training or a larger network (trainings on parts of the data tell which)"
+    NONE = "none of more data, a longer training and a larger network"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the decision is made from; test samples take no part in it."""
+
+    training: float  # mean error of the trained network on training samples
+    validation: float  # its mean error on validation samples
+    curve: Sequence[float]  # mean error on validation samples after every epoch
+    # Mean error on validation samples after a training on half of the data; None where there was none.
+    half: float | None = None
+
+    @property
+    def gap(self) -> float:
+        """The validation error in units of the training error."""
+        return self.validation / self.training
+
+    @property
+    def doubling(self) -> float | None:
+        """The relative decrease of the validation error from half of the data, and of the steps, to all of them."""
+        return None if self.half is None else 1 - self.validation / self.half
+
+    @property
+    def fall(self) -> float:
+        """The relative decrease of the validation error over the last quarter of the epochs."""
+        return 1 - self.curve[-1] / self.curve[-1 - len(self.curve) // 4]
 
 
 @dataclass(frozen=True)
@@ -263,3 +301,44 @@ def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, worke
         document = {"recipe": part.model_dump(mode="json"), "errors": errors}
         write_json(folder / RESULT, document)
     return Amount(share, len(work.rows), np.asarray(document["errors"]))
+
+
+# The next thing to do for a smaller error: more data, a longer training or a larger network
+
+
+def advise(evidence: Evidence) -> Next:
+    """Decide what would improve the model next.
+
+    Where the validation error is at least `GAP` times the training error, the network knows its samples too well:
+
+    1. More data, if the last doubling of the data decreased the validation error by at least `GAIN`, or was not tried.
+    2. Otherwise none of the three: the samples may hold noise, or the outputs may depend on what is no input.
+
+    Where it is not, the number of different samples does not limit the network:
+
+    3. A longer training, if the error still decreases with the number of steps: by at least `GAIN` over the last
+       quarter of the epochs, or from the training on half of the data, which has the same epochs and half of the steps.
+    4. Otherwise a larger network. Where no training on half of the data was tried, it may be a longer training as well:
+       a learning curve is flat at its end because the learning rate goes to zero.
+    """
+    if evidence.gap >= GAP:
+        return Next.DATA if evidence.doubling is None or evidence.doubling >= GAIN else Next.NONE
+    if max(evidence.fall, evidence.doubling or 0.0) >= GAIN:
+        return Next.TRAINING
+    return Next.TRAINING_OR_NETWORK if evidence.doubling is None else Next.NETWORK
+
+
+def sentence(evidence: Evidence) -> str:
+    """Say what to do next and why."""
+    facts = [
+        f"The validation error is {evidence.gap:.3g} times the training error",
+        f"{changed(evidence.fall)} over the last quarter of the epochs",
+    ]
+    if evidence.doubling is not None:
+        facts.append(f"{changed(evidence.doubling)} from half of the data to all of them")
+    return f"Next: {advise(evidence)}. {'; it '.join(facts)}."
+
+
+def changed(decrease: float) -> str:
+    """Say by how much an error changed."""
+    return f"{'fell' if decrease >= 0 else 'rose'} by {abs(100 * decrease):.2g} %"

@@ -21,8 +21,7 @@ from rich.table import Table
 from training.evaluation import pictures
 from training.files import write_json, write_text
 from training.fit.race import WITH
-from training.report.advice import advise, sentence
-from training.report.collect import Report
+from training.report.collect import Report, advise, sentence
 
 PAGE, NUMBERS = "report.html", "report.json"
 TEMPLATE = "page.html.jinja"

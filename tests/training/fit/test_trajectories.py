@@ -17,7 +17,7 @@ from training.evaluation.norms import Measures
 from training.fit import presets
 from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS, working_grid
-from training.fit.workload import ScopeError
+from training.fit.task import ScopeError
 from training.losses import Batch
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.checks import DataError

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from training.commands import app
 from training.report import collect
-from training.report.advice import Evidence, Next, advise, sentence
-from training.report.collect import ReportError, Times
+from training.report.collect import Evidence, Next, ReportError, Times, advise, sentence
 from training.report.page import sparkline, trust
 
 GRIDS = {"line": (24,), "plane": (12, 16), "box": (4, 6, 4)}
