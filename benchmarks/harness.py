@@ -229,7 +229,7 @@ def read(name: str) -> dict[str, Any]:
 
 def write(name: str, rows: Iterable[Row], *, quick: bool, file: Path | None = None, **facts: Any) -> dict[str, Any]:
     """Write the results of a run, and return them; those of a quick run go aside, and change no page."""
-    from training.evaluation.timing import processor  # noqa: PLC0415 - imports torch
+    from training.evaluation.measures import processor  # noqa: PLC0415 - imports torch
 
     document = {"run": "quick" if quick else "full", "processor": processor(), **facts, "rows": [*rows]}
     file = file or (QUICK_RESULTS if quick else RESULTS) / f"{name}.json"

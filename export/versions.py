@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
-from export import parity, probes
+from export import parity
 from export.card import ROLLOUT, card
 from export.derivatives import agreement
-from export.derivatives.differentiate import differentiate
-from export.derivatives.rollouts import differentiate_rollout
+from export.derivatives.differentiate import differentiate, differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
 from export.layout import CARD, CERTIFICATE, sha256
@@ -96,7 +95,7 @@ def build(
         own = signature_of(companion, signature, checkpoint)
         described = companion_card(card(checkpoint, base.parent.parent.name, number, format_), companion, own)
     run, operators = writer.read(artefact)
-    like = probes.statistics(checkpoint.examples, signature)
+    like = parity.statistics(checkpoint.examples, signature)
     if companion in KINDS:
         evidence = agreement.evidence(run, companion, checkpoint.operator, signature, like)
     elif companion is None:

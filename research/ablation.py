@@ -20,7 +20,7 @@ from training import checkpoint
 from training import recipe as config
 from training.data import prepare, read
 from training.evaluation import predict
-from training.evaluation.norms import relative_h1
+from training.evaluation.measures import relative_h1
 from training.files import write_json
 from training.fit import run
 from training.fit.fields import request

@@ -23,9 +23,8 @@ from physics.numerics.grid import relative_l2
 from research import closed_form_picture
 from training import checkpoint, evaluation
 from training import recipe as recipes
-from training.evaluation.norms import distribution, relative_h1, rounded
+from training.evaluation.measures import distribution, milliseconds, processor, relative_h1, rounded, timed
 from training.evaluation.rows import ranges
-from training.evaluation.timing import milliseconds, processor, timed
 from training.fit.fields import FieldWorkload
 from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig

@@ -20,7 +20,7 @@ def add(repository: Path) -> None:
     import onnx.helper as make  # noqa: PLC0415 - few tests need it
     from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
 
-    from export.graphs.rollout import looped  # noqa: PLC0415 - as above
+    from export.graphs.to_onnx import looped  # noqa: PLC0415 - as above
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from export.graphs.deployable import Deployable, shape_checks_off
 from export.layout import FRAME
-from export.parity import Graph, ParityError
-from export.probes import Statistics, draw, shapes
+from export.parity import Graph, ParityError, Statistics, draw, shapes
 from export.signature import PRODUCT_FRAMES
 
 if TYPE_CHECKING:

@@ -5,6 +5,16 @@ r"""Products of the Jacobian J of an exported graph f and a vector, as graphs of
 
 The first is reverse accumulation. It is linear in c, and the second is its transpose: reverse accumulation once more,
 by c. What both do not need, such as quality outputs, is left out of the graph.
+
+The products of a rollout are loops around the products of one step:
+
+.. math::
+    x_{n+1} = F(x_n, p), \qquad \lambda_n = F_x(x_n, p)^T (\lambda_{n+1} + c_{n+1}), \quad
+    g_p = \sum_n F_p(x_n, p)^T (\lambda_{n+1} + c_{n+1})
+
+A vector-Jacobian product keeps the states x that the steps start from, then runs backwards over them with the
+cotangents c of the frames; a step is computed again where its derivative needs it. A Jacobian-vector product is the
+rollout of state and tangent together.
 """
 
 from __future__ import annotations
@@ -12,17 +22,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from export.derivatives.rules import CONSTANT, RULES, Step
 from export.derivatives.tape import FLOATS, ONE, PREFIX, Tape
-from export.graphs.rollout import value
-from export.graphs.to_onnx import GraphError
+from export.graphs.to_onnx import LAST, GraphError, looped, renamed, unshaped, value
+from export.layout import FRAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from export.signature import Kind, Signature
+    from export.signature import Kind, Signature, TensorSpec
 
 
 def differentiate(model: onnx.ModelProto, kind: Kind, signature: Signature) -> onnx.ModelProto:
@@ -120,3 +130,177 @@ def needed(nodes: Sequence[onnx.NodeProto], names: set[str]) -> list[onnx.NodePr
             found.append(node)
             names = names | set(node.input)
     return found[::-1]
+
+
+# Rollouts
+
+
+def differentiate_rollout(model: onnx.ModelProto, kind: Kind, signature: Signature) -> onnx.ModelProto:
+    """Return the graph of a product of a rollout, made by `export.graphs.to_onnx.looped`, by the model's signature.
+
+    Raises:
+        GraphError: The model is no rollout, or an operator of its step has no known derivative.
+    """
+    states = states_of(signature)
+    following = tuple(spec.model_copy(update={"name": f"next_{spec.name}"}) for spec in states)
+    step = signature.model_copy(update={"outputs": following, "frames": None, "quality": ()})
+    product = differentiate(step_of(model, states), kind, step.product(kind))
+    if kind == "vjp":
+        return pulled(model, product, signature)
+    both = [*(spec.name for spec in states), *(f"tangents.{spec.name}" for spec in states)]
+    return looped(product, signature.product(kind), both)
+
+
+def states_of(signature: Signature) -> list[TensorSpec]:
+    """Return the inputs that are states, in the order of the outputs."""
+    inputs = {spec.name: spec for spec in signature.inputs}
+    return [inputs[name] for name in (signature.frames.states if signature.frames else ())]
+
+
+def step_of(model: onnx.ModelProto, states: Sequence[TensorSpec]) -> onnx.ModelProto:
+    """Return the graph of one step of a rollout: what `looped` was made of."""
+    body = body_of(loop_of(model.graph.node))
+    names = {f"{spec.name}_before": spec.name for spec in states}
+    results = body.output[1 : 1 + len(states)]
+    graph = helper.make_graph(
+        needed([renamed(node, names) for node in body.node], {each.name for each in results}),
+        "step",
+        [each for each in model.graph.input if each.name != FRAME],
+        results,
+        [each for each in model.graph.initializer if each.name != LAST],
+        value_info=body.value_info,
+    )
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def loop_of(nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto:
+    """Return the loop among the nodes of a rollout."""
+    loops = [node for node in nodes if node.op_type == "Loop"]
+    if len(loops) != 1:
+        raise GraphError(f"expected one loop, to differentiate a rollout, but found {len(loops)}")
+    return loops[0]
+
+
+def body_of(loop: onnx.NodeProto) -> onnx.GraphProto:
+    """Return the body of a loop, not a copy."""
+    return next(each.g for each in loop.attribute if each.name == "body")
+
+
+def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
+    """Return the vector-Jacobian product of a rollout; `product` is that of one step."""
+    product_signature, states = signature.product("vjp"), states_of(signature)
+    names = [name for name in signature.argument_names if name != FRAME]
+    forward = copied(needed(model.graph.node, {spec.name for spec in signature.outputs}))
+    loop = loop_of(forward)
+    for spec in states:  # it returns the states that its steps start from, too, one after the other
+        body_of(loop).node.append(helper.make_node("Identity", [f"{spec.name}_before"], [f"{spec.name}_kept"]))
+        body_of(loop).output.append(unshaped(f"{spec.name}_kept"))
+        loop.output.append(f"{spec.name}_starts")
+    backward = helper.make_node(
+        "Loop",
+        ["frame_count", "", *(f"{name}_zeros" for name in names)],
+        [f"gradients.{name}" for name in names],
+        body=backward_body(product, signature),
+    )
+    columns = {parameter.name for parameter in signature.parameters}
+    nodes = [
+        *forward,
+        helper.make_node("Sub", ["frame_count", "one_index"], ["last_frame"]),
+        *(node for name in names for node in zeros(name, column=name in columns)),
+        backward,
+    ]
+    constants = {each.name: each for graph in (model.graph, product.graph) for each in graph.initializer}
+    constants |= {each.name: each for each in integers(states, signature.frames.history if signature.frames else 1)}
+    used = reads(nodes)
+    graph = helper.make_graph(
+        nodes,
+        "rollout",
+        [value(spec) for spec in product_signature.arguments],
+        [value(spec) for spec in product_signature.outputs],
+        [each for name, each in constants.items() if name in used],
+    )
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphProto:
+    """Return the body of the loop backwards, which carries the gradients by all arguments, those by states stepwise."""
+    states, several = states_of(signature), signature.frames is not None and signature.frames.history > 1
+    carried = [spec.name for spec in states]
+    summed = [name for name in signature.argument_names if name not in {*carried, FRAME}]
+    nodes = [helper.make_node("Sub", ["last_frame", "iteration"], ["backward_frame"])]
+    for spec, result in zip(states, signature.outputs, strict=True):
+        name = spec.name
+        nodes += [
+            helper.make_node("Gather", [f"{name}_starts", "backward_frame"], [f"{name}_before"], axis=0),
+            *cotangent(f"cotangents.{result.name}", name, several=several),
+            helper.make_node("Add", [f"{name}_after", f"{name}_cotangent"], [f"cotangents.next_{name}"]),
+        ]
+    own = {name: f"{name}_before" for name in carried}
+    own |= {f"gradients.{name}": f"{name}_gradient" for name in (*carried, *summed)}
+    results = {f"gradients.{name}" for name in (*carried, *summed)}
+    nodes += [renamed(node, own) for node in needed(product.graph.node, results)]
+    nodes += [helper.make_node("Identity", [f"{name}_gradient"], [f"{name}_pulled"]) for name in carried]
+    nodes += [helper.make_node("Add", [f"{name}_after", f"{name}_gradient"], [f"{name}_pulled"]) for name in summed]
+    nodes.append(helper.make_node("Identity", ["go_on"], ["still_going_on"]))
+    names = [name for name in signature.argument_names if name != FRAME]
+    return helper.make_graph(
+        nodes,
+        "step_backwards",
+        [
+            helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            *(unshaped(f"{name}_after") for name in names),
+        ],
+        [
+            helper.make_tensor_value_info("still_going_on", TensorProto.BOOL, []),
+            *(unshaped(f"{name}_pulled") for name in names),
+        ],
+    )
+
+
+def cotangent(frames: str, state: str, *, several: bool) -> list[onnx.NodeProto]:
+    """Return the nodes that take the cotangent of a frame as one of the next state, whose last frame it is."""
+    if not several:
+        return [helper.make_node("Gather", [frames, "backward_frame"], [f"{state}_cotangent"], axis=1)]
+    return [
+        helper.make_node("Gather", [frames, "backward_frame"], [f"{state}_frame"], axis=1),
+        helper.make_node("Unsqueeze", [f"{state}_frame", "one_axis"], [f"{state}_last"]),
+        helper.make_node("Pad", [f"{state}_last", f"{state}_pads"], [f"{state}_cotangent"]),
+    ]
+
+
+def zeros(name: str, *, column: bool) -> list[onnx.NodeProto]:
+    """Return the nodes that make zeros of the shape of an argument, or a column of them for a number per sample."""
+    sizes = [f"{name}_sizes"]
+    nodes = [helper.make_node("Shape", [name], sizes)]
+    if column:
+        nodes.append(helper.make_node("Concat", [*sizes, "one_axis"], [f"{name}_column"], axis=0))
+        sizes = [f"{name}_column"]
+    zero = helper.make_tensor("zero", TensorProto.FLOAT, [1], [0.0])
+    return [*nodes, helper.make_node("ConstantOfShape", sizes, [f"{name}_zeros"], value=zero)]
+
+
+def integers(states: Sequence[TensorSpec], history: int) -> Iterator[onnx.TensorProto]:
+    """Return the integers that nodes of this module read; `history` counts the frames of a state."""
+    yield helper.make_tensor("one_index", TensorProto.INT64, [], [1])
+    yield helper.make_tensor("one_axis", TensorProto.INT64, [1], [1])
+    for spec in states:
+        before = [0, history - 1, *[0] * (len(spec.shape) - 2)]  # a frame becomes the last one
+        yield helper.make_tensor(
+            f"{spec.name}_pads", TensorProto.INT64, [2 * len(before)], [*before, *[0] * len(before)]
+        )
+
+
+def reads(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    """Return the names that nodes read, and those inside of loops."""
+    found = {name for node in nodes for name in node.input}
+    inner = [each.g.node for node in nodes for each in node.attribute if each.type == onnx.AttributeProto.GRAPH]
+    return found.union(*map(reads, inner))
+
+
+def copied(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Return copies of nodes."""
+    found = [onnx.NodeProto() for _ in nodes]
+    for copy, node in zip(found, nodes, strict=True):
+        copy.CopyFrom(node)
+    return found

@@ -2,6 +2,8 @@
 
 The exporter computes what does not depend on the inputs. Each kind of processor sums a matrix product in an order of
 its own, so these constants differ in their last digits. Everything else is the same on every machine (`equal`).
+
+A rollout is ONNX's Loop around the graph of one step, whose nodes stay as they are.
 """
 
 from __future__ import annotations
@@ -16,11 +18,10 @@ import numpy as np
 import onnx
 import onnxruntime
 import torch
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxscript.rewriter.pattern import Constant
 from torch.export import Dim
 
-from export.graphs import rollout
 from export.graphs.deployable import example, shape_checks_off
 from export.layout import FRAME
 
@@ -42,6 +43,11 @@ ROUNDING = 5e-6
 
 #: Slow, on the processor only, and wrong in some releases of ONNX Runtime.
 FORBIDDEN = frozenset({"DFT", "STFT", "Rfft", "Irfft"})
+
+
+TYPES = {"FP32": TensorProto.FLOAT, "INT32": TensorProto.INT32}
+JUDGED = "judged_"  # before the names of what only quality outputs need
+LAST = "last_index"  # -1, for the last frame of a history
 
 
 class GraphError(ValueError):
@@ -74,9 +80,9 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
     arguments = tuple(spec for spec in signature.arguments if spec.name != FRAME)
     names = tuple(spec.name for spec in arguments)
     step = traced(module.step(names), signature, arguments, [f"next_{name}" for name in signature.frames.states])
-    model = rollout.looped(step, signature, signature.frames.states)
+    model = looped(step, signature, signature.frames.states)
     if signature.quality:
-        rollout.append(model, traced(module.judgement(names), signature, arguments, signature.quality))
+        append_judgement(model, traced(module.judgement(names), signature, arguments, signature.quality))
     return model
 
 
@@ -102,6 +108,100 @@ def traced(
     if program is None:
         raise GraphError("the exporter gave no graph")
     return program.model_proto
+
+
+def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -> onnx.ModelProto:
+    """Return the graph that repeats a step, from states, steady fields and parameters, once per column of `frame`."""
+    several = signature.frames is not None and signature.frames.history > 1
+    scanned = [f"{spec.name}_frames" for spec in signature.outputs]
+    loop = helper.make_node(
+        "Loop",
+        ["frame_count", "", *states],
+        [*(f"final_{name}" for name in states), *scanned],
+        body=loop_body(step.graph, signature, states),
+    )
+    nodes = [
+        helper.make_node("Shape", [FRAME], ["frame_columns"], start=1, end=2),
+        helper.make_node("Squeeze", ["frame_columns"], ["frame_count"]),
+        loop,
+        *(
+            helper.make_node("Transpose", [name], [spec.name], perm=[1, 0, *range(2, len(spec.shape))])
+            for name, spec in zip(scanned, signature.outputs, strict=True)
+        ),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "rollout",
+        [value(spec) for spec in signature.arguments],
+        [value(spec) for spec in signature.outputs],
+        [*step.graph.initializer, *([helper.make_tensor(LAST, TensorProto.INT64, [], [-1])] if several else [])],
+    )
+    return helper.make_model(graph, opset_imports=[*step.opset_import], ir_version=step.ir_version)
+
+
+def loop_body(step: onnx.GraphProto, signature: Signature, states: Sequence[str]) -> onnx.GraphProto:
+    """Return the loop's body: (iteration, condition, states) to (condition, next states, frames).
+
+    What a step reads beside the states comes from outside the loop.
+    """
+    own = {name: f"{name}_before" for name in states}  # a name must not mean two things inside and outside of the loop
+    nodes = [renamed(node, own) for node in step.node]
+    nodes.append(helper.make_node("Identity", ["go_on"], ["still_going_on"]))
+    several = signature.frames is not None and signature.frames.history > 1
+    for result in step.output:
+        frame = [f"{result.name}_frame"]
+        nodes.append(
+            helper.make_node("Gather", [result.name, LAST], frame, axis=1)
+            if several
+            else helper.make_node("Identity", [result.name], frame)
+        )
+    specs = {spec.name: spec for spec in signature.inputs}
+    scalars = [
+        helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
+        helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+    ]
+    frames = [unshaped(f"{result.name}_frame") for result in step.output]
+    return helper.make_graph(
+        nodes,
+        "step",
+        [*scalars, *(value(specs[name], own[name]) for name in states)],
+        [helper.make_tensor_value_info("still_going_on", TensorProto.BOOL, []), *step.output, *frames],
+        value_info=step.value_info,
+    )
+
+
+def append_judgement(model: onnx.ModelProto, judged: onnx.ModelProto) -> None:
+    """Let a rollout return the quality outputs, of the graph `judged`, of the state that it starts from, too."""
+    graph, results = judged.graph, {each.name for each in judged.graph.output}
+    own = {name: f"{JUDGED}{name}" for node in graph.node for name in node.output if name not in results}
+    own |= {each.name: f"{JUDGED}{each.name}" for each in graph.initializer}
+    for node in graph.node:
+        model.graph.node.append(renamed(node, own))
+        model.graph.node[-1].name = f"{JUDGED}{node.name}"
+    for constant in graph.initializer:
+        model.graph.initializer.append(constant)
+        model.graph.initializer[-1].name = own[constant.name]
+    model.graph.output.extend(graph.output)
+
+
+def renamed(node: onnx.NodeProto, names: dict[str, str]) -> onnx.NodeProto:
+    """Return a copy of a node with other names of its tensors."""
+    found = onnx.NodeProto()
+    found.CopyFrom(node)
+    found.input[:] = [names.get(name, name) for name in node.input]
+    found.output[:] = [names.get(name, name) for name in node.output]
+    return found
+
+
+def unshaped(name: str) -> onnx.ValueInfoProto:
+    """Describe a tensor of unknown shape."""
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+
+
+def value(spec: TensorSpec | ParameterSpec, name: str | None = None, dtype: int | None = None) -> onnx.ValueInfoProto:
+    """Describe a tensor of a graph, by default under its name and of its type on the wire."""
+    sides = [axis if points is None else points for axis, points in zip(spec.axes, spec.shape, strict=True)]
+    return helper.make_tensor_value_info(name or spec.name, TYPES[spec.dtype] if dtype is None else dtype, sides)
 
 
 def free_axes(signature: Signature) -> tuple[dict[int, Dim], ...]:
@@ -137,12 +237,12 @@ def check(model: onnx.ModelProto, signature: Signature) -> None:
         raise GraphError(f"expected no Fourier operators but found {sorted(banned)}")
     specs = (*signature.arguments, *signature.results)
     tensors = zip((*model.graph.input, *model.graph.output), specs, strict=True)
-    for value, spec in tensors:
-        sizes = value.type.tensor_type.shape.dim
+    for tensor, spec in tensors:
+        sizes = tensor.type.tensor_type.shape.dim
         found = tuple(size.dim_value if size.HasField("dim_value") else None for size in sizes)
-        if value.name != spec.name or found != spec.shape:
+        if tensor.name != spec.name or found != spec.shape:
             raise GraphError(
-                f"expected {spec.shape} for {spec.name!r}, axes {spec.axes}, but found {found} for {value.name!r}"
+                f"expected {spec.shape} for {spec.name!r}, axes {spec.axes}, but found {found} for {tensor.name!r}"
             )
 
 

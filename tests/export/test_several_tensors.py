@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from export import parity, repository, triton_config
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
-from export.probes import shapes
+from export.parity import shapes
 from export.signature import Signature
 from training.operators import Operator
 from training.operators.field import FieldConfig, FieldOperator

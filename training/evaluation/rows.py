@@ -21,8 +21,16 @@ from rich.table import Table
 from physics.numerics.grid import relative_l2
 from training.data import Samples, deviation, grids, read
 from training.data.fields import every, measured, only_pair
-from training.evaluation.norms import Fields, distribution, relative_energy, relative_h1, rounded
-from training.evaluation.timing import milliseconds, processor, timed
+from training.evaluation.measures import (
+    Fields,
+    distribution,
+    milliseconds,
+    processor,
+    relative_energy,
+    relative_h1,
+    rounded,
+    timed,
+)
 from training.operators import Operator
 from training.problems.problem import Array, Conditions, Problem
 from training.problems.schema import Description

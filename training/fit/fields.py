@@ -18,8 +18,8 @@ from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read
 from training.data.fields import Split, add_noise, draw, every, measured, mesh, only_pair
 from training.data.samples import Rows
+from training.evaluation.measures import processor
 from training.evaluation.rows import at_defaults, has_defaults, ranges, strided, validity
-from training.evaluation.timing import processor
 from training.fit.task import OperatorWorkload, Order, Scope
 from training.losses import Batch
 from training.operators import Operator

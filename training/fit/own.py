@@ -22,8 +22,7 @@ from torch.utils.data import Dataset
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import Rows, SampleFile, generate
-from training.evaluation.norms import LOST, Measures, distribution, rounded
-from training.evaluation.timing import processor
+from training.evaluation.measures import LOST, Measures, distribution, processor, rounded
 from training.fit.task import FIELDS, Metric, OperatorWorkload, Order, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.operators import Operator

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from training import checkpoint
 from training.checkpoint import Checkpoint
-from training.evaluation import pictures, timing
+from training.evaluation import measures, pictures
 from training.evaluation.pictures import Drawn
 from training.files import write_json
 from training.fit import record
@@ -190,7 +190,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
     naive = [work.errors(work.naive(batch), batch.outputs, batch.measure).numpy() for batch in work.batches("test")]
     batch = work.batch(work.samples.split("test")[:1])
     with torch.inference_mode():
-        network = timing.median_seconds(lambda: work.predictions(found.operator, batch), TIMED)
+        network = measures.median_seconds(lambda: work.predictions(found.operator, batch), TIMED)
     return Report(
         run=run.name,
         problem=problem,

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export import parity, probes
+from export import parity
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
@@ -41,7 +41,7 @@ def test_a_graph_computes_what_its_network_computes_on_any_grid(
     )
     @settings(max_examples=15, deadline=None)
     def check(batch: int, grid: tuple[int, ...], seed: int) -> None:
-        arguments = probes.draw((batch, *grid), signature, seed)
+        arguments = parity.draw((batch, *grid), signature, seed)
         output, *quality = run(*arguments)
         with torch.inference_mode():
             single, double = (
@@ -64,7 +64,7 @@ KINDS = (torch.float32, torch.float64)
 @pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
 def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str, Path]) -> None:
     signature = Signature.of(checkpoint.load(checkpoints[problem]).description)
-    shapes = probes.shapes(signature)
+    shapes = parity.shapes(signature)
     assert tuple(example(signature)[0].shape) not in shapes
     assert {shape[0] for shape in shapes} == {1, 2, 3}
     assert {signature.grid.minimum, signature.grid.maximum} <= {shape[1] for shape in shapes}
@@ -80,12 +80,12 @@ def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str
     ],
 )
 def test_parameters_are_drawn_between_their_bounds(bounds: dict[str, float], low: float, high: float) -> None:
-    drawn = probes.numbers(500, ParameterSpec(**Parameter(name="load", meaning="", **bounds).model_dump()))
+    drawn = parity.numbers(500, ParameterSpec(**Parameter(name="load", meaning="", **bounds).model_dump()))
     assert low <= drawn.min() < drawn.max() <= high
 
 
 def test_comparisons_of_a_plane_hold_unequal_sides(checkpoints: dict[str, Path]) -> None:
-    shapes = probes.shapes(Signature.of(checkpoint.load(checkpoints["darcy"]).description))
+    shapes = parity.shapes(Signature.of(checkpoint.load(checkpoints["darcy"]).description))
     assert any(rows != columns and rows % 2 and columns % 2 for _, rows, columns in shapes)
 
 

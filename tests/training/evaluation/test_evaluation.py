@@ -17,7 +17,7 @@ from physics.numerics import volumes
 from physics.numerics.grid import relative_l2
 from training import evaluation
 from training.data import LocalPool, Request, Samples, deviation, prepare, read
-from training.evaluation import norms, rows
+from training.evaluation import measures, rows
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
 from training.problems.problem import PROBLEMS
@@ -111,7 +111,7 @@ def test_gradients_count_by_the_axes_own_spacing() -> None:
     """Truth x + 2y on the unit square and an error in x alone of a tenth of its slope: 0.1 / sqrt(5) on any grid."""
     y, x = np.meshgrid(np.linspace(0, 1, 9), np.linspace(0, 1, 33), indexing="ij")
     truth = (x + 2 * y)[None]
-    assert norms.relative_h1(truth + 0.1 * x, truth) == pytest.approx(0.1 / np.sqrt(5))
+    assert measures.relative_h1(truth + 0.1 * x, truth) == pytest.approx(0.1 / np.sqrt(5))
     assert relative_l2(1.25 * truth, truth) == pytest.approx(0.25)
 
 
@@ -121,9 +121,9 @@ def test_the_energy_of_a_pressure_is_the_work_of_its_source() -> None:
     u = darcy.solve(a)
     energy = u.ravel() @ volumes.matrix(a, wall) @ u.ravel()
     assert energy == pytest.approx((u * volumes.areas(u.shape, wall)).sum(), rel=1e-8)
-    found = norms.relative_energy(a[None], 1.5 * u[None], u[None], wall)
+    found = measures.relative_energy(a[None], 1.5 * u[None], u[None], wall)
     np.testing.assert_allclose(found, [0.5], rtol=1e-6)
-    uneven = norms.relative_energy(a[None], (u + 0.01 * u.max() * (a > 5))[None], u[None], wall)
+    uneven = measures.relative_energy(a[None], (u + 0.01 * u.max() * (a > 5))[None], u[None], wall)
     assert uneven > relative_l2((u + 0.01 * u.max() * (a > 5))[None], u[None])  # a jump is mostly gradient
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from training.data import samples as sample_files
 from training.data.samples import SampleFile, prepare
-from training.evaluation import norms
-from training.evaluation.norms import Measures
+from training.evaluation import measures
+from training.evaluation.measures import Measures
 from training.fit import presets
 from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS, working_grid
@@ -203,16 +203,16 @@ def test_an_exact_step_has_no_error_and_persistence_is_measured(
 def test_measures_of_frames() -> None:
     x = 2 * np.pi * np.arange(32) / 32
     truth = np.stack([np.sin(x), np.cos(3 * x)])[None]
-    assert norms.frames_l2(2 * truth, truth) == pytest.approx(np.ones((1, 2)))
-    assert norms.vrmse(truth + 5, truth) == pytest.approx(np.full((1, 2), 5 * 2**0.5), rel=1e-4)
-    assert norms.correlation(3 * truth + 5, truth) == pytest.approx(np.ones((1, 2)))
-    assert norms.correlation(np.zeros_like(truth), truth).tolist() == [[0, 0]]
-    assert norms.correlated_frames(np.array([[1, 0.9, 0.7, 0.9], [1, 1, 1, 1.0]])).tolist() == [2, 4]
-    energy = norms.spectrum(truth[0], 1)
+    assert measures.frames_l2(2 * truth, truth) == pytest.approx(np.ones((1, 2)))
+    assert measures.vrmse(truth + 5, truth) == pytest.approx(np.full((1, 2), 5 * 2**0.5), rel=1e-4)
+    assert measures.correlation(3 * truth + 5, truth) == pytest.approx(np.ones((1, 2)))
+    assert measures.correlation(np.zeros_like(truth), truth).tolist() == [[0, 0]]
+    assert measures.correlated_frames(np.array([[1, 0.9, 0.7, 0.9], [1, 1, 1, 1.0]])).tolist() == [2, 4]
+    energy = measures.spectrum(truth[0], 1)
     assert energy[:, [1, 3]] == pytest.approx(np.diag([0.5, 0.5]))
     assert energy.sum() == pytest.approx(1)
     plane = np.cos(3 * x)[:, None] * np.cos(4 * x)  # of radius 5
-    vector = norms.spectrum(np.stack([plane, 2 * plane])[None], 2)
+    vector = measures.spectrum(np.stack([plane, 2 * plane])[None], 2)
     assert vector[0, 5] == pytest.approx(5 / 4)
     assert vector.sum() == pytest.approx(5 / 4)
 
@@ -221,13 +221,13 @@ def test_a_rollout_that_overflows_is_measured(samples: SampleFile, operator: Tra
     with torch.no_grad():
         operator.step.output_normaliser.deviation.mul_(1e30)
     found = Measures.of(workload(samples), operator, "test")
-    assert found.errors.max() == norms.LOST
+    assert found.errors.max() == measures.LOST
     assert np.isfinite(np.concatenate([each.ravel() for each in found])).all()
     assert found.summary(0.5)["correlation_time"] < 0.5 * FRAMES
     with torch.inference_mode():
         work = workload(samples)
         score, count = work.score(operator, first(work, range(4), FRAMES - 2))
-    assert 1 < float(score) <= norms.LOST
+    assert 1 < float(score) <= measures.LOST
     assert count == 4
 
 

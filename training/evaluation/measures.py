@@ -1,4 +1,4 @@
-r"""Errors of predictions: per sample of fields, and per frame of trajectories.
+r"""Measures of a network: errors per sample of fields and per frame of trajectories, and times.
 
 With e = p - u, all points counting alike:
 
@@ -12,12 +12,20 @@ left out. The energy norm e_a, for Darcy's pressure alone, is the quadratic form
 grid, :math:`v^T A(a) v = \sum_{faces} a_{face} (v_1 - v_2)^2\, length/distance`, with the mean of both sides' a on a
 face and v = 0 on the walls (`physics.numerics.volumes`): the norm in which that method is optimal. u is the solution on
 the fine mesh, taken at the grid's points.
+
+Times are in seconds of processor time: it equals wall time on an idle machine, and other programs do not lengthen it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,9 +35,13 @@ from physics.numerics import volumes
 from physics.numerics.grid import relative_l2
 from training.calibration.error_estimate import fewest, quantile
 from training.losses import Batch
+from training.operators import Operator
+from training.problems.problem import Array
 
 Errors = NDArray[np.float64]
 Fields = NDArray[np.floating[Any]]
+Found = TypeVar("Found")
+TIMED = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
 
 CORRELATED = 0.8  # below it a prediction says little about a chaotic flow
 LOST = 1e3  # the relative error of a rollout that overflows
@@ -195,3 +207,49 @@ class Measures(NamedTuple):
                 "persistence": self.persistence[:, index].mean(),
             }
             yield {name: significant(float(value)) for name, value in figures.items() if np.isfinite(value)}
+
+
+# Times
+
+
+@torch.inference_mode()
+def milliseconds(operator: Operator, *inputs: Array) -> dict[str, float]:
+    """Measure the milliseconds per field of the network, not exported, alone and in a batch of eight."""
+    each = {}
+    for size, times in TIMED.items():
+        batch = [torch.from_numpy(np.resize(one, (size, *one.shape[1:]))) for one in inputs]
+        each[size] = 1000 * median_seconds(partial(operator, *batch), times) / size
+    return {"milliseconds": round(each[1], 1), "milliseconds_of_8": round(each[8], 1)}
+
+
+def median_seconds(call: Callable[[], object], times: int) -> float:
+    """Time some calls on one thread, after one that is not counted, and return their median."""
+    with one_thread():
+        call()
+        return statistics.median(timed(call)[1] for _ in range(times))
+
+
+def timed(call: Callable[[], Found]) -> tuple[Found, float]:
+    """Call once, and return what the call returns and the seconds that it took."""
+    started = time.process_time()
+    found = call()
+    return found, time.process_time() - started
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def processor() -> str:
+    """Return the name of the processor's model, or what else the platform knows of it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(models), platform.processor() or platform.machine())
