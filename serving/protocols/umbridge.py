@@ -380,8 +380,8 @@ def _arguments(card: Card, config: Config) -> tuple[Tensor | Parameter, ...]:
 class FieldModel:
     """A model of the repository on a grid, and its derivatives; the caller of the request pays.
 
-    The `product` is the card of what runs, the model or its derivative; `arguments` are the inputs and parameters that
-    are vectors; `shapes` those of one sample of every input, parameter and output, by name.
+    The `product` is the card of the derivative, that of the model for evaluations; `arguments` are the inputs and
+    parameters that are vectors; `shapes` those of one sample of every input, parameter and output, by name.
     """
 
     request: Request
@@ -400,13 +400,13 @@ class FieldModel:
         return inputs, [math.prod(self.shapes[tensor.name]) for tensor in self.card.outputs]
 
     async def evaluate(self, inputs: Sequence[Vector]) -> list[Vector]:
-        found = await self._run(inputs, {})
+        found = await self._run(self.card, inputs, {})
         return [found[tensor.name].reshape(-1) for tensor in self.card.outputs]
 
     async def gradient(self, output: int, by: int, inputs: Sequence[Vector], sensitivity: Vector) -> Vector:
         """Return the transpose of the Jacobian of one output by one input, times the sensitivity of the output."""
         name = self.card.outputs[output].name
-        found = await self._run(inputs, {f"cotangents.{name}": sensitivity.reshape(self.shapes[name])})
+        found = await self._run(self.product, inputs, {f"cotangents.{name}": sensitivity.reshape(self.shapes[name])})
         return found[f"gradients.{self.arguments[by].name}"].reshape(-1)
 
     async def linearise(
@@ -414,10 +414,12 @@ class FieldModel:
     ) -> tuple[Vector, Vector]:
         """Return one output, and its derivative along a direction of one input."""
         name, argument = self.card.outputs[output].name, self.arguments[by].name
-        found = await self._run(inputs, {f"tangents.{argument}": direction.reshape(self.shapes[argument])})
+        found = await self._run(
+            self.product, inputs, {f"tangents.{argument}": direction.reshape(self.shapes[argument])}
+        )
         return found[name].reshape(-1), found[f"tangents.{name}"].reshape(-1)
 
-    async def _run(self, inputs: Sequence[Vector], vector: Mapping[str, Vector]) -> Mapping[str, Vector]:
+    async def _run(self, card: Card, inputs: Sequence[Vector], vector: Mapping[str, Vector]) -> Mapping[str, Vector]:
         """Run the model, or its product with a vector, on one sample; what has a default may be missing."""
         sent = {name: np.full(self.shapes[name], value) for name, value in self.config.parameters.items()}
         for argument, values in zip(self.arguments, inputs, strict=True):
@@ -425,7 +427,7 @@ class FieldModel:
         state, policy = self.request.state, self.config.policy
         policy = replace(policy, frames=policy.count(self.card))  # a product has fewer frames by default
         latest = not vector and self.config.version is None
-        wanted = Prediction(self.product, state.request_id, state.caller, policy, latest=latest)
+        wanted = Prediction(card, state.request_id, state.caller, policy, latest=latest)
         return await self.service.predictor.predict(wanted, Arrays(sent | dict(vector)))
 
 
