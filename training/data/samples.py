@@ -44,7 +44,8 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
         ReadError: A data file cannot be read.
         DataError: The data do not fit the problem file.
     """
-    paths, known = data_files(problem, folder), data / f"own-{problem.name}.json"
+    paths, coarse = data_files(problem, folder), problem.data.all_for_training
+    known = data / f"own-{problem.name}{'-coarse' if coarse else ''}.json"
     with locked(known), ExitStack() as stack:
         path = data / named(problem, checksum(paths, known))
         if not path.exists():

@@ -98,13 +98,18 @@ class DataSection(Frozen):
     validation: Share = 0.1
     test: Share = 0.1  # share or number of samples that are used once, for the card, taken from the end
 
+    @property
+    def all_for_training(self) -> bool:
+        """Whether no samples are kept apart, as of coarse ones."""
+        return self.validation == self.test == 0
+
     def counts(self, samples: int) -> tuple[int, int, int]:
-        """Return the numbers of training, validation and test samples; coarse ones are all for training.
+        """Return the numbers of training, validation and test samples.
 
         Raises:
             ProblemFileError: A split would be empty.
         """
-        if self.validation == self.test == 0:
+        if self.all_for_training:
             return samples, 0, 0
         validation, test = (
             share if isinstance(share, int) else max(1, round(share * samples))

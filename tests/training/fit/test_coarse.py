@@ -55,6 +55,14 @@ def test_the_first_part_of_a_training_has_coarse_samples(folder: Path) -> None:
     assert float(work.task().network.input_normaliser.mean.mean()) == pytest.approx(expected, abs=1e-6)
 
 
+def test_the_checksums_of_fine_and_coarse_data_are_kept_side_by_side(folder: Path) -> None:
+    recipe(folder, "tiny", *SMALL)
+    kept = {path.name: path.stat().st_mtime_ns for path in folder.glob("own-plate*.json")}
+    assert kept.keys() == {"own-plate.json", "own-plate-coarse.json"}
+    recipe(folder, "tiny", *SMALL)  # which reads no data file again
+    assert kept == {path.name: path.stat().st_mtime_ns for path in folder.glob("own-plate*.json")}
+
+
 def test_a_model_of_both_is_measured_on_fine_samples_and_needs_no_coarse_ones(folder: Path) -> None:
     made = recipe(folder, "tiny", *SMALL, *COUNTED)
     found = checkpoint.load(train(made, folder / "run", folder))
