@@ -18,8 +18,9 @@ from rich.text import Text
 from benchmarks.harness import RESULTS, Kept, Row, read, write
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-OWN_DATA, FEW_SAMPLES, TRANSFER, INVERSION, TRAJECTORIES, POINTS = (
-    DOCS / f"{name}.json" for name in ("own-data", "few-samples", "transfer", "inversion", "trajectories", "points")
+OWN_DATA, FEW_SAMPLES, TRANSFER, DISTURBED, INVERSION, TRAJECTORIES, POINTS = (
+    DOCS / f"{name}.json"
+    for name in ("own-data", "few-samples", "transfer", "disturbed", "inversion", "trajectories", "points")
 )
 MODELS = "darcy,burgers,darcy_inverse"
 
@@ -277,6 +278,22 @@ def transfer(
     kept, counts = Kept(json), [int(each) for each in split(samples)]
     report(program.compare(split(problems), counts, seconds, seeds, kept, data, workers))
     show("transfer", {"rows": kept.rows})
+
+
+@app.command()
+def disturbed(
+    problems: Problems = "heat,advection",
+    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 60.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem and way.")] = 3,
+    data: DataSets = Path("data/own-data"),
+    json: Trainings = DISTURBED,
+) -> None:
+    """Compare trainings that were killed, or slowed by other processes, with undisturbed ones."""
+    from benchmarks import disturbed as program  # noqa: PLC0415
+
+    kept = Kept(json)
+    report(program.compare(split(problems), seconds, seeds, kept, data))
+    show("disturbed", {"rows": kept.rows})
 
 
 @app.command()

@@ -98,14 +98,19 @@ def fitted(request: dict[str, Any], name: str) -> tuple[nn.Module, dict[str, Any
 
     An interrupted training goes on: its run is called by `name`, the problem, the time and the seed.
     """
+    run = Path("runs") / f"{name}-{Path(request['prepared']['problem']).stem}-{request['seconds']:g}-{request['seed']}"
+    subprocess.run(fit_command(request, run), check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
+    found = load_operator(run)
+    return found.operator.eval(), {key: found.card["training"][key] for key in ("epochs", "seconds")}
+
+
+def fit_command(request: dict[str, Any], run: Path) -> list[str]:
+    """Return the command that trains from a problem file in the folder of a run, or goes on with it."""
     problem = Path(request["prepared"]["problem"])
-    run = Path("runs") / f"{name}-{problem.stem}-{request['seconds']:g}-{request['seed']}"
     settings = [f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]']
     arguments = [argument for each in settings for argument in ("--set", each)]
     command = [sys.executable, "-m", "training", "fit", str(problem), "--out", str(run), *arguments]
-    subprocess.run([*command, "--data", str(problem.parent), "--resume"], check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
-    found = load_operator(run)
-    return found.operator.eval(), {key: found.card["training"][key] for key in ("epochs", "seconds")}
+    return [*command, "--data", str(problem.parent), "--resume"]
 
 
 def operator(prepared: dict[str, Any], samples: Samples, *, dropped: float = 0.0, **sizes: Any) -> FieldOperator:

@@ -387,6 +387,25 @@ def transfer(found: Row) -> Cells:
         yield (problem, str(count), title, uncertain(error, spread, 2), beside, str(len(rows)), f"{steps:.0f}")
 
 
+@made_of(
+    "disturbed",
+    "disturbed.json",
+    "Trainings that are killed or slowed",
+    "problem | training | test error | error / undisturbed | seeds | epochs | seconds on the clock",
+)
+def disturbed(found: Row) -> Cells:
+    """Return a row per problem and way; ratios of mean errors are geometric means over the seeds."""
+    groups = grouped(found["rows"], trained)
+    for (problem, title), rows in groups.items():
+        error, spread = over_seeds(np.array([row["result"]["errors"] for row in rows]))
+        alone = {row["training"]["seed"]: row["result"]["error"] for row in groups[problem, "undisturbed"]}
+        ratios = [row["result"]["error"] / alone[row["training"]["seed"]] for row in rows]
+        center, doubt = mean(np.log(ratios))
+        beside = "" if title == "undisturbed" else f"{math.exp(center):.2f} ± {math.exp(center) * doubt:.2f}"
+        epochs, clock = (statistics.fmean(row["result"][key] for row in rows) for key in ("epochs", "wall_seconds"))
+        yield (problem, title, uncertain(error, spread, 2), beside, str(len(rows)), f"{epochs:.0f}", f"{clock:.0f}")
+
+
 @made_of("own-data", "own-data.json", "Networks on other projects' data", TRAINED)
 @made_of("points", "points.json", "Networks on meshes and points", TRAINED)
 def networks(found: Row) -> Cells:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from benchmarks import compare, inversion, methods, networks, own_data, quality, rollouts, transfer
+from benchmarks import compare, disturbed, inversion, methods, networks, own_data, quality, rollouts, transfer
 from benchmarks.commands import app
 from benchmarks.harness import Kept
 from benchmarks.networks import ChannelNetwork, Samples, Settings
@@ -106,6 +106,19 @@ def test_every_problem_file_can_be_read() -> None:
     assert names == {*own_data.NAMES, "wind", "ks"} - {"darcy"} | {
         "darcy_cells"
     }  # a built-in problem's name is refused
+
+
+@pytest.mark.parametrize("way", [disturbed.KILLED, disturbed.SLOWED])
+def test_a_disturbed_training_ends_with_its_model(
+    prepared: dict[str, Any], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(disturbed.__file__).parents[1]))
+    monkeypatch.chdir(tmp_path)
+    request = {"prepared": prepared, "way": way, "seconds": 12.0, "seed": 0, "split": "test"}
+    monkeypatch.setattr(disturbed, "fit_command", lambda *known: [*own_data.fit_command(*known), "--preset", "tiny"])
+    found = disturbed.main(request)
+    assert len(found["errors"]) == found["samples"] == 4
+    assert 0 < found["error"] < 2
 
 
 def test_random_fields_are_smooth_across_the_ends_of_periodic_axes_only() -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import pictures, tables
@@ -107,6 +108,18 @@ def test_ways_to_learn_few_samples_are_compared_seed_by_seed() -> None:
         ("heat", "10", "from scratch", "3.00e-01 ± 1e-01", "", "2", "500"),
         ("heat", "10", "other", "1.00e-01 ± 0e+00", "-62 ± 12 %", "2", "500"),
         ("heat", "10", "third", "1.00e-01 ± 2e-02", "-50 %", "1", "500"),
+    ]
+
+
+def test_disturbed_trainings_are_compared_seed_by_seed() -> None:
+    def row(title: str, seed: int, *errors: float) -> dict[str, Any]:
+        result = {"error": float(np.mean(errors)), "errors": errors, "epochs": 9, "wall_seconds": 60.0}
+        return {"training": {"problem": "heat", "title": title, "seed": seed}, "result": result}
+
+    rows = [row("undisturbed", 0, 0.1, 0.3), row("undisturbed", 1, 0.2, 0.2), row("killed", 0, 0.2, 0.2)]
+    assert [cells[1:5] for cells in tables.disturbed({"rows": rows})] == [
+        ("undisturbed", "2.00e-01 ± 5e-02", "", "2"),
+        ("killed", "2.00e-01 ± 0e+00", "1.00 ± 0.00", "1"),
     ]
 
 
