@@ -114,7 +114,7 @@ def test_a_disturbed_training_ends_with_its_model(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(disturbed.__file__).parents[1]))
     monkeypatch.chdir(tmp_path)
-    request = {"prepared": prepared, "way": way, "seconds": 12.0, "seed": 0, "split": "test"}
+    request = {"prepared": prepared, "way": way, "seconds": 8.0, "seed": 0, "split": "test"}
     monkeypatch.setattr(disturbed, "fit_command", lambda *known: [*own_data.fit_command(*known), "--preset", "tiny"])
     found = disturbed.main(request)
     assert len(found["errors"]) == found["samples"] == 4
