@@ -210,7 +210,6 @@ class OwnFit(Fit):
     through: bool = True  # whether gradients flow through all steps of a rollout, or only through its last one
     noise: NonNegativeFloat = 0.0  # of the states that a rollout starts from, in deviations of the state
     raced: float = Field(default=0.0, ge=0, lt=1)  # of the budget, that the turns of others in a race have taken
-    cycles: tuple[float, ...] = ()  # shares at which the rate has fallen and rises once more: the rounds of a race
     symmetries: tuple[str, ...] = ()  # drawn beside those of the problem, since they lowered the validation error
 
     def steps_of(self, share: float) -> int:

@@ -11,11 +11,10 @@ wins, and trains for the rest of the budget.
     share     1/12           1/12     1/12   1/12                    2/3
     trained   a b c d e f    b c e    c e    c with flip_row, c      c with flip_row
 
-Every turn is a cycle of the learning rate of its own: networks are compared once the rate has fallen, since before that
-those look best that learn fast at the start. The winner goes on with its weights, for one more cycle. The shares of a
-candidate are those that it would have as the winner, of the budget without the turns of the others (`OwnFit.raced`). A
-turn ends with the share that it was to reach, in processor time or in steps, whichever the recipe counts. What turns
-have found and the states of the candidates are in the state of the run, from where a killed race continues.
+Every candidate follows the schedule that it would have as the winner: its shares are those of the budget without the
+turns of the others (`OwnFit.raced`). So the winner goes on without a break, with its weights. A turn ends with the
+share that it was to reach, in processor time or in steps, whichever the recipe counts. What turns have found and the
+states of the candidates are in the state of the run, from where a killed race continues.
 """
 
 from __future__ import annotations
@@ -211,9 +210,7 @@ class Race:
         if candidate.fine:
             made = made.model_copy(update={"coarse": None})
         moved = tuple(symmetries.split(", ")) if symmetries else ()
-        cycles = tuple(self.plan.until(number) for number in range(len(self.plan.counts)))
-        update = {"raced": self.plan.raced, "cycles": cycles, "symmetries": moved}
-        fit = made.fit.model_copy(update=update)
+        fit = made.fit.model_copy(update={"raced": self.plan.raced, "symmetries": moved})
         return made.model_copy(update={"race": (), "fit": fit})
 
     def home(self, name: str) -> RunFolder:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -223,7 +222,6 @@ class Task(pl.LightningModule):
         fit, steps = work.recipe.fit, work.recipe.fit.epochs * self.order.steps
         whole = Budget(steps, getattr(fit, "seconds", None), getattr(fit, "least", 1))
         self.budget = whole.part(1 - getattr(fit, "raced", 0.0))
-        self.ends = (0.0, *getattr(fit, "cycles", ()), 1.0)  # of the cycles of the learning rate, by share
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the epoch's batches; the trainer calls this at every epoch."""
@@ -289,20 +287,14 @@ class Task(pl.LightningModule):
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """Advance the share of the training, the same in all processes, and the schedule; stop what is complete.
 
-        A schedule of steps takes its next step; one of processor time, or of several cycles, goes where the share is,
-        between two steps.
+        A schedule of steps takes its next step, one of processor time goes where the share is, between two steps.
         """
         del metric
         self.budget.share = processes.from_first(lambda: self.budget.advance(self.global_step))
         self.trainer.should_stop = self.budget.share >= self.budget.until
-        if self.budget.seconds is not None or len(self.ends) > 2:
-            scheduler.last_epoch = self.phase() * (scheduler.total_steps - 1) - 1
+        if self.budget.seconds is not None:
+            scheduler.last_epoch = self.budget.share * (scheduler.total_steps - 1) - 1
         scheduler.step()
-
-    def phase(self) -> float:
-        """Return the share of the cycle of the learning rate that is done."""
-        first, last = next(pair for pair in pairwise(self.ends) if self.budget.share < pair[1] or pair[1] == 1)
-        return (self.budget.share - first) / (last - first)
 
 
 @dataclass

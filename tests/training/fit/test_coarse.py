@@ -77,7 +77,7 @@ def test_a_model_of_both_is_measured_on_fine_samples_and_needs_no_coarse_ones(fo
 
 def test_the_race_has_a_candidate_of_fine_samples_alone(folder: Path) -> None:
     made = recipe(folder, "quick")
-    assert [each.fine for each in made.race] == [False] * 7 + [True]
+    assert [each.fine for each in made.race] == [False] * 6 + [True]
     assert made.race[-1].name == "spectral layers, 32 channels, fine samples alone"
     small = {"layers": 0, "spectral": 1, "modes": 4}
     entries = tuple(

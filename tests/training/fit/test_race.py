@@ -110,18 +110,6 @@ def test_a_race_uses_a_third_and_the_winner_the_rest() -> None:
     assert plan.until(2) == pytest.approx(plan.shares[2] / (1 - plan.raced))
 
 
-def test_every_turn_of_a_race_is_a_cycle_of_the_rate(raced: OwnRecipe, samples: SampleFile, tmp_path: Path) -> None:
-    entry = Race(raced, RunFolder(tmp_path / "run"), (12,), Trainings({}), flips).entry("2 channels")
-    task = OwnWorkload(entry, samples.path.parent).task()
-    first, second, third = entry.fit.cycles
-    shares = (0.0, first / 2, first, (first + second) / 2, (1 + third) / 2, 1.0)
-    found = []
-    for share in shares:
-        task.budget.share = share
-        found.append(task.phase())
-    assert found == pytest.approx([0, 0.5, 0, 0.5, 0.5, 1])
-
-
 def test_a_killed_race_repeats_no_turn(raced: OwnRecipe, tmp_path: Path) -> None:
     errors, run = {4: 0.3, 2: 0.2, 3: 0.4}, RunFolder(tmp_path / "run")
     whole = Trainings(errors)
