@@ -136,13 +136,19 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         for one, count in zip(fields, components(fields), strict=True)
     ]
     linear: tuple[Scale, ...] = tuple("linear" for _ in problem.outputs)
+    chosen = sizes(samples, preset)
+    if moving and closed:
+        chosen |= smooth(samples, preset)
+    elif len(samples.sides) == 1 and not moving and problem.mask is None:
+        # On lines a step is cheap, and products of channels are worth more than tokens.
+        chosen |= {"layers": 0, "gated": True}
     step = FieldConfig(
         input_components=tuple(stacked),
         input_scales=scales(samples, fields),
         masked=problem.mask is not None,
         output_components=components(problem.outputs),
         output_scales=linear if moving else scales(samples, problem.outputs),
-        **(sizes(samples, preset) | (smooth(samples, preset) if moving and closed else {})),
+        **chosen,
     )
     if problem.time is None:
         return step

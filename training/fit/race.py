@@ -90,12 +90,13 @@ def candidates(config: Any) -> tuple[Candidate, ...]:
         return sized({"U-Net": {}, "U-Net of twice the layers": double}, "channels", config.channels)
     if not isinstance(config, FieldConfig):
         return ()
-    full = (Candidate(name="attention and spectral layers", operator={}),) if config.layers else ()
+    kinds: dict[str, dict[str, Any]] = {"attention and spectral layers": {}} if config.layers else {}
     layers = "gated spectral layers" if config.gated else "spectral layers"
-    kinds: dict[str, dict[str, Any]] = {layers: {"layers": 0}, f"U-Net and {layers}": {"layers": 0, "unet": 1}}
-    if not config.gated and not config.masked:
-        kinds["gated spectral layers"] = {"layers": 0, "gated": True}
-    return (*full, *sized(kinds, "detail", config.detail))
+    kinds |= {
+        layers: {"layers": 0},
+        "U-Net and spectral layers": {"layers": 0, "unet": 1, "gated": config.band_limited},
+    }
+    return sized(kinds, "detail", config.detail)
 
 
 def sized(kinds: Mapping[str, dict[str, Any]], key: str, channels: int) -> tuple[Candidate, ...]:
