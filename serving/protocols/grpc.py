@@ -111,7 +111,7 @@ class GrpcServer:
         """Return a method as gRPC calls it: before its message has arrived, and with bytes that may be unreadable.
 
         For the client it is a call with one message and one response; here it is a stream of messages, which the server
-        reads when it is ready. A method returns its response, or None where it has sent several.
+        reads when it is ready. A method returns its response, or None where it has written it.
         """
         service, scope = self._service, getattr(method, SCOPE)
 
@@ -135,8 +135,9 @@ class GrpcServer:
                     call.record(name)
             return written
 
+        # The response of an inference is written by its method, which counts its bytes until the client has read them.
         single, several = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
-        kind = several if name == "ModelStreamInfer" else single
+        kind = several if name in {"ModelInfer", "ModelStreamInfer"} else single
         return kind(service.traces.call(f"{SERVICE}/{name}", handle) if service.traces else handle)
 
     @requires(OPEN)
@@ -191,11 +192,12 @@ class GrpcServer:
         return card
 
     @requires(Scope.INFER)
-    async def ModelInfer(self, call: Call) -> Any:
+    async def ModelInfer(self, call: Call) -> None:
         call.caller.check()
         body = await call.read()
         with self._service.admission.admit(call.caller.name) as ticket:
-            return await self._service.predictor.predict(*await self._wanted(call, body, ticket))
+            response = await self._service.predictor.predict(*await self._wanted(call, body, ticket))
+            await call.write(response.SerializeToString(), ticket)
 
     @requires(Scope.INFER)
     async def ModelStreamInfer(self, call: Call) -> None:
@@ -208,7 +210,8 @@ class GrpcServer:
 
         async def send(response: Any, *, last: bool) -> None:
             response.parameters["triton_final_response"].bool_param = last
-            await call.write(service_pb2.ModelStreamInferResponse(infer_response=response).SerializeToString())
+            whole = service_pb2.ModelStreamInferResponse(infer_response=response)
+            await call.write(whole.SerializeToString(), ticket)
 
         while (body := await call.read()) is not None:
             call.caller.check()
@@ -304,13 +307,15 @@ class Call:
         self.size = len(body)
         return bytes(body)
 
-    async def write(self, response: bytes) -> None:
-        """Send one response of a stream; wait while the client does not read, and end the call after a time."""
+    async def write(self, response: bytes, ticket: Ticket) -> None:
+        """Send a response, counted until it is read; end the call of a client that does not read for some time."""
+        ticket.add(len(response))
         try:
             async with asyncio.timeout(self._seconds):
                 await self._context.write(response)
         except TimeoutError as error:
             raise Problem("deadline-exceeded", f"the client has read nothing for {self._seconds:g} s") from error
+        ticket.add(-len(response))
         self.sent += len(response)
 
     async def abort(self, problem: Problem) -> None:

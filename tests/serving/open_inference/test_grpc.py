@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import petrov_client
+from serving.limits import Ticket
 from serving.local_triton.server import TritonServer
 from serving.protocols import grpc as grpc_chapter
 from serving.settings import Settings
@@ -286,6 +287,21 @@ def test_a_message_that_does_not_arrive_is_not_waited_for(tight: Gateway, tight_
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         with pytest.raises(grpc.RpcError, match="expected a ModelInferRequest but got nothing"):
             call(iter(()))
+
+
+def test_a_response_is_counted_with_its_request(
+    tight: Gateway, tight_stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields, held, add = np.ones((30, 64, 64), np.float32), list[int](), Ticket.add
+
+    def watched(ticket: Ticket, count: int) -> None:
+        add(ticket, count)
+        held.append(ticket.held)
+
+    monkeypatch.setattr(Ticket, "add", watched)
+    assert tight_stub.ModelInfer(request(fields)).outputs[0].shape == [30, 64, 64]
+    assert max(held) > 2 * fields.nbytes
+    wait_until(lambda: tight.service.admission.bytes == 0, 5)
 
 
 def silence(until: threading.Event) -> Iterator[bytes]:
