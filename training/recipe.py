@@ -108,7 +108,7 @@ class Fit(BaseModel):
     def optimiser(self, parameters: Iterable[nn.Parameter], steps: int) -> tuple[torch.optim.Optimizer, Any]:
         """Return an optimiser, and the schedule whose rate rises and falls once over a run of some steps, by cosine."""
         total = max(3, steps)  # a step up, and one down
-        optimiser = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        optimiser = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser,
             max_lr=self.learning_rate,

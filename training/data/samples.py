@@ -30,7 +30,7 @@ from training.problems.schema import Description
 Rows = NDArray[np.int64]
 
 STATISTICS = ("minimum", "maximum", "mean", "deviation")
-IN_MEMORY = 2**28  # bytes of a trajectory's output up to which it is held in memory
+IN_MEMORY = 2**28  # bytes of a tensor of all samples up to which it is held in memory
 
 
 def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
@@ -105,7 +105,7 @@ class SampleFile:
     problem: ProblemFile
     # The open file of each process, by its number: a forked process must not use its parent's.
     handles: dict[int, h5py.File] = field(default_factory=dict, repr=False, compare=False)
-    # Outputs of trajectories in memory, because every batch reads a few frames from many places.
+    # Small tensors in memory, because every batch reads from many places.
     held: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -171,28 +171,31 @@ class SampleFile:
     def windows(self, rows: Rows, starts: Sequence[int] | Rows, length: int) -> dict[str, Array]:
         """Read `length` frames of trajectories `[window, frame, (component), *grid]`, steady fields and parameters."""
         pairs = [*zip(rows.tolist(), map(int, starts), strict=True)]
-        moving = {name: self.trajectories(name) for name in self.problem.output_names}
+        moving = {name: self.tensor(name) for name in self.problem.output_names}
         found = {
             name: np.stack([frames[row, start : start + length] for row, start in pairs])
             for name, frames in moving.items()
         }
         return found | {name: self.pick(name, rows) for name in self.problem.stored if name not in moving}
 
-    def trajectories(self, name: str) -> Any:
-        """Return `[sample, time, (component), *grid]` of an output, from memory where it is small."""
-        stored = self.file[name]
-        if 4 * stored.size > IN_MEMORY:
-            return stored
+    def tensor(self, name: str) -> Any:
+        """Return a tensor of all samples, from memory where it is small: every batch reads from many places."""
         if name not in self.held:
+            stored = self.file[name]
+            if 4 * stored.size > IN_MEMORY:
+                return stored
             self.held[name] = stored[:]
         return self.held[name]
 
     def pick(self, name: str, rows: Rows | range) -> Array:
         """Read a tensor of samples by their numbers, in any order and as often as named."""
+        stored = self.tensor(name)
         if isinstance(rows, range):
-            return np.asarray(self.file[name][rows.start : rows.stop])
+            return np.array(stored[rows.start : rows.stop])
+        if isinstance(stored, np.ndarray):
+            return np.asarray(stored[rows])
         chosen, back = np.unique(rows, return_inverse=True)  # HDF5 reads in ascending order, each sample once
-        return np.asarray(self.file[name][chosen][back])
+        return np.asarray(stored[chosen][back])
 
 
 def checksum(paths: Sequence[Path], known: Path) -> str:

@@ -7,6 +7,7 @@ import logging
 import resource
 import shutil
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -232,7 +233,7 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         num_sanity_val_steps=0,
         callbacks=[
             # The exponential mean of the weights is measured and saved instead of them: the noise of steps cancels.
-            *([WeightAveraging(avg_fn=partial(averaged, decay=average))] if average else []),
+            *([WeightAveraging(multi_avg_fn=partial(averaged, decay=average))] if average else []),
             # The best first: a state that is saved before it has chosen would forget its choice when it is resumed.
             *([best, newest] if config.keep == "best" else [newest]),
             *([RunLog(run.metrics, work.metric.name)] if processes.first() else []),
@@ -250,16 +251,17 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     )
 
 
-def averaged(mean: Tensor, weight: Tensor, steps: Tensor, decay: float) -> Tensor:
-    """Return the exponential mean of a weight after one step more.
+def averaged(means: Sequence[Tensor], weights: Sequence[Tensor], steps: Tensor, decay: float) -> None:
+    """Bring exponential means of weights of one type up to a step more.
 
-    Early on it forgets faster, so that it is the mean over the last tenth of the steps: the first weights would stay in
-    it for 1 / (1 - decay) steps otherwise, which is longer than a turn of a race.
+    Early on they forget faster, so that they are means over the last tenth of the steps: the first weights would stay
+    in them for 1 / (1 - decay) steps otherwise, which is longer than a turn of a race.
     """
-    if not mean.is_floating_point() and not mean.is_complex():
-        return weight  # a buffer of indices, say
     done = float(steps)
-    return mean.lerp(weight, 1 - min(decay, (1 + done) / (10 + done)))
+    if means[0].is_floating_point() or means[0].is_complex():
+        torch._foreach_lerp_(means, weights, 1 - min(decay, (1 + done) / (10 + done)))
+    else:  # buffers of indices, say
+        torch._foreach_copy_(means, weights)
 
 
 def complete(work: Workload[Any], run: RunFolder, card: dict[str, Any], figures: dict[str, Any]) -> None:
