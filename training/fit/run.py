@@ -7,7 +7,6 @@ import logging
 import resource
 import shutil
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -251,7 +250,7 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     )
 
 
-def averaged(means: Sequence[Tensor], weights: Sequence[Tensor], steps: Tensor, decay: float) -> None:
+def averaged(means: list[Tensor], weights: list[Tensor], steps: Tensor, decay: float) -> None:
     """Bring exponential means of weights of one type up to a step more.
 
     Early on they forget faster, so that they are means over the last tenth of the steps: the first weights would stay
