@@ -165,7 +165,7 @@ def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_pat
 def test_the_mean_of_the_weights_is_over_the_last_tenth_of_the_steps_until_the_decay_is_shorter() -> None:
     mean, behind = torch.zeros(1), dict[int, float]()
     for step in range(1, 5001):
-        mean = averaged(mean, torch.full((1,), float(step)), torch.tensor(step), decay=0.99)
+        averaged([mean], [torch.full((1,), float(step))], torch.tensor(step), decay=0.99)
         behind[step] = step - mean.item()
     assert behind[500] == pytest.approx(50, rel=0.05)
     assert behind[5000] == pytest.approx(99, rel=0.05)  # d / (1 - d)
