@@ -190,9 +190,10 @@ class SampleFile:
     def pick(self, name: str, rows: Rows | range) -> Array:
         """Read a tensor of samples by their numbers, in any order and as often as named."""
         stored = self.tensor(name)
-        if isinstance(rows, range):
-            return np.array(stored[rows.start : rows.stop])
-        if isinstance(stored, np.ndarray):
+        held = isinstance(stored, np.ndarray)
+        if isinstance(rows, range):  # a copy of what is held, which HDF5 makes anyway
+            return np.array(stored[rows.start : rows.stop], copy=held or None)
+        if held:
             return np.asarray(stored[rows])
         chosen, back = np.unique(rows, return_inverse=True)  # HDF5 reads in ascending order, each sample once
         return np.asarray(stored[chosen][back])
