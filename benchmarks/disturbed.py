@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.harness import Kept, Row
-from benchmarks.networks import fields, measure
+from benchmarks.networks import fields, figures, measure
 from benchmarks.own_data import complete, fit_command, prepared, training
 from training.checkpoint import load_operator
 
@@ -69,10 +69,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     if process.wait():
         raise RuntimeError(f"{' '.join(command)}: ended with status {process.returncode}")
     found, (_, held) = load_operator(run), fields(request)
-    errors = measure(found.operator.eval(), held)
     facts = {"epochs": found.card["training"]["epochs"], "wall_seconds": round(time.perf_counter() - began, 1)}
-    figures = {"error": float(errors.mean()), "standard_error": float(errors.std() / len(errors) ** 0.5)}
-    return figures | {"samples": len(errors)} | facts | {"errors": [float(f"{each:.4g}") for each in errors.tolist()]}
+    return figures(measure(found.operator.eval(), held), facts)
 
 
 def reached(process: subprocess.Popen[bytes], seconds: float) -> None:

@@ -74,6 +74,12 @@ def measure(network: nn.Module, samples: Samples) -> Tensor:
     return torch.cat([errors(network, samples[rows]) for rows in torch.arange(len(samples)).split(MEASURED_BATCH)])
 
 
+def figures(found: Tensor, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a training: its errors `[sample]`, their mean and standard error, and its facts."""
+    summary = {"error": float(found.mean()), "standard_error": float(found.std() / len(found) ** 0.5)}
+    return summary | {"samples": len(found)} | facts | {"errors": [float(f"{each:.4g}") for each in found.tolist()]}
+
+
 def train(
     network: nn.Module,
     samples: Samples,
@@ -387,9 +393,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     if isinstance(held, Samples):
         if request.get("averaged"):
             network = own_data.MeanOverFlips(network, request["prepared"])
-        found = measure(network, held)
-        figures = {"error": float(found.mean()), "standard_error": float(found.std() / len(found) ** 0.5)}
-        return figures | {"samples": len(found)} | facts | {"errors": [float(f"{each:.4g}") for each in found.tolist()]}
+        return figures(measure(network, held), facts)
     states, *numbers = held
     truth = states[:, 1:].flatten(2)
     frames = rollout(network, states[:, 0], numbers, truth.shape[1]).flatten(2)
