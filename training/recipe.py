@@ -246,6 +246,7 @@ class Candidate(BaseModel):
     operator: dict[str, int] = {}  # keys of the operator's config, and `step.key` of a trajectory's
     start: Start | None = None  # the earlier model that it starts from, instead of such keys
     fine: bool = False  # whether it is trained without the coarse samples, where there are any
+    handicap: PositiveFloat = 1.0  # by which its errors are multiplied before they are compared
 
     @property
     def overrides(self) -> list[str]:

@@ -27,7 +27,9 @@ TOKENS = {1: 64, 2: 400, 3: 512}  # about how many tokens a grid is cut into, by
 POINTS = 8192  # about how many points a batch holds: in the same time, more steps are worth more than larger batches
 BATCHES = {False: (4, 8), True: (4, 16)}
 """The smallest and largest batch of fields, of trajectories; powers of two, which several processes can share."""
-RATE = 5e-3
+RATE, PLANE_RATE = 5e-3, 3e-3
+WARMUP = 0.03
+"""The share of a training on fields during which the rate rises: a race tells little before it is near its highest."""
 UNROLL = (1, 1, 2)  # steps of training rollouts, each for an equal share of the training
 LONGER = 1.2  # of a preset's time for trajectories
 BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
@@ -118,7 +120,8 @@ def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
         average=preset.average,
     )
     if samples.problem.time is None or samples.frames is None:
-        return fit
+        rate = PLANE_RATE if gated(samples) and len(samples.sides) == 2 else RATE
+        return fit.model_copy(update={"warmup": WARMUP, "learning_rate": rate})
     longest = samples.frames - samples.problem.time.history
     return fit.model_copy(update={"unroll": tuple(min(steps, longest) for steps in UNROLL)})
 
@@ -139,9 +142,10 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     chosen = sizes(samples, preset)
     if moving and closed:
         chosen |= smooth(samples, preset)
-    elif len(samples.sides) == 1 and not moving and problem.mask is None:
-        # On lines a step is cheap, and products of channels are worth more than tokens.
-        chosen |= {"layers": 0, "gated": True}
+    elif gated(samples):
+        # Products of channels are worth their time: on lines more than tokens, on planes more than as many channels.
+        planes = {"gate": "sigmoid", "detail": preset.detail // 2}
+        chosen |= {"gated": True} | ({"layers": 0} if len(samples.sides) == 1 else planes)
     step = FieldConfig(
         input_components=tuple(stacked),
         input_scales=scales(samples, fields),
@@ -162,6 +166,12 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         conserved=tuple(name in problem.time.conserved for name in problem.output_names),
         bounded=closed,
     )
+
+
+def gated(samples: SampleFile) -> bool:
+    """Return whether the spectral layers of fields are gated: on lines and planes, without a mask."""
+    problem = samples.problem
+    return problem.time is None and problem.mask is None and not problem.scattered and len(samples.sides) < 3
 
 
 def on_points(samples: SampleFile, preset: Preset) -> PointsConfig:

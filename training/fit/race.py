@@ -8,8 +8,9 @@ wins, and trains for the rest of the budget.
 .. code-block:: text
 
     round     1              2        3      4                       rest
-    share     1/12           1/12     1/12   1/12                    2/3
     trained   a b c d e f    b c e    c e    c with flip_row, c      c with flip_row
+
+All turns are equally long, since a short one tells little.
 
 Every candidate follows the schedule that it would have as the winner: its shares are those of the budget without the
 turns of the others (`OwnFit.raced`). So the winner goes on without a break, with its weights. A turn ends with the
@@ -49,6 +50,8 @@ SHARE = 1 / 3  # of the budget
 LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
 DOUBT = 2.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
 LOST = 1e3  # the error of a network whose training diverges
+HANDICAP = 1.4
+"""Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
 EARLIER = "the earlier model"  # its candidate
 WITH = " with "  # between the name of a candidate and its symmetries
 
@@ -87,37 +90,42 @@ def candidates(config: Any) -> tuple[Candidate, ...]:
         )
     if isinstance(config, PointsConfig):
         double = {"blocks": 2 * config.blocks}
-        return sized({"U-Net": {}, "U-Net of twice the layers": double}, "channels", config.channels)
+        widths = (config.channels, config.channels // 2)
+        return tuple(sized({"U-Net": {}, "U-Net of twice the layers": double}, "channels", widths))
     if not isinstance(config, FieldConfig):
         return ()
-    kinds: dict[str, dict[str, Any]] = {"attention and spectral layers": {}} if config.layers else {}
     layers = "gated spectral layers" if config.gated else "spectral layers"
-    kinds |= {
-        layers: {"layers": 0},
-        "U-Net and spectral layers": {"layers": 0, "unet": 1, "gated": config.band_limited},
-    }
-    return sized(kinds, "detail", config.detail)
-
-
-def sized(kinds: Mapping[str, dict[str, Any]], key: str, channels: int) -> tuple[Candidate, ...]:
-    """Return every kind of network with all channels, then with half of them."""
+    unet, alone = {"layers": 0, "unet": 1}, {"layers": 0}
+    if not config.layers:
+        kinds = {layers: alone, f"U-Net and {layers}": unet}
+        return tuple(sized(kinds, "detail", (config.detail, config.detail // 2)))
+    kinds = {f"U-Net and {layers}": unet, f"attention and {layers}": {}, layers: alone}
+    # Gated layers of planes have few channels as it is.
+    found = sized(kinds, "detail", (config.detail,) if config.gated else (config.detail, config.detail // 2))
     return tuple(
-        Candidate(name=f"{name}, {wide} channels", operator={**changes, key: wide})
-        for wide in (channels, channels // 2)
-        for name, changes in kinds.items()
+        each.model_copy(update={"handicap": HANDICAP}) if each.name.startswith(layers) else each for each in found
     )
+
+
+def sized(kinds: Mapping[str, dict[str, Any]], key: str, widths: Sequence[int]) -> list[Candidate]:
+    """Return every kind of network with each number of channels."""
+    return [
+        Candidate(name=f"{name}, {wide} channels", operator={**changes, key: wide})
+        for wide in widths
+        for name, changes in kinds.items()
+    ]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The rounds of a race, which have equal shares of the budget.
+    """The rounds of a race, in which every turn has the same share of the budget.
 
     Example:
         >>> plan = Plan.of(6, symmetries=True)
         >>> plan.counts
         (6, 3, 2, 2)
         >>> [round(share, 3) for share in plan.shares], round(plan.raced, 3)
-        ([0.014, 0.042, 0.083, 0.125], 0.208)
+        ([0.026, 0.051, 0.077, 0.103], 0.231)
     """
 
     counts: tuple[int, ...]  # candidates of each round
@@ -131,7 +139,8 @@ class Plan:
             counts.append(count)
             count = math.ceil(count / 2)
         counts += [2] if symmetries else []
-        return cls(tuple(counts), tuple(np.cumsum([SHARE / len(counts) / each for each in counts]).tolist()))
+        turn = SHARE / sum(counts)
+        return cls(tuple(counts), tuple(turn * number for number in range(1, len(counts) + 1)))
 
     @property
     def raced(self) -> float:
@@ -195,17 +204,20 @@ class Race:
                 errors[name] = float(f"{error:.4g}")
                 self.keep(seconds=self.found["seconds"] + time.perf_counter() - began)
                 self.say(f"race, round {number + 1} of {len(self.plan.counts)}, {name}: validation error {error:.3e}")
-        ranked = sorted(names, key=lambda name: errors[name])
+        ranked = sorted(names, key=lambda name: errors[name] * self.candidate(name).handicap)
         left = ranked[: math.ceil(len(names) / 2)]
         if processes.first():
             for name in ranked[len(left) :]:
                 shutil.rmtree(self.home(name).path, ignore_errors=True)
         return left
 
+    def candidate(self, name: str) -> Candidate:
+        """Return a candidate by its name, which may have symmetries."""
+        return next(each for each in self.recipe.race if each.name == name.partition(WITH)[0])
+
     def entry(self, name: str) -> OwnRecipe:
         """Return the recipe of a candidate, with the symmetries in its name."""
-        original, _, symmetries = name.partition(WITH)
-        [candidate] = [each for each in self.recipe.race if each.name == original]
+        candidate, symmetries = self.candidate(name), name.partition(WITH)[2]
         start = candidate.start
         made = changed(self.recipe, candidate.overrides) if start is None else started(self.recipe, start)
         if candidate.fine:

@@ -16,8 +16,8 @@ over the points that are there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -32,6 +32,7 @@ Basis = Float[Tensor, "point mode"]
 Waves = Int[Tensor, " mode"]
 Points = Int[Tensor, " point"]
 Spectrum = Float[Tensor, "batch mode"]
+Gate = Literal["silu", "sigmoid"]
 
 BLOCK = 64  # points of a long line that are transformed together
 
@@ -365,21 +366,27 @@ class GatedSpectralLayer(OnOneGrid):
 
     It is for smooth fields whose equations multiply them with themselves. The transform moves and derives, as the
     linear part of an equation does; the product of channels is what its nonlinear terms, such as :math:`u\,u_x`, are
-    made of. The channels are the last axis, so that every pointwise map is one matrix product.
+    made of. Products of products may overflow while a network learns; the bounded gate "sigmoid" lets a layer's output
+    grow in proportion to its input. The channels are the last axis, so that every pointwise map is one matrix product.
 
     Args:
         channels: Features.
         modes: Wave numbers kept on each axis.
         periodic: Whether the ends meet, per axis; the period of an axis with ends is twice its length.
         sides: Points per axis; the bases are computed once.
+        gate: The function of the first channel of a pair.
 
     Example:
         >>> GatedSpectralLayer(4, 3, [True, False], (8, 9))(torch.zeros(2, 8, 9, 4)).shape
         torch.Size([2, 8, 9, 4])
     """
 
-    def __init__(self, channels: int, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
+    def __init__(
+        self, channels: int, modes: int, periodic: Sequence[bool], sides: Sequence[int], gate: Gate = "silu"
+    ) -> None:
         super().__init__()
+        gates: dict[Gate, Callable[[Tensor], Tensor]] = {"silu": functional.silu, "sigmoid": torch.sigmoid}
+        self.gate = gates[gate]
         self.keep_transforms(modes, periodic, sides)
         # One complex matrix per mode, real and imaginary part side by side.
         count = modes * (2 * modes) ** (len(sides) - 1)
@@ -392,7 +399,7 @@ class GatedSpectralLayer(OnOneGrid):
         """Return features `[batch, *grid, channel]` of the same shape."""
         mixed = self.multiply(x.movedim(-1, 1), self.weight).movedim(1, -1)
         first, second = self.branches(mixed + self.pointwise(x)).chunk(2, dim=-1)
-        return x + self.join(functional.silu(first) * second)
+        return x + self.join(self.gate(first) * second)
 
 
 class BoundaryConv(nn.Module):

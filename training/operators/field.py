@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
 from training.nn.pointwise import Normaliser
-from training.nn.spectral import BoundaryConv, BoundarySpectralConv, GatedSpectralLayer, band_limited
+from training.nn.spectral import BoundaryConv, BoundarySpectralConv, Gate, GatedSpectralLayer, band_limited
 from training.nn.unet import COARSEST, UNet
 from training.operators.operator import Operator, OperatorKind
 
@@ -78,6 +78,7 @@ class FieldConfig(EncoderConfig):
     spectral: PositiveInt = 2  # number of spectral layers
     unet: NonNegativeInt = 0  # pairs of convolutions per level of a U-Net before them; 0 for none
     gated: bool = False  # whether the spectral layers multiply pairs of channels; see `training.nn.GatedSpectralLayer`
+    gate: Gate = "silu"  # of these products; "sigmoid" is bounded
     # Whether fields are carried to and from the working grid by Fourier series. All axes are periodic.
     band_limited: bool = False
 
@@ -325,7 +326,7 @@ class ChannelNormaliser(Normaliser):
 def spectral_layer(config: FieldConfig) -> nn.Module:
     """Return a layer on the working grid: a gated one `[batch, *grid, channel]`, or one `[batch, channel, *grid]`."""
     if config.gated:
-        return GatedSpectralLayer(config.detail, config.modes, config.periodic, config.working)
+        return GatedSpectralLayer(config.detail, config.modes, config.periodic, config.working, config.gate)
     return BoundarySpectralConv(config.detail, config.detail, config.modes, config.periodic, config.working)
 
 

@@ -110,6 +110,14 @@ def test_a_race_uses_a_third_and_the_winner_the_rest() -> None:
     assert plan.until(2) == pytest.approx(plan.shares[2] / (1 - plan.raced))
 
 
+def test_a_handicap_counts_in_the_comparison_alone(raced: OwnRecipe, tmp_path: Path) -> None:
+    first, *others = raced.race
+    quick = raced.model_copy(update={"race": (first.model_copy(update={"handicap": 2.0}), *others)})
+    event = Race(quick, RunFolder(tmp_path / "run"), (12,), Trainings({4: 0.1, 2: 0.18, 3: 0.19}), flips)
+    assert event.winner().operator.detail == 2
+    assert event.account()["rounds"][1]["validation_error"] == {"2 channels": 0.18, "3 channels": 0.19}
+
+
 def test_a_killed_race_repeats_no_turn(raced: OwnRecipe, tmp_path: Path) -> None:
     errors, run = {4: 0.3, 2: 0.2, 3: 0.4}, RunFolder(tmp_path / "run")
     whole = Trainings(errors)
@@ -173,9 +181,9 @@ def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: Samp
     found = candidates(network(samples, PRESETS["quick"]))
     assert [one.name for one in found] == [
         "gated spectral layers, 32 channels",
-        "U-Net and spectral layers, 32 channels",
+        "U-Net and gated spectral layers, 32 channels",
         "gated spectral layers, 16 channels",
-        "U-Net and spectral layers, 16 channels",
+        "U-Net and gated spectral layers, 16 channels",
     ]
     made = entered(recipe(samples, "quick"), samples)
     for one in made.race:
