@@ -342,7 +342,7 @@ def fields(request: dict[str, Any]) -> tuple[Samples, Samples]:
 
     Args:
         request: `prepared` (file, names of inputs and output, numbers of samples per split), `split`, and
-            `samples`: how many training samples are used, where they are not all.
+            `samples`: how many training samples are used, where they are not all; `seed` draws them as `fit` does.
     """
     import h5py  # noqa: PLC0415 -- only trainings on fields need it
 
@@ -352,7 +352,8 @@ def fields(request: dict[str, Any]) -> tuple[Samples, Samples]:
         whole = Samples(inputs, torch.from_numpy(file[prepared["output"]][:]))
     train_, validation, _ = prepared["counts"]
     held = {"validation": slice(train_, train_ + validation), "test": slice(train_ + validation, None)}
-    return whole[: request.get("samples", train_)], whole[held[request["split"]]]
+    drawn = np.random.default_rng(request.get("seed")).permutation(train_)[: request.get("samples", train_)]
+    return whole[torch.from_numpy(np.sort(drawn))], whole[held[request["split"]]]
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:

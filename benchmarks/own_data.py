@@ -98,7 +98,9 @@ def fitted(request: dict[str, Any], name: str) -> tuple[nn.Module, dict[str, Any
 
     An interrupted training goes on: its run is called by `name`, the problem, the time and the seed.
     """
-    run = Path("runs") / f"{name}-{Path(request['prepared']['problem']).stem}-{request['seconds']:g}-{request['seed']}"
+    facts = (Path(request["prepared"]["problem"]).stem, f"{request['seconds']:g}", request["seed"])
+    parts = [name, *facts, *([request["samples"]] if "samples" in request else [])]
+    run = Path("runs") / "-".join(map(str, parts))
     subprocess.run(fit_command(request, run), check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
     found = load_operator(run)
     return found.operator.eval(), {key: found.card["training"][key] for key in ("epochs", "seconds")}
@@ -106,8 +108,9 @@ def fitted(request: dict[str, Any], name: str) -> tuple[nn.Module, dict[str, Any
 
 def fit_command(request: dict[str, Any], run: Path) -> list[str]:
     """Return the command that trains from a problem file in the folder of a run, or goes on with it."""
-    problem = Path(request["prepared"]["problem"])
+    problem, train = Path(request["prepared"]["problem"]), request["prepared"]["counts"][0]
     settings = [f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]']
+    settings += [f"fit.share={request['samples'] / train}"] if "samples" in request else []
     arguments = [argument for each in settings for argument in ("--set", each)]
     command = [sys.executable, "-m", "training", "fit", str(problem), "--out", str(run), *arguments]
     return [*command, "--data", str(problem.parent), "--resume"]
@@ -189,6 +192,27 @@ def compare(
     data = {name: prepared(name, folder) for name in names}
     choices = {(name, title): candidates(title, data[name]) for name, title in itertools.product(names, TITLES)}
     yield from tuned_and_trained(choices, data, seconds, seeds, kept, workers)
+
+
+def sizes(
+    names: Sequence[str],
+    counts: Sequence[int],
+    seconds: float,
+    seeds: int,
+    kept: Kept,
+    tuned: Kept,
+    folder: Path,
+    workers: int = 1,
+) -> Iterator[Row]:
+    """Train on growing parts of the training samples; `tuned` has the candidates of trainings on all of them."""
+    data = {name: prepared(name, folder) for name in names}
+    known = [row for row in tuned.rows if row["training"]["split"] == "validation"]
+    rows = []
+    for seed, count, name, title in itertools.product(range(seeds), counts, names, (PETROV, FACTORISED, UNET)):
+        candidate = best(known, name, title) or candidates(title, data[name])[0]
+        row = training(name, title, candidate, seconds, seed, "test")
+        rows.append(row if count == data[name]["counts"][0] else row | {"samples": count})
+    yield from complete(rows, kept, data, workers)
 
 
 def tuned_and_trained(

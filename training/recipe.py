@@ -243,7 +243,7 @@ class Candidate(BaseModel):
     model_config = FROZEN
 
     name: str  # in words, for card and report
-    operator: dict[str, int] = {}  # keys of the operator's config, and `step.key` of a trajectory's
+    operator: dict[str, int | str] = {}  # keys of the operator's config, and `step.key` of a trajectory's
     start: Start | None = None  # the earlier model that it starts from, instead of such keys
     fine: bool = False  # whether it is trained without the coarse samples, where there are any
     handicap: PositiveFloat = 1.0  # by which its errors are multiplied before they are compared

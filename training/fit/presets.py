@@ -27,7 +27,7 @@ TOKENS = {1: 64, 2: 400, 3: 512}  # about how many tokens a grid is cut into, by
 POINTS = 8192  # about how many points a batch holds: in the same time, more steps are worth more than larger batches
 BATCHES = {False: (4, 8), True: (4, 16)}
 """The smallest and largest batch of fields, of trajectories; powers of two, which several processes can share."""
-RATE, PLANE_RATE = 5e-3, 3e-3
+RATE = 5e-3
 WARMUP = 0.03
 """The share of a training on fields during which the rate rises: a race tells little before it is near its highest."""
 UNROLL = (1, 1, 2)  # steps of training rollouts, each for an equal share of the training
@@ -120,8 +120,7 @@ def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
         average=preset.average,
     )
     if samples.problem.time is None or samples.frames is None:
-        rate = PLANE_RATE if gated(samples) and len(samples.sides) == 2 else RATE
-        return fit.model_copy(update={"warmup": WARMUP, "learning_rate": rate})
+        return fit.model_copy(update={"warmup": WARMUP})
     longest = samples.frames - samples.problem.time.history
     return fit.model_copy(update={"unroll": tuple(min(steps, longest) for steps in UNROLL)})
 
@@ -142,7 +141,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     chosen = sizes(samples, preset)
     if moving and closed:
         chosen |= smooth(samples, preset)
-    elif gated(samples):
+    elif len(samples.sides) < 3 and not moving and problem.mask is None:
         # Products of channels are worth their time: on lines more than tokens, on planes more than as many channels.
         planes = {"gate": "sigmoid", "detail": preset.detail // 2}
         chosen |= {"gated": True} | ({"layers": 0} if len(samples.sides) == 1 else planes)
@@ -166,12 +165,6 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         conserved=tuple(name in problem.time.conserved for name in problem.output_names),
         bounded=closed,
     )
-
-
-def gated(samples: SampleFile) -> bool:
-    """Return whether the spectral layers of fields are gated: on lines and planes, without a mask."""
-    problem = samples.problem
-    return problem.time is None and problem.mask is None and not problem.scattered and len(samples.sides) < 3
 
 
 def on_points(samples: SampleFile, preset: Preset) -> PointsConfig:

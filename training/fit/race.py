@@ -82,10 +82,10 @@ def entered(recipe: OwnRecipe, samples: SampleFile, start: Start | None = None) 
 
 
 def candidates(config: Any) -> tuple[Candidate, ...]:
-    """Return the networks that are compared where the preset has chosen one of some sizes, that one first."""
+    """Return the networks that are compared where the preset has chosen one."""
     if isinstance(config, TrajectoryConfig):
         return tuple(
-            Candidate(name=one.name, operator={f"step.{key}": value for key, value in one.operator.items()})
+            one.model_copy(update={"operator": {f"step.{key}": value for key, value in one.operator.items()}})
             for one in candidates(config.step)
         )
     if isinstance(config, PointsConfig):
@@ -95,7 +95,8 @@ def candidates(config: Any) -> tuple[Candidate, ...]:
     if not isinstance(config, FieldConfig):
         return ()
     layers = "gated spectral layers" if config.gated else "spectral layers"
-    unet, alone = {"layers": 0, "unet": 1}, {"layers": 0}
+    unet: dict[str, Any] = {"layers": 0, "unet": 1}
+    alone: dict[str, Any] = {"layers": 0, "gate": "silu"}
     if not config.layers:
         kinds = {layers: alone, f"U-Net and {layers}": unet}
         return tuple(sized(kinds, "detail", (config.detail, config.detail // 2)))
