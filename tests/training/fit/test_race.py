@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from training.data.samples import SampleFile, prepare
 from training.fit import race
 from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS, network, recipe
-from training.fit.race import Plan, Race, candidates, entered
+from training.fit.race import HANDICAP, Plan, Race, candidates, entered
 from training.fit.record import RunFolder, read_log, training_seconds
 from training.fit.run import train
 from training.fit.start import OwnRun
+from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
 from training.recipe import Candidate, OwnRecipe, changed
 
@@ -189,6 +191,20 @@ def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: Samp
     for one in made.race:
         OwnWorkload(changed(made, one.overrides), samples.path.parent).network()
     assert entered(recipe(samples, "tiny"), samples).race == ()
+
+
+def test_on_planes_spectral_layers_alone_have_a_handicap() -> None:
+    sizes: dict[str, Any] = {"periodic": (False, False), "points": ("nodes", "nodes"), "working": (8, 8)}
+    fields: dict[str, Any] = {"input_components": (0,), "input_scales": ("linear",)}
+    outputs: dict[str, Any] = {"output_components": (0,), "output_scales": ("linear",)}
+    plain = FieldConfig(**fields, **outputs, **sizes, layers=1, detail=16)
+    found = {one.name: one.handicap for one in candidates(plain.model_copy(update={"gated": True}))}
+    assert found == {
+        "U-Net and gated spectral layers, 16 channels": 1.0,
+        "attention and gated spectral layers, 16 channels": 1.0,
+        "gated spectral layers, 16 channels": HANDICAP,
+    }
+    assert [one.handicap for one in candidates(plain)] == [1.0, 1.0, HANDICAP] * 2
 
 
 @pytest.mark.usefixtures("samples")

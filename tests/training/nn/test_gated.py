@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.nn.spectral import GatedSpectralLayer
+from training.nn.spectral import Gate, GatedSpectralLayer
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -21,6 +21,16 @@ def test_a_far_end_is_no_neighbour_on_an_axis_with_ends() -> None:
     torch.manual_seed(0)
     layer, x = GatedSpectralLayer(4, 3, (False,), (8,)), torch.randn(1, 8, 4)
     assert not torch.allclose(layer(x.roll(2, 1)), layer(x).roll(2, 1), atol=1e-3)
+
+
+def test_a_bounded_gate_lets_the_output_grow_as_its_input() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 8, 8, 6)
+    gates: list[tuple[Gate, int]] = [("silu", 2), ("sigmoid", 1)]
+    for gate, power in gates:
+        layer = GatedSpectralLayer(6, 3, (True, False), (8, 8), gate)
+        sizes = [float((layer(size * x) - size * x).norm().detach()) for size in (1e4, 2e4)]
+        assert sizes[1] / sizes[0] == pytest.approx(2**power, rel=1e-2)
 
 
 def test_a_layer_learns_a_product_with_a_derivative() -> None:
