@@ -18,9 +18,9 @@ from rich.text import Text
 from benchmarks.harness import RESULTS, Kept, Row, read, write
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-OWN_DATA, FEW_SAMPLES, TRANSFER, DISTURBED, INVERSION, TRAJECTORIES, POINTS = (
+OWN_DATA, AMOUNTS, FEW_SAMPLES, TRANSFER, DISTURBED, INVERSION, TRAJECTORIES, POINTS = (
     DOCS / f"{name}.json"
-    for name in ("own-data", "few-samples", "transfer", "disturbed", "inversion", "trajectories", "points")
+    for name in ("own-data", "amounts", "few-samples", "transfer", "disturbed", "inversion", "trajectories", "points")
 )
 MODELS = "darcy,burgers,darcy_inverse"
 
@@ -246,6 +246,26 @@ def own_data(
     report(program.compare(split(problems), times, seeds, kept, data, workers))
     show("own-data", {"rows": kept.rows})
     draw.own_data(kept.rows, json.with_suffix(".png"))
+
+
+@app.command()
+def amounts(
+    problems: Problems = "heat,darcy",
+    samples: Annotated[str, typer.Option(help="Numbers of training samples.")] = "50,100,200,400,800",
+    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 120.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem, number of samples and network.")] = 1,
+    workers: Workers = 1,
+    data: DataSets = Path("data/own-data"),
+    json: Trainings = AMOUNTS,
+) -> None:
+    """Compare Petrov with the best other network of `own-data` after trainings on growing numbers of samples."""
+    from benchmarks import own_data as program  # noqa: PLC0415
+    from benchmarks import pictures as draw  # noqa: PLC0415
+
+    kept, counts = Kept(json), [int(each) for each in split(samples)]
+    report(program.amounts(split(problems), counts, seconds, seeds, kept, Kept(OWN_DATA), data, workers))
+    show("amounts", {"rows": kept.rows})
+    draw.amounts(kept.rows, json.with_suffix(".png"))
 
 
 @app.command("few-samples")

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.harness import OWN, Kept, Row, interpreter, result_of, run
+from benchmarks.harness import OWN, Kept, Row, grouped, interpreter, result_of, run
 from benchmarks.networks import Samples
 from training.checkpoint import load_operator
 from training.data.samples import SampleFile, prepare
@@ -194,7 +194,7 @@ def compare(
     yield from tuned_and_trained(choices, data, seconds, seeds, kept, workers)
 
 
-def sizes(
+def amounts(
     names: Sequence[str],
     counts: Sequence[int],
     seconds: float,
@@ -204,15 +204,28 @@ def sizes(
     folder: Path,
     workers: int = 1,
 ) -> Iterator[Row]:
-    """Train on growing parts of the training samples; `tuned` has the candidates of trainings on all of them."""
+    """Train Petrov and the best other network of the comparison `tuned` on growing parts of the training samples."""
     data = {name: prepared(name, folder) for name in names}
-    known = [row for row in tuned.rows if row["training"]["split"] == "validation"]
-    rows = []
-    for seed, count, name, title in itertools.product(range(seeds), counts, names, (PETROV, FACTORISED, UNET)):
-        candidate = best(known, name, title) or candidates(title, data[name])[0]
-        row = training(name, title, candidate, seconds, seed, "test")
-        rows.append(row if count == data[name]["counts"][0] else row | {"samples": count})
+    rows = [
+        training(name, title, candidate, seconds, seed, "test") | {"samples": count}
+        for seed, count, name in itertools.product(range(seeds), counts, names)
+        for title, candidate in ((PETROV, candidates(PETROV, data[name])[0]), best_other(tuned.rows, name))
+    ]
     yield from complete(rows, kept, data, workers)
+
+
+def best_other(rows: Sequence[Row], name: str) -> tuple[str, dict[str, Any]]:
+    """Return the network, besides Petrov, of the least test error after the longest training, and its candidate."""
+    found = [row for row in rows if row["training"]["problem"] == name and row["training"]["split"] == "test"]
+    others = grouped((row for row in found if row["training"]["title"] != PETROV), lambda row: row["training"]["title"])
+
+    def rank(title: str) -> tuple[float, float]:
+        longest = max(row["training"]["seconds"] for row in others[title])
+        errors = [row["result"]["error"] for row in others[title] if row["training"]["seconds"] == longest]
+        return -longest, sum(errors) / len(errors)
+
+    title = min(others, key=rank)
+    return title, others[title][0]["training"]["candidate"]
 
 
 def tuned_and_trained(

@@ -18,7 +18,7 @@ from numpy.linalg import norm
 
 import physics.burgers
 import physics.darcy
-from benchmarks.harness import Array, Row, graph, newest_graph, over_seeds
+from benchmarks.harness import Array, Row, graph, grouped, newest_graph, over_seeds
 from physics.numerics.grid import WALL, coarsen
 
 mpl.use("agg")
@@ -209,6 +209,25 @@ def learning(rows: Iterable[Row], target: Path) -> None:
     axis.set(xlabel="epoch of 100 steps", ylabel="accuracy on validation samples, %")
     axis.grid(visible=True, alpha=0.3)
     axis.legend(fontsize=9, frameon=False, ncol=2, handlelength=3.5)
+    save(figure, target)
+
+
+def amounts(rows: Sequence[Row], target: Path) -> None:
+    """Draw the test error of every network with its standard error over the training samples, a panel per problem."""
+    problems, titles = (list(dict.fromkeys(row["training"][key] for row in rows)) for key in ("problem", "title"))
+    figure, axes = plt.subplots(1, len(problems), figsize=(4 * len(problems), 3.4), layout="constrained", squeeze=False)
+    for axis, problem in zip(axes[0], problems, strict=True):
+        for number, title in enumerate(titles):
+            wanted = {"problem": problem, "title": title}
+            own = [row for row in rows if wanted.items() <= row["training"].items()]
+            groups = sorted(grouped(own, lambda row: row["training"]["samples"]).items())
+            found = [over_seeds(np.array([row["result"]["errors"] for row in each])) for _, each in groups]
+            counts, (means, spreads) = [count for count, _ in groups], zip(*found, strict=True)
+            axis.errorbar(counts, means, spreads, fmt=f"{MARKS[number]}-", color=COLOURS[number], ms=5, label=title)
+        logarithmic(axis, "training samples", "relative L2 error on test samples")
+        axis.set_xticks(counts, [str(each) for each in counts])
+        axis.set_title(problem, fontsize=10)
+    axes[0, 0].legend(frameon=False, fontsize=8)
     save(figure, target)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.harness import Row, grouped, mean, over_seeds
 
@@ -418,16 +419,37 @@ def networks(found: Row) -> Cells:
     for (problem, title, seconds), rows in groups.items():
         results = [row["result"] for row in rows]
         errors = np.array([each["errors"] for each in results])
-        ours, ratio = groups.get((problem, "Petrov", seconds), ()), ""
-        if title != "Petrov" and ours:
-            logarithms, both = np.log([row["result"]["errors"] for row in ours]), min(len(ours), len(rows))
-            mean, spread = over_seeds(logarithms[:both] - np.log(errors[:both]))
-            ratio = f"{math.exp(mean):.2f} ± {math.exp(mean) * spread:.2f}"
+        ours = groups.get((problem, "Petrov", seconds), ())
+        ratio = ratio_to(ours, errors) if title != "Petrov" and ours else ""
         facts = ["", ""]
         if "epochs" in results[0]:  # the floor is not trained
             facts = [f"{results[0]['parameters']:,}", f"{statistics.fmean(each['epochs'] for each in results):.0f}"]
         time = f"{seconds:g}" if facts[0] else ""
         yield (problem, title, time, uncertain(*over_seeds(errors)), str(len(rows)), ratio, *facts)
+
+
+@made_of(
+    "amounts",
+    "amounts.json",
+    "Networks on growing numbers of samples",
+    "problem | training samples | network | processor seconds | test error | Petrov's error / this one's",
+)
+def by_amount(found: Row) -> Cells:
+    """Return a row per problem, number of samples and network; a ratio is as in `networks`."""
+    groups = grouped(found["rows"], lambda row: (*trained(row), row["training"]["samples"]))
+    for (problem, title, count), rows in sorted(groups.items(), key=lambda each: (each[0][0], each[0][2])):
+        errors = np.array([row["result"]["errors"] for row in rows])
+        time, ours = f"{rows[0]['training']['seconds']:g}", groups[problem, "Petrov", count]
+        ratio = "" if title == "Petrov" else ratio_to(ours, errors)
+        yield (problem, str(count), title, time, uncertain(*over_seeds(errors)), ratio)
+
+
+def ratio_to(ours: Sequence[Row], errors: NDArray[Any]) -> str:
+    """Return the ratio of our errors to others `[seed, sample]`: a geometric mean over the same test samples."""
+    both = min(len(ours), len(errors))
+    logarithms = np.log([row["result"]["errors"] for row in ours[:both]]) - np.log(errors[:both])
+    center, spread = over_seeds(logarithms)
+    return f"{math.exp(center):.2f} ± {math.exp(center) * spread:.2f}"
 
 
 @made_of("listops", "research/listops.json", "Attention types on ListOps", TYPES)
