@@ -276,7 +276,7 @@ def few_samples(
     data: DataSets = Path("data/own-data"),
     json: Trainings = FEW_SAMPLES,
 ) -> None:
-    """Compare what the preset of own data chooses with other choices, on few samples at equal processor time."""
+    """Compare a network with other choices, on few samples at equal processor time."""
     from benchmarks import own_data as program  # noqa: PLC0415
 
     show("few-samples", {"rows": list(program.choose(seconds, seeds, Kept(json), data, workers))})

@@ -39,9 +39,11 @@ FNO, FACTORISED, UNET, CONVNEXT, PETROV = TITLES = ("FNO", "factorised FNO", "U-
 SAMPLES, TUNING, TUNING_SEED, BATCH = 1000, 40.0, 100, 16
 SETTINGS = {"batch", "learning_rate", "weight_decay"}  # of the preset that the loop of the comparison takes
 STATISTICS_SAMPLES = 512  # as in a training by `make train`
-#: What differs from the preset in the trainings on few samples: sizes of the network, and settings of the loop.
+#: The network that choices for few samples and earlier models were measured with; the preset's have gated layers.
+PLAIN = {"gated": False, "layers": 1, "detail": 32}
+#: What differs from it and from the preset's settings in the trainings on few samples.
 CHOICES: dict[str, dict[str, Any]] = {
-    "as the preset chooses": {},
+    "attention and spectral layers": {},
     "without tokens": {"sizes": {"layers": 0}},
     "without tokens, half of the channels": {"sizes": {"layers": 0, "detail": 16}},
     "with a U-Net, without tokens": {"sizes": {"layers": 0, "unet": 1}},
@@ -117,11 +119,11 @@ def fit_command(request: dict[str, Any], run: Path) -> list[str]:
 
 
 def operator(prepared: dict[str, Any], samples: Samples, *, dropped: float = 0.0, **sizes: Any) -> FieldOperator:
-    """Return the general operator with the sizes that its preset takes from the data, but for those that are named.
+    """Return the plain operator with the sizes that its preset takes from the data, but for those that are named.
 
     `dropped` is the dropout rate before each spectral transform.
     """
-    config = cast("FieldConfig", preset_network(opened(prepared), PRESETS["quick"])).model_copy(update=sizes)
+    config = cast("FieldConfig", preset_network(opened(prepared), PRESETS["quick"])).model_copy(update=PLAIN | sizes)
     network = FieldOperator(config)
     network.fit_normalisers(*(each[:STATISTICS_SAMPLES] for each in (*samples.inputs, samples.output)))
     for layer in network.spectral:
@@ -255,7 +257,7 @@ def tuned_and_trained(
 
 
 def choose(seconds: float, seeds: int, kept: Kept, folder: Path, workers: int = 1) -> Iterator[Row]:
-    """Train the preset and what may be better for few samples, and measure all on validation samples."""
+    """Train a network and what may be better for few samples, and measure all on validation samples."""
     data = {name: prepared(name, folder) for name in FEW}
     rows = []
     for seed, (name, count), title in itertools.product(range(seeds), FEW.items(), CHOICES):

@@ -342,7 +342,7 @@ def trained(row: Row) -> tuple[str, str]:
     "few-samples",
     "few-samples.json",
     "Choices for few samples",
-    "problem | training samples | choice | validation error | difference to the preset | seeds | steps",
+    "problem | training samples | choice | validation error | difference to the first | seeds | steps",
 )
 def few_samples(found: Row) -> Cells:
     """Return a row per problem and choice: means over the seeds, on the same validation samples."""

@@ -198,7 +198,7 @@ def test_all_but_petrov_are_tuned_on_validation_samples(prepared: dict[str, Any]
 def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], tmp_path: Path) -> None:
     settings = {"batch": 4, "learning_rate": 1e-3}
     candidate = {"network": "operator", "sizes": {"layers": 0}, "settings": settings}
-    training = own_data.training("heat", "as the preset chooses", candidate, 1, 0, "test") | {"samples": 16}
+    training = own_data.training("heat", "attention and spectral layers", candidate, 1, 0, "test") | {"samples": 16}
     file = tmp_path / "rows.json"
     [made] = own_data.complete([training], Kept(file), {"heat": prepared}, 1)
     assert made["result"]["samples"] == 4

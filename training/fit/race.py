@@ -48,7 +48,7 @@ from training.recipe import Candidate, OwnRecipe, Start, changed
 
 SHARE = 1 / 3  # of the budget
 LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
-DOUBT = 2.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
+DOUBT = 3.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
 LOST = 1e3  # the error of a network whose training diverges
 HANDICAP = 1.4
 """Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
