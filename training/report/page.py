@@ -181,10 +181,12 @@ def choice(race: Mapping[str, Any]) -> str:
     name, _, moved = winner.partition(WITH)
     rounds = [each["validation_error"] for each in race["rounds"]]
     last = next(errors for errors in reversed(rounds[:-1] if symmetries["tried"] else rounds) if name in errors)
-    rest = min((error, other) for other, error in last.items() if other != name)
+    handicaps = race.get("handicaps", {})
+    _, rest = min((error * handicaps.get(other, 1.0), other) for other, error in last.items() if other != name)
+    counted = f", which learn faster at first and so count {handicaps[rest]:g} times" if rest in handicaps else ""
     why = (
         f"Network: {name}, the best of {len(rounds[0])} in the first {100 * race['share']:.0f} % of the training, "
-        f"with a validation error of {percent(last[name])} beside {percent(rest[0])} of {rest[1]}."
+        f"with a validation error of {percent(last[name])} beside {percent(last[rest])} of {rest}{counted}."
     )
     if not symmetries["tried"]:
         return why

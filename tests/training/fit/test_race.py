@@ -184,8 +184,6 @@ def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: Samp
     assert [one.name for one in found] == [
         "gated spectral layers, 32 channels",
         "U-Net and gated spectral layers, 32 channels",
-        "gated spectral layers, 16 channels",
-        "U-Net and gated spectral layers, 16 channels",
     ]
     made = entered(recipe(samples, "quick"), samples)
     for one in made.race:
@@ -212,6 +210,6 @@ def test_a_network_that_is_chosen_has_no_race(tmp_path: Path) -> None:
     def raced(*overrides: str) -> Sequence[Candidate]:
         return OwnRun(problem(), "quick", overrides, tmp_path, folder=tmp_path).recipe().race
 
-    assert len(raced()) == 4
+    assert len(raced()) == 2
     assert raced("operator.layers=2") == raced("race=[]") == ()
-    assert len(raced("fit.seconds=60")) == 4
+    assert len(raced("fit.seconds=60")) == 2
