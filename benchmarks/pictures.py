@@ -253,6 +253,8 @@ def own_data(rows: Sequence[Row], target: Path) -> None:
         axis.xaxis.set_major_locator(ticker.MaxNLocator(3))
         axis.grid(visible=True, axis="x", alpha=0.3)
     axes[0, 0].invert_yaxis()
+    marks = [axes[0, 0].plot([], [], mark, color="gray")[0] for _, mark in zip(times, "os^", strict=False)]
+    figure.legend(marks, [f"{time:g} s" for time in sorted(times)], loc="outside upper center", ncols=3, frameon=False)
     figure.supxlabel("relative L2 error on test samples", fontsize=9)
     save(figure, target)
 
