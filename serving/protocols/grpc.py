@@ -69,11 +69,15 @@ CODES = {
 CONTENTS = {name: f"{name.lower()}_contents" for name in (FLOAT32, "FP64", "INT64", "UINT64")}
 
 
+READ_SECONDS = 0.5
+"""How long a call that ends during the drain stays open, so that its client can read what was sent."""
+
+
 class GrpcServer:
     """The gateway's gRPC side, at the address of its settings."""
 
     def __init__(self, service: Service) -> None:
-        self._service, self._settings = service, service.settings
+        self._service, self._settings, self._stopping = service, service.settings, False
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", self._settings.max_body_bytes + ENVELOPE_BYTES),
@@ -105,6 +109,7 @@ class GrpcServer:
 
     async def stop(self) -> None:
         """Accept no more calls; those in flight may finish within `drain_seconds`."""
+        self._stopping = True
         await self._server.stop(self._settings.drain_seconds)
 
     def _handler(self, name: str, method: Method) -> Any:
@@ -123,6 +128,10 @@ class GrpcServer:
                     response = await method(call)
                     written: bytes | None = None if response is None else response.SerializeToString()
                     call.sent += len(written or b"")
+                    if self._stopping:
+                        # The connection closes with its last call. A client that acknowledges data then would be
+                        # answered by a reset, which discards what it has not received.
+                        await asyncio.sleep(READ_SECONDS)
                     call.code = StatusCode.OK.name
                     context.set_trailing_metadata(((ID_HEADER.lower(), call.id),))
                 except Problem as problem:

@@ -112,10 +112,16 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     @property
     def order(self) -> Order:
-        """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps."""
+        """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps.
+
+        Where validation samples are many beside these, an epoch has more passes: two samples for each of them.
+        """
         fit, windows = self.recipe.fit, len(self.rows) * (self.longest if self.moving else 1)
         whole = Order.passes(windows, fit.batch, self.recipe.seed)
-        return whole if fit.seconds is None else replace(whole, steps=min(whole.steps, fit.least))
+        if fit.seconds is None:
+            return whole
+        enough = -(-2 * self.samples.counts[1] // whole.batch)
+        return replace(whole, steps=min(max(whole.steps, enough), fit.least))
 
     def batch(self, rows: Rows | range, frames: int | None = None) -> Batch:
         """Read samples by their numbers; of trajectories the rollouts from their first frames, to the horizon."""
