@@ -195,8 +195,8 @@ class OwnFit(Fit):
     """How to train on a user's data; `unroll`, `through` and `noise` are of trajectories alone.
 
     With `seconds` the schedule follows the processor time that has been used, and the training ends with it: after
-    `least` steps at least, and after `epochs` at most. An epoch is one pass over the samples, or `least` steps of it; or
-    more passes, where there are many validation samples.
+    `least` steps at least, and after `epochs` at most. An epoch is one pass over the samples, or `least` steps of it,
+    or more passes where there are many validation samples.
     """
 
     seconds: PositiveFloat | None = None

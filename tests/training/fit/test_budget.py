@@ -25,9 +25,13 @@ BATCHES = 4  # of an epoch
 
 @pytest.fixture
 def work(tmp_path: Path) -> OwnWorkload:
+    return workload(tmp_path)
+
+
+def workload(tmp_path: Path, **data: object) -> OwnWorkload:
     k = np.random.default_rng(0).standard_normal((20, 8))
     np.savez(tmp_path / "line.npz", k=k, u=k + 1)
-    document = {"name": "line", "data": {"files": ["line.npz"]}, "inputs": {"k": {}}, "outputs": {"u": {}}}
+    document = {"name": "line", "data": {"files": ["line.npz"], **data}, "inputs": {"k": {}}, "outputs": {"u": {}}}
     problem = ProblemFile.model_validate(document | {"axes": {"x": {}}})
     one: Any = {"input_components": (0,), "output_components": (0,)}
     scales: Any = {"input_scales": ("linear",), "output_scales": ("linear",)}
@@ -41,6 +45,13 @@ def work(tmp_path: Path) -> OwnWorkload:
         fit=OwnFit(epochs=100, seconds=10.0, least=5, batch=4, learning_rate=1e-2, average=0.5),
     )
     return OwnWorkload(recipe, tmp_path)
+
+
+def test_an_epoch_trains_on_two_samples_for_each_that_validates(tmp_path: Path) -> None:
+    work = workload(tmp_path, validation=8)
+    few = OwnWorkload(changed(work.recipe, ["fit.share=0.4"]), tmp_path)
+    assert (work.order.steps, few.order.steps) == (4, 4)  # 10 and 4 training samples, 16 of which are an epoch
+    assert OwnWorkload(changed(work.recipe, ["fit.share=0.4", "fit.least=3"]), tmp_path).order.steps == 3
 
 
 class Ticks:
