@@ -214,20 +214,21 @@ def learning(rows: Iterable[Row], target: Path) -> None:
 
 def amounts(rows: Sequence[Row], target: Path) -> None:
     """Draw the test error of every network with its standard error over the training samples, a panel per problem."""
-    problems, titles = (list(dict.fromkeys(row["training"][key] for row in rows)) for key in ("problem", "title"))
+    problems = grouped(rows, lambda row: row["training"]["problem"])
     figure, axes = plt.subplots(1, len(problems), figsize=(4 * len(problems), 3.4), layout="constrained", squeeze=False)
-    for axis, problem in zip(axes[0], problems, strict=True):
-        for number, title in enumerate(titles):
-            wanted = {"problem": problem, "title": title}
-            own = [row for row in rows if wanted.items() <= row["training"].items()]
+    for axis, (problem, trainings) in zip(axes[0], problems.items(), strict=True):
+        titles = grouped(trainings, lambda row: row["training"]["title"])
+        for number, (title, own) in enumerate(sorted(titles.items())):
             groups = sorted(grouped(own, lambda row: row["training"]["samples"]).items())
             found = [over_seeds(np.array([row["result"]["errors"] for row in each])) for _, each in groups]
             counts, (means, spreads) = [count for count, _ in groups], zip(*found, strict=True)
             axis.errorbar(counts, means, spreads, fmt=f"{MARKS[number]}-", color=COLOURS[number], ms=5, label=title)
         logarithmic(axis, "training samples", "relative L2 error on test samples")
         axis.set_xticks(counts, [str(each) for each in counts])
+        axis.xaxis.set_minor_locator(ticker.NullLocator())
+        axis.yaxis.set_major_formatter("{x:.2g}")
         axis.set_title(problem, fontsize=10)
-    axes[0, 0].legend(frameon=False, fontsize=8)
+        axis.legend(frameon=False, fontsize=8)
     save(figure, target)
 
 
