@@ -7,6 +7,7 @@ add by entry points of the group `petrov.kinds`, whose packages are imported onl
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -244,7 +245,7 @@ class Candidate(BaseModel):
     model_config = FROZEN
 
     name: str  # in words, for card and report
-    operator: dict[str, int | str] = {}  # keys of the operator's config, and `step.key` of a trajectory's
+    operator: dict[str, int | str | tuple[bool, ...]] = {}  # keys of the operator's config; `step.key` of trajectories
     start: Start | None = None  # the earlier model that it starts from, instead of such keys
     fine: bool = False  # whether it is trained without the coarse samples, where there are any
     handicap: PositiveFloat = 1.0  # by which its errors are multiplied before they are compared
@@ -252,7 +253,7 @@ class Candidate(BaseModel):
     @property
     def overrides(self) -> list[str]:
         """The changes of a recipe."""
-        return [f"operator.{key}={value}" for key, value in self.operator.items()]
+        return [f"operator.{key}={json.dumps(value)}" for key, value in self.operator.items()]
 
 
 class OwnRecipe(BaseRecipe):

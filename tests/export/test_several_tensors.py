@@ -67,7 +67,8 @@ def test_an_onnx_graph_has_every_tensor_by_its_name(tmp_path: Path) -> None:
     assert len(compared) > 3
 
 
-def test_a_unet_on_data_of_a_user_has_a_graph_for_every_grid(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [{"unet": 1}, {"gated": True, "linear": (False, True)}])
+def test_a_network_on_data_of_a_user_has_a_graph_for_every_grid(kind: dict[str, Any], tmp_path: Path) -> None:
     config = FieldConfig(
         input_components=(0, 2),
         input_scales=("log", "linear"),
@@ -78,7 +79,7 @@ def test_a_unet_on_data_of_a_user_has_a_graph_for_every_grid(tmp_path: Path) -> 
         points=("cells", "left"),
         working=(10, 12),
         layers=0,
-        unet=1,
+        **kind,
         detail=4,
         modes=3,
         spectral=1,

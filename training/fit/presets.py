@@ -137,20 +137,22 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         frames * max(1, count) if one.name in problem.states and frames > 1 else count
         for one, count in zip(fields, components(fields), strict=True)
     ]
-    linear: tuple[Scale, ...] = tuple("linear" for _ in problem.outputs)
+    plain: tuple[Scale, ...] = tuple("linear" for _ in problem.outputs)
     chosen = sizes(samples, preset)
     if moving and closed:
         chosen |= smooth(samples, preset)
     elif len(samples.sides) < 3 and not moving and problem.mask is None:
-        # Products of channels are worth their time: on lines more than tokens, on planes more than as many channels.
-        planes = {"gate": "sigmoid", "detail": preset.detail // 2}
-        chosen |= {"gated": True} | ({"layers": 0} if len(samples.sides) == 1 else planes)
+        # Products of channels are worth their time: more than tokens, and on planes more than as many channels.
+        planes = {"gate": "sigmoid", "detail": preset.detail // 2, "unet": 1}
+        linear = tuple(one.linear for one in fields)
+        chosen |= {"gated": True, "layers": 0} | (planes if len(samples.sides) == 2 else {})
+        chosen |= {"linear": linear, "unet": 0, "gate": "silu"} if any(linear) else {}
     step = FieldConfig(
         input_components=tuple(stacked),
         input_scales=scales(samples, fields),
         masked=problem.mask is not None,
         output_components=components(problem.outputs),
-        output_scales=linear if moving else scales(samples, problem.outputs),
+        output_scales=plain if moving or any(chosen.get("linear", ())) else scales(samples, problem.outputs),
         **chosen,
     )
     if problem.time is None:
@@ -245,7 +247,7 @@ def scales(samples: SampleFile, tensors: Sequence[Quantity | Parameter]) -> tupl
 
     def spans_decades(one: Quantity | Parameter) -> bool:
         positive = (one.minimum or 0) > 0 if isinstance(one, Parameter) else one.positive
-        if not positive or one.name in samples.problem.states:
+        if not positive or one.name in samples.problem.states or getattr(one, "linear", False):
             return False
         return samples.statistic(one.name, "maximum") / samples.statistic(one.name, "minimum") > DECADES
 

@@ -43,7 +43,7 @@ from training.fit.task import Task
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.schema import candidate_symmetries
+from training.problems.schema import Quantity, candidate_symmetries
 from training.recipe import Candidate, OwnRecipe, Start, changed
 
 SHARE = 1 / 3  # of the budget
@@ -52,6 +52,8 @@ DOUBT = 3.0  # standard errors by which moved samples have to have a larger erro
 LOST = 1e3  # the error of a network whose training diverges
 HANDICAP = 1.4
 """Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
+LINEAR = 1.2
+"""By which the error of linear layers may be larger than that of spectral layers alone at first: they end far below."""
 EARLIER = "the earlier model"  # its candidate
 WITH = " with "  # between the name of a candidate and its symmetries
 
@@ -72,7 +74,7 @@ def entered(recipe: OwnRecipe, samples: SampleFile, start: Start | None = None) 
     """
     if not PRESETS[recipe.preset].race or samples.counts[1] < LEAST_SAMPLES:
         return recipe if start is None else started(recipe, start)
-    found = candidates(recipe.operator)
+    found = candidates(recipe.operator, recipe.problem.inputs)
     if recipe.coarse is not None:
         likely = next(each for each in found if each.operator.get("layers") == 0)
         found = (*found, likely.model_copy(update={"name": f"{likely.name}, fine samples alone", "fine": True}))
@@ -81,12 +83,12 @@ def entered(recipe: OwnRecipe, samples: SampleFile, start: Start | None = None) 
     return recipe.model_copy(update={"race": found})
 
 
-def candidates(config: Any) -> tuple[Candidate, ...]:
-    """Return the networks that are compared where the preset has chosen one."""
+def candidates(config: Any, inputs: Sequence[Quantity]) -> tuple[Candidate, ...]:
+    """Return the networks that are compared where the preset has chosen one for some input fields."""
     if isinstance(config, TrajectoryConfig):
         return tuple(
             one.model_copy(update={"operator": {f"step.{key}": value for key, value in one.operator.items()}})
-            for one in candidates(config.step)
+            for one in candidates(config.step, inputs)
         )
     if isinstance(config, PointsConfig):
         double = {"blocks": 2 * config.blocks}
@@ -94,19 +96,37 @@ def candidates(config: Any) -> tuple[Candidate, ...]:
         return tuple(sized({"U-Net": {}, "U-Net of twice the layers": double}, "channels", halved))
     if not isinstance(config, FieldConfig):
         return ()
-    layers = "gated spectral layers" if config.gated else "spectral layers"
     unet: dict[str, Any] = {"layers": 0, "unet": 1}
-    alone: dict[str, Any] = {"layers": 0, "gate": "silu"}
+    alone: dict[str, Any] = {"layers": 0, "unet": 0, "gate": "silu"}
+    if any(config.linear):
+        return tuple(
+            sized(
+                {"linear layers": alone, "U-Net and linear layers": unet | {"gate": "sigmoid"}},
+                "detail",
+                (config.detail,),
+            )
+        )
+    layers = "gated spectral layers" if config.gated else "spectral layers"
+    attention: dict[str, Any] = {f"attention and {layers}": {}} if config.layers else {}
+    kinds = {f"U-Net and {layers}": unet} | attention | {layers: alone}
+    handicaps = {layers: HANDICAP if config.layers or config.unet else 1.0}
     # Half of the channels learn faster at first; gated layers of fields were never better with them in the end.
     whole = config.gated and not config.band_limited
-    widths = (config.detail,) if whole else (config.detail, config.detail // 2)
-    if not config.layers:
-        return tuple(sized({layers: alone, f"U-Net and {layers}": unet}, "detail", widths))
-    kinds = {f"U-Net and {layers}": unet, f"attention and {layers}": {}, layers: alone}
-    found = sized(kinds, "detail", widths)
+    if whole and {*config.output_scales} == {"linear"}:
+        for sources in possible_sources(inputs):
+            name = f"layers linear in {' and '.join(sources)}"
+            kinds[name] = alone | {"linear": tuple(one.name in sources for one in inputs)}
+            handicaps[name] = handicaps[layers] / LINEAR
+    found = sized(kinds, "detail", (config.detail,) if whole else (config.detail, config.detail // 2))
     return tuple(
-        each.model_copy(update={"handicap": HANDICAP}) if each.name.startswith(layers) else each for each in found
+        each.model_copy(update={"handicap": handicaps.get(each.name.partition(", ")[0], 1.0)}) for each in found
     )
+
+
+def possible_sources(inputs: Sequence[Quantity]) -> list[tuple[str, ...]]:
+    """Return which inputs an equation may be linear in: each that has both signs, and all of them together."""
+    signed = tuple(one.name for one in inputs if not one.positive)
+    return [(name,) for name in signed] + ([signed] if len(signed) > 1 else [])
 
 
 def sized(kinds: Mapping[str, dict[str, Any]], key: str, widths: Sequence[int]) -> list[Candidate]:

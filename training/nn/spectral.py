@@ -402,6 +402,44 @@ class GatedSpectralLayer(OnOneGrid):
         return x + self.join(self.gate(first) * second)
 
 
+class LinearSpectralLayer(OnOneGrid):
+    r"""Mix features over the grid by their lowest modes, between two products with features of a medium.
+
+    .. math::
+        y = a(m) \odot x, \qquad x \leftarrow x + C\,\bigl(b(m) \odot B\,(F^{-1}(W\,F y) + A y)\bigr)
+
+    It is for equations that are linear in some of their inputs, as :math:`-\nabla\cdot(k\nabla T) = f` in f: there k
+    multiplies between two derivatives. The maps a and b of the medium's features m have constant terms, those of x have
+    none, so the result is linear in x.
+
+    Args:
+        channels: Features, and those of the medium.
+        modes: Wave numbers kept on each axis.
+        periodic: Whether the ends meet, per axis; the period of an axis with ends is twice its length.
+        sides: Points per axis; the bases are computed once.
+
+    Example:
+        >>> layer = LinearSpectralLayer(4, 3, [True, False], (8, 9))
+        >>> layer(torch.zeros(2, 8, 9, 4), torch.ones(2, 8, 9, 4)).abs().sum().item()
+        0.0
+    """
+
+    def __init__(self, channels: int, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
+        super().__init__()
+        self.keep_transforms(modes, periodic, sides)
+        # One complex matrix per mode, real and imaginary part side by side.
+        count = modes * (2 * modes) ** (len(sides) - 1)
+        self.weight = nn.Parameter(torch.randn(count, channels, 2 * channels) / channels)
+        self.before, self.after = nn.Linear(channels, channels), nn.Linear(channels, channels)
+        self.pointwise, self.branch, self.join = (nn.Linear(channels, channels, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor, medium: Tensor) -> Tensor:
+        """Return features `[batch, *grid, channel]` of the same shape, linear in `x`."""
+        y = self.before(medium) * x
+        mixed = self.multiply(y.movedim(-1, 1), self.weight).movedim(1, -1)
+        return x + self.join(self.after(medium) * self.branch(mixed + self.pointwise(y)))
+
+
 class BoundaryConv(nn.Module):
     """Convolve over one to three axes and keep the size: padded around the circle, or by zeros at ends.
 

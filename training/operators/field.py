@@ -19,6 +19,10 @@ The working grid is that of the training data, on which both transfers are the i
 interpolated to it and from it, so the same weights accept any grid. Periodic axes are closed everywhere: in stencils,
 transforms, positions and transfers.
 
+Where an equation is linear in some of its inputs, so is the network: with `linear` those fields and a constant are
+mixed over the grid by linear layers, which multiply them by features of the medium. These are made of everything else,
+by a gated layer. Sums of sources then have sums of solutions, however few samples there are.
+
 With `masked` the last field is 1 inside the domain and 0 outside. What other fields hold outside changes nothing, and
 outputs are 0 there. In place of a distance to the edge, which takes a search or a loop, the network sees the mask
 averaged on coarser grids: its slopes say where the edge is and how far away. The finest of these averages multiplies
@@ -39,7 +43,14 @@ from torch import Tensor, nn
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
 from training.nn.pointwise import Normaliser
-from training.nn.spectral import BoundaryConv, BoundarySpectralConv, Gate, GatedSpectralLayer, band_limited
+from training.nn.spectral import (
+    BoundaryConv,
+    BoundarySpectralConv,
+    Gate,
+    GatedSpectralLayer,
+    LinearSpectralLayer,
+    band_limited,
+)
 from training.nn.unet import COARSEST, UNet
 from training.operators.operator import Operator, OperatorKind
 
@@ -79,6 +90,9 @@ class FieldConfig(EncoderConfig):
     unet: NonNegativeInt = 0  # pairs of convolutions per level of a U-Net before them; 0 for none
     gated: bool = False  # whether the spectral layers multiply pairs of channels; see `training.nn.GatedSpectralLayer`
     gate: Gate = "silu"  # of these products; "sigmoid" is bounded
+    # Per input field whether the outputs are linear in it and in all other such fields together, up to what they are
+    # without them; empty for none. The network is gated, and these fields and the outputs have linear scales.
+    linear: tuple[bool, ...] = ()
     # Whether fields are carried to and from the working grid by Fourier series. All axes are periodic.
     band_limited: bool = False
 
@@ -90,6 +104,16 @@ class FieldConfig(EncoderConfig):
         return self
 
     @model_validator(mode="after")
+    def check_linear(self) -> FieldConfig:
+        """Require linear scales, a gated network and the whole grid with linear inputs."""
+        if not any(self.linear):
+            return self
+        scales = {scale for scale, linear in zip(self.input_scales, self.linear, strict=True) if linear}
+        if not self.gated or self.masked or {*scales, *self.output_scales} != {"linear"}:
+            raise ValueError("expected gated layers, linear scales and no mask with linear inputs")
+        return self
+
+    @model_validator(mode="after")
     def check_lengths(self) -> FieldConfig:
         """Require one entry per field and per axis."""
         for first, second in (
@@ -98,6 +122,7 @@ class FieldConfig(EncoderConfig):
             ("periodic", "points"),
             ("periodic", "working"),
             *((("periodic", "translation"),) if self.translation else ()),
+            *((("input_components", "linear"),) if self.linear else ()),
         ):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"expected as many {second} as {first}")
@@ -154,6 +179,14 @@ class FieldOperator(Operator):
         self.register_buffer("positions", positions, persistent=False)
         convolution = CONVOLUTION[axes]
         joined = inputs + numbers + len(self.coordinates) + ((1 + len(COARSER)) if config.masked else 0)
+        #: The channels of the features that the outputs are linear in, a constant last; none where they need not be.
+        self.sources = linear_channels(config)
+        if self.sources:
+            self.sources.append(joined)
+            self.surroundings = [channel for channel in range(joined + 1) if channel not in self.sources[:-1]]
+            joined = len(self.surroundings)
+            self.enter = nn.Linear(len(self.sources), detail, bias=False)
+            self.medium = GatedSpectralLayer(detail, config.modes, config.periodic, config.working, config.gate)
         self.lift = nn.Sequential(BoundaryConv(joined, detail, config.periodic), nn.SiLU())
         if config.layers:
             self.patch = convolution(detail, config.channels, config.patch, config.patch)
@@ -164,8 +197,11 @@ class FieldOperator(Operator):
             stencil = partial(BoundaryConv, periodic=config.periodic)
             self.unet = UNet(axes, detail, detail, config.unet, stencil)
         self.spectral = nn.ModuleList(spectral_layer(config) for _ in range(config.spectral))
-        pointwise = nn.Linear if config.gated else partial(convolution, kernel_size=1)
-        self.head = nn.Sequential(pointwise(detail, 2 * detail), nn.SiLU(), pointwise(2 * detail, outputs))
+        if self.sources:
+            self.head = nn.Sequential(nn.Linear(detail, outputs, bias=False))
+        else:
+            pointwise = nn.Linear if config.gated else partial(convolution, kernel_size=1)
+            self.head = nn.Sequential(pointwise(detail, 2 * detail), nn.SiLU(), pointwise(2 * detail, outputs))
 
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
@@ -185,12 +221,13 @@ class FieldOperator(Operator):
         """Map input fields and parameters to output fields, in physical units: one tensor, or a tuple of several."""
         fields, numbers, inside = self.split(inputs)
         masks = None if self.mask is None else self.masks(inputs[self.mask])
-        detail = self.lift(self.features(fields, numbers, inside, masks))
+        features = self.features(fields, numbers, inside, masks)
+        detail = self.lift(features[:, self.surroundings] if self.sources else features)
         if self.config.layers:
             detail = self.global_path(detail) + self.skip(detail)
         if self.config.unet:
             detail = detail + self.crop(self.unet(self.fill(detail, COARSEST)))
-        found = self.decoded(detail, masks)
+        found = self.solved(features[:, self.sources], detail) if self.sources else self.decoded(detail, masks)
         sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]
         standard = self.carried(found, sides)
         outputs = self.outputs(self.output_normaliser.inverse(standard))
@@ -220,6 +257,13 @@ class FieldOperator(Operator):
         x = x.movedim(1, -1)  # gated layers have their channels last
         for layer in self.spectral:
             x = layer(x)
+        return self.head(x).movedim(-1, 1)
+
+    def solved(self, sources: Tensor, detail: Tensor) -> Tensor:
+        """Map sources `[batch, source, *F]` to the channels of the outputs, linearly, in the medium of a detail."""
+        medium, x = self.medium(detail.movedim(1, -1)), self.enter(sources.movedim(1, -1))
+        for layer in self.spectral:
+            x = layer(x, medium)
         return self.head(x).movedim(-1, 1)
 
     def carried(self, x: Tensor, sides: Sequence[Tensor]) -> Tensor:
@@ -277,6 +321,8 @@ class FieldOperator(Operator):
             standard = self.parameter_normaliser(numbers)
             spread = standard.reshape(*standard.shape, *(1,) * len(self.config.working))
             parts.append(spread.expand(*standard.shape, *self.config.working))
+        if self.sources:
+            parts.append(torch.ones_like(parts[0][:, :1]))
         return torch.cat(parts, dim=1)
 
     def global_path(self, detail: Tensor) -> Tensor:
@@ -325,9 +371,21 @@ class ChannelNormaliser(Normaliser):
 
 def spectral_layer(config: FieldConfig) -> nn.Module:
     """Return a layer on the working grid: a gated one `[batch, *grid, channel]`, or one `[batch, channel, *grid]`."""
+    if any(config.linear):
+        return LinearSpectralLayer(config.detail, config.modes, config.periodic, config.working)
     if config.gated:
         return GatedSpectralLayer(config.detail, config.modes, config.periodic, config.working, config.gate)
     return BoundarySpectralConv(config.detail, config.detail, config.modes, config.periodic, config.working)
+
+
+def linear_channels(config: FieldConfig) -> list[int]:
+    """Return the channels of the inputs that the outputs are linear in."""
+    found: list[int] = []
+    start = 0
+    for components, linear in zip(config.input_components, config.linear, strict=False):
+        found += range(start, start + max(1, components)) if linear else ()
+        start += max(1, components)
+    return found
 
 
 class TokenStencil(nn.Module):

@@ -29,6 +29,7 @@ MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays 
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, and areas of the cells around them
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
+LINEAR = "# linear = true  # where the outputs are linear in it; quick and laptop try it"
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML holds
 
@@ -93,9 +94,11 @@ class Draft:
         lines += [f'name = "{self.name}"', f'title = "{self.name}"', 'equation = ""', "", "[data]"]
         lines += [f"files = [{', '.join(map(quoted, self.files))}]", f'format = "{self.format}"']
         lines += ["validation = 0.1", "test = 0.1"]
+        on_grid = self.dimensions is None and not self.mask and not self.moving and len(self.axes) < 3
         for role in ("inputs", "parameters", "outputs"):
             for tensor in self.of(role):
                 lines += ["", f"[{role}.{tensor.name}]", *tensor.entries()]
+                lines += [LINEAR] if role == "inputs" and on_grid and not tensor.positive else []
         for axis, entry in self.axes.items():
             lines += ["", f"[axes.{axis}]", *(f"{key} = {json.dumps(value)}" for key, value in entry.items())]
         if self.dimensions is not None:

@@ -285,6 +285,17 @@ class ProblemFile(Schema):
         return self
 
     @model_validator(mode="after")
+    def check_linear(self) -> ProblemFile:
+        """Refuse outputs that are called linear, and linear inputs where networks have no layers for them."""
+        if found := [one.name for one in self.outputs if one.linear]:
+            raise ValueError(f"outputs.{found[0]}.linear: expected it of inputs only")
+        found = [one.name for one in self.inputs if one.linear]
+        if found and (self.time or self.points or self.mask or len(self.axes) > 2):
+            expected = "expected fields on a line or a plane, without [time], [points] and [mask]"
+            raise ValueError(f"inputs.{found[0]}.linear: {expected}")
+        return self
+
+    @model_validator(mode="after")
     def check_coarse(self) -> ProblemFile:
         """Refuse coarse samples of what has not been measured."""
         if self.data.coarse is not None and (self.time is not None or self.points is not None):

@@ -64,6 +64,8 @@ class Quantity(Tensor):
     # Whether the components' axis of the data is the first after the samples' or the last, which it stays on points
     # alone.
     component_axis: Literal["first", "last"] = in_files("first")
+    # Whether the outputs are linear in this input, and in all such inputs together, up to what they are without them.
+    linear: bool = in_files(default=False)
     # Which frame of the data `[sample, time, *grid]` this is, negative numbers counting from the end.
     frame: int | None = in_files(None)
 

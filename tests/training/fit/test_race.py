@@ -17,12 +17,13 @@ from training.data.samples import SampleFile, prepare
 from training.fit import race
 from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS, network, recipe
-from training.fit.race import HANDICAP, Plan, Race, candidates, entered
+from training.fit.race import HANDICAP, LINEAR, Plan, Race, candidates, entered, possible_sources
 from training.fit.record import RunFolder, read_log, training_seconds
 from training.fit.run import train
 from training.fit.start import OwnRun
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
+from training.problems.schema import Quantity
 from training.recipe import Candidate, OwnRecipe, changed
 
 SMALL = (
@@ -180,11 +181,12 @@ def test_symmetries_that_samples_contradict_are_found(raced: OwnRecipe, samples:
 
 
 def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: SampleFile) -> None:
-    found = candidates(network(samples, PRESETS["quick"]))
-    assert [one.name for one in found] == [
-        "gated spectral layers, 32 channels",
-        "U-Net and gated spectral layers, 32 channels",
-    ]
+    found = candidates(network(samples, PRESETS["quick"]), samples.problem.inputs)
+    assert {one.name: one.handicap for one in found} == {
+        "U-Net and gated spectral layers, 32 channels": 1.0,
+        "gated spectral layers, 32 channels": 1.0,
+        "layers linear in k, 32 channels": 1 / LINEAR,
+    }
     made = entered(recipe(samples, "quick"), samples)
     for one in made.race:
         OwnWorkload(changed(made, one.overrides), samples.path.parent).network()
@@ -196,13 +198,21 @@ def test_on_planes_spectral_layers_alone_have_a_handicap() -> None:
     fields: dict[str, Any] = {"input_components": (0,), "input_scales": ("linear",)}
     outputs: dict[str, Any] = {"output_components": (0,), "output_scales": ("linear",)}
     plain = FieldConfig(**fields, **outputs, **sizes, layers=1, detail=16)
-    found = {one.name: one.handicap for one in candidates(plain.model_copy(update={"gated": True}))}
+    [source], coefficient = (Quantity(name="f"),), Quantity(name="k", positive=True)
+    gated = plain.model_copy(update={"layers": 0, "unet": 1, "gated": True})
+    found = {one.name: one.handicap for one in candidates(gated, (coefficient,))}
     assert found == {
         "U-Net and gated spectral layers, 16 channels": 1.0,
-        "attention and gated spectral layers, 16 channels": 1.0,
         "gated spectral layers, 16 channels": HANDICAP,
     }
-    assert [one.handicap for one in candidates(plain)] == [1.0, 1.0, HANDICAP] * 2
+    assert [one.handicap for one in candidates(gated, (source,))] == [1.0, HANDICAP, HANDICAP / LINEAR]
+    assert [one.handicap for one in candidates(plain, (source,))] == [1.0, 1.0, HANDICAP] * 2
+
+
+def test_an_equation_may_be_linear_in_fields_of_both_signs() -> None:
+    fields = [Quantity(name="k", positive=True), Quantity(name="f"), Quantity(name="v", components=("x", "y"))]
+    assert possible_sources(fields) == [("f",), ("v",), ("f", "v")]
+    assert possible_sources(fields[:1]) == []
 
 
 @pytest.mark.usefixtures("samples")
@@ -210,6 +220,6 @@ def test_a_network_that_is_chosen_has_no_race(tmp_path: Path) -> None:
     def raced(*overrides: str) -> Sequence[Candidate]:
         return OwnRun(problem(), "quick", overrides, tmp_path, folder=tmp_path).recipe().race
 
-    assert len(raced()) == 2
+    assert len(raced()) == 3
     assert raced("operator.layers=2") == raced("race=[]") == ()
     assert len(raced("fit.seconds=60")) == 2

@@ -144,6 +144,36 @@ def test_fourier_series_need_periodic_axes() -> None:
         plain(1, band_limited=True, periodic=(False,))
 
 
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("unet", [0, 1])
+def test_a_network_is_linear_in_its_sources_on_any_grid(axes: int, unet: int) -> None:
+    torch.manual_seed(0)
+    fields = {"input_components": (0, 2, 0), "input_scales": ("log", "linear", "linear"), "linear": (False, True, True)}
+    sizes = {"layers": 0, "unet": unet, "gated": True, "parameter_scales": ("linear",), "spectral": 2}
+    operator = FieldOperator(plain(axes, **fields, **sizes)).double()
+    operator.output_normaliser.mean.fill_(3.0)
+    sides = (12, 7)[:axes]
+    medium, number = torch.rand(2, *sides).double() + 0.1, torch.rand(2).double()
+    first, second = ([torch.randn(2, 2, *sides).double(), torch.randn(2, *sides).double()] for _ in range(2))
+    between = [0.3 * one + 0.7 * other for one, other in zip(first, second, strict=True)]
+    one, other, mixed = (operator(medium, *sources, number) for sources in (first, second, between))
+    torch.testing.assert_close(mixed, 0.3 * one + 0.7 * other)
+    assert not torch.allclose(operator(2 * medium, *first, number), one)
+
+
+def test_a_source_alone_moves_with_the_grid() -> None:
+    torch.manual_seed(0)
+    operator = FieldOperator(plain(2, linear=(True,), gated=True, layers=0, translation=(True, True)))
+    x = torch.randn(2, 8, 9)
+    torch.testing.assert_close(operator(x.roll(3, 1)), operator(x).roll(3, 1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [{"gated": False}, {"input_scales": ("log",)}, {"output_scales": ("log",)}])
+def test_linear_inputs_need_a_gated_network_and_linear_scales(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="expected gated layers, linear scales"):
+        plain(1, **{"linear": (True,), "gated": True} | change)
+
+
 MASKED = FieldConfig.model_validate(HEAT.model_dump() | {"masked": True})
 
 

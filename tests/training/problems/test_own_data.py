@@ -223,6 +223,14 @@ FAULTS = {
         'files = ["heat.h5"]',
         f'files = ["heat.h5"]\ntest = {"1" * 4000}.5',
     ): r"data\.test\.float: Input should be a finite number",
+    (
+        "[outputs.temperature]",
+        "[outputs.temperature]\nlinear = true",
+    ): "outputs.temperature.linear: expected it of inputs",
+    (
+        "[inputs.source]",
+        '[mask]\nkey = "inside"\n[inputs.source]\nlinear = true',
+    ): "inputs.source.linear: expected fields on a line or a plane, without",
     ("[symmetries]", "[time]\nstep = 0.1\n[symmetries]"): "outputs.temperature: expected one input with the key 'T'",
     ("[symmetries]", "[time]\nstep = -0.1\n[symmetries]"): "time.step: Input should be greater than 0",
     ('files = ["heat.h5"]', 'files = ["heat.h5"]\ntest = 1.5'): "data.test: expected a share between 0 and 1",
@@ -330,6 +338,7 @@ def test_a_draft_says_what_it_guessed(tmp_path: Path) -> None:
         text = draft(file, [tmp_path / "vectors.npz"]).toml()
     assert 'components = ["c0", "c1"]' in text
     assert "# guessed: the axis of 2 in x (12, 2, 60, 90) holds components" in text
+    assert text.count("# linear = true") == 1  # below the input
     assert tomllib.loads(text)["axes"].keys() == {"row", "column"}
 
 
