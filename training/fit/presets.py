@@ -143,16 +143,14 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         chosen |= smooth(samples, preset)
     elif len(samples.sides) < 3 and not moving and problem.mask is None:
         # Products of channels are worth their time: more than tokens, and on planes more than as many channels.
-        planes = {"gate": "sigmoid", "detail": preset.detail // 2, "unet": 1}
-        linear = tuple(one.linear for one in fields)
-        chosen |= {"gated": True, "layers": 0} | (planes if len(samples.sides) == 2 else {})
-        chosen |= {"linear": linear, "unet": 0, "gate": "silu"} if any(linear) else {}
+        chosen |= {"gated": True, "layers": 0, "linear": tuple(one.linear for one in fields)}
+        chosen["detail"] //= len(samples.sides)
     step = FieldConfig(
         input_components=tuple(stacked),
         input_scales=scales(samples, fields),
         masked=problem.mask is not None,
         output_components=components(problem.outputs),
-        output_scales=plain if moving or any(chosen.get("linear", ())) else scales(samples, problem.outputs),
+        output_scales=plain if moving or any(one.linear for one in fields) else scales(samples, problem.outputs),
         **chosen,
     )
     if problem.time is None:

@@ -52,6 +52,8 @@ DOUBT = 3.0  # standard errors by which moved samples have to have a larger erro
 LOST = 1e3  # the error of a network whose training diverges
 HANDICAP = 1.4
 """Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
+FEWER = 4
+"""How many times fewer gated layers follow a U-Net: in the same time, more steps are worth more."""
 LINEAR = 1.2
 """By which the error of linear layers may be larger than that of spectral layers alone at first: they end far below."""
 EARLIER = "the earlier model"  # its candidate
@@ -76,8 +78,8 @@ def entered(recipe: OwnRecipe, samples: SampleFile, start: Start | None = None) 
         return recipe if start is None else started(recipe, start)
     found = candidates(recipe.operator, recipe.problem.inputs)
     if recipe.coarse is not None:
-        likely = next(each for each in found if each.operator.get("layers") == 0)
-        found = (*found, likely.model_copy(update={"name": f"{likely.name}, fine samples alone", "fine": True}))
+        first = found[0]
+        found = (*found, first.model_copy(update={"name": f"{first.name}, fine samples alone", "fine": True}))
     if start is not None:
         found = (*found, Candidate(name=EARLIER, start=start))
     return recipe.model_copy(update={"race": found})
@@ -96,30 +98,36 @@ def candidates(config: Any, inputs: Sequence[Quantity]) -> tuple[Candidate, ...]
         return tuple(sized({"U-Net": {}, "U-Net of twice the layers": double}, "channels", halved))
     if not isinstance(config, FieldConfig):
         return ()
-    unet: dict[str, Any] = {"layers": 0, "unet": 1}
-    alone: dict[str, Any] = {"layers": 0, "unet": 0, "gate": "silu"}
-    if any(config.linear):
-        return tuple(
-            sized(
-                {"linear layers": alone, "U-Net and linear layers": unet | {"gate": "sigmoid"}},
-                "detail",
-                (config.detail,),
-            )
-        )
+    if config.gated and not config.band_limited:
+        return on_lines_and_planes(config, inputs)
     layers = "gated spectral layers" if config.gated else "spectral layers"
-    attention: dict[str, Any] = {f"attention and {layers}": {}} if config.layers else {}
-    kinds = {f"U-Net and {layers}": unet} | attention | {layers: alone}
-    handicaps = {layers: HANDICAP if config.layers or config.unet else 1.0}
-    # Half of the channels learn faster at first; gated layers of fields were never better with them in the end.
-    whole = config.gated and not config.band_limited
-    if whole and {*config.output_scales} == {"linear"}:
-        for sources in possible_sources(inputs):
-            name = f"layers linear in {' and '.join(sources)}"
-            kinds[name] = alone | {"linear": tuple(one.name in sources for one in inputs)}
-            handicaps[name] = handicaps[layers] / LINEAR
-    found = sized(kinds, "detail", (config.detail,) if whole else (config.detail, config.detail // 2))
+    kinds: dict[str, dict[str, Any]] = {f"U-Net and {layers}": {"layers": 0, "unet": 1}}
+    kinds |= {f"attention and {layers}": {}} if config.layers else {}
+    found = sized(kinds | {layers: {"layers": 0}}, "detail", (config.detail, config.detail // 2))
+    alone = {"handicap": HANDICAP if config.layers else 1.0}
+    return tuple(each.model_copy(update=alone) if each.name.startswith(layers) else each for each in found)
+
+
+def on_lines_and_planes(config: FieldConfig, inputs: Sequence[Quantity]) -> tuple[Candidate, ...]:
+    """Return gated spectral layers, fewer of them after a U-Net, and layers that are linear in inputs.
+
+    Half of their channels learn faster at first, and were never better in the end.
+    """
+    bounded = {"unet": 1, "gate": "sigmoid"}  # of a U-Net's large values
+    kinds: list[tuple[str, dict[str, Any], float]] = [
+        ("linear layers", {}, 1.0),
+        ("U-Net and linear layers", bounded, 1.0),
+    ]
+    if not any(config.linear):
+        alone = HANDICAP if len(config.working) > 1 else 1.0
+        fewer = bounded | {"spectral": max(1, config.spectral // FEWER)}
+        kinds = [("U-Net and gated spectral layers", fewer, 1.0), ("gated spectral layers", {}, alone)]
+        for sources in possible_sources(inputs) if {*config.output_scales} == {"linear"} else ():
+            linear = {"linear": tuple(one.name in sources for one in inputs)}
+            kinds.append((f"layers linear in {' and '.join(sources)}", linear, alone / LINEAR))
     return tuple(
-        each.model_copy(update={"handicap": handicaps.get(each.name.partition(", ")[0], 1.0)}) for each in found
+        Candidate(name=f"{name}, {config.detail} channels", operator=changes, handicap=handicap)
+        for name, changes, handicap in kinds
     )
 
 
