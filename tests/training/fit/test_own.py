@@ -120,7 +120,7 @@ def test_sizes_follow_from_the_data(samples: SampleFile) -> None:
     assert config.parameter_scales == ("linear",)  # positive in the data, but nothing says that it stays so
     assert config.periodic == (False, True)
     assert config.working == SIDES
-    assert (config.gated, config.gate, config.detail, config.unet) == (True, "sigmoid", 16, 1)
+    assert (config.gated, config.layers, config.detail, config.linear) == (True, 0, 16, (False, False))
 
 
 @pytest.mark.parametrize(

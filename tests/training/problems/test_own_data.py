@@ -338,7 +338,6 @@ def test_a_draft_says_what_it_guessed(tmp_path: Path) -> None:
         text = draft(file, [tmp_path / "vectors.npz"]).toml()
     assert 'components = ["c0", "c1"]' in text
     assert "# guessed: the axis of 2 in x (12, 2, 60, 90) holds components" in text
-    assert text.count("# linear = true") == 1  # below the input
     assert tomllib.loads(text)["axes"].keys() == {"row", "column"}
 
 
@@ -358,6 +357,7 @@ def test_a_draft_names_the_symmetries_that_a_training_tries(
     assert drafted(tmp_path / "field.npz", tmp_path).symmetries == ()
     text = (tmp_path / "problem.toml").read_text()
     assert f"[symmetries]\n# quick and laptop try what the axes allow: {tried}\nexact = []\n" in text
+    assert text.count("# linear = true") == (least < 0)  # below the input
 
 
 def test_fields_with_components_have_no_symmetries_to_try(tmp_path: Path) -> None:
