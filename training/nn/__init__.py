@@ -7,6 +7,7 @@
 | encoder: `EncoderLayer`, `LocalMixing`; from a config: `EncoderConfig`, `encoder_stack` | `encoder.py` |
 | spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | `spectral.py` |
 | gated spectral layers, for equations with products: `GatedSpectralLayer` | `spectral.py` |
+| spectral layers for equations that are linear in an input: `LinearSpectralLayer` | `spectral.py` |
 | decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | `decoders.py` |
 | a list of numbers per sample: `FrequencyHead` | `decoders.py` |
 | between grids by convolutions: `Downscaler`, `Upscaler` | `scalers.py` |
@@ -64,7 +65,7 @@ from training.nn.grids import (
 from training.nn.measured import AxisDifferences, derivatives
 from training.nn.pointwise import Dropout, Normaliser, build_activation
 from training.nn.scalers import DeconvolutionUpscaler, Downscaler, PoolingDownscaler, ResidualBlock, Upscaler
-from training.nn.spectral import GatedSpectralLayer, SpectralConv, resample_periodic
+from training.nn.spectral import GatedSpectralLayer, LinearSpectralLayer, SpectralConv, resample_periodic
 from training.nn.unet import UNet
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "JoinCoordinates",
     "KernelAttention",
     "LinearAttention",
+    "LinearSpectralLayer",
     "LocalMixing",
     "Normaliser",
     "PointwiseDecoder",

@@ -74,6 +74,7 @@ SURFACE = [
     "JoinCoordinates",
     "KernelAttention",
     "LinearAttention",
+    "LinearSpectralLayer",
     "LocalMixing",
     "Normaliser",
     "PointwiseDecoder",

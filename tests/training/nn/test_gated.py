@@ -1,11 +1,11 @@
-"""Gated spectral layers: shifts, sizes, and the products of which equations are made."""
+"""Gated and linear spectral layers: shifts, sizes, and the products of which equations are made."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from training.nn.spectral import Gate, GatedSpectralLayer
+from training.nn.spectral import Gate, GatedSpectralLayer, LinearSpectralLayer
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -50,3 +50,24 @@ def test_a_layer_learns_a_product_with_a_derivative() -> None:
         loss.backward()
         optimiser.step()
     assert float(loss.detach()) < 0.01 * float((u * slope).square().mean())
+
+
+def test_a_linear_layer_learns_the_derivative_of_a_product_with_its_medium() -> None:
+    """As the flux k u' of a medium k has: what it learns from waves of amplitude one holds for all amplitudes."""
+    torch.manual_seed(0)
+    layer = LinearSpectralLayer(6, 7, (True,), (16,))
+    angle = 2 * torch.pi * torch.arange(16) / 16
+    phase = 6 * torch.rand(128, 2, 1)
+    k, u = (torch.sin(number * angle + phase[:, each]) for each, number in enumerate((2, 3)))
+    slope = 2 * torch.cos(2 * angle + phase[:, 0]) * u + 3 * k * torch.cos(3 * angle + phase[:, 1])
+    padding = torch.zeros(128, 16, 5)
+    x, medium = (torch.cat([each[..., None], padding], dim=-1) for each in (u, k))
+    optimiser = torch.optim.Adam(layer.parameters(), lr=1e-2)
+    for _ in range(600):
+        optimiser.zero_grad()
+        loss = (layer(x, medium)[..., 1] - slope).square().mean()
+        loss.backward()
+        optimiser.step()
+    assert float(loss.detach()) < 0.01 * float(slope.square().mean())
+    exact, x, medium = layer.double(), x.double(), medium.double()
+    torch.testing.assert_close(exact(1e3 * x, medium), 1e3 * exact(x, medium))
