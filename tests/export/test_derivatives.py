@@ -24,7 +24,7 @@ from export.graphs.deployable import Deployable
 from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
 from export.signature import KINDS, GridSpec, Signature, TensorSpec
-from tests.export.test_several_tensors import Heat, signature
+from tests.export.test_several_tensors import LINEAR, Heat, own_network, signature
 
 SIZES = {"batch": 2, "row": 4, "column": 5}
 PLANE = ("batch", "row", "column")
@@ -192,16 +192,17 @@ def test_an_operator_without_a_rule_is_named() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_inputs_parameters_and_outputs(kind: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("network", [Heat(), own_network(**LINEAR).eval()], ids=["products", "linear"])
+def test_several_inputs_parameters_and_outputs(network: nn.Module, kind: Any, tmp_path: Path) -> None:
     described = signature()
-    to_onnx.write(Deployable(Heat(), described.argument_names), described, tmp_path / "model.onnx")
+    to_onnx.write(Deployable(network, described.argument_names), described, tmp_path / "model.onnx")
     product = described.product(kind)
     made = differentiate(onnx.load(tmp_path / "model.onnx"), kind, product)
     to_onnx.check(made, product)
     onnx.save(made, tmp_path / "made.onnx")
     graph, _ = to_onnx.read(tmp_path / "made.onnx")
     single, double = (
-        Derivative(kind, described, without_quality(Heat(), described, dtype), dtype)
+        Derivative(kind, described, without_quality(network, described, dtype), dtype)
         for dtype in (torch.float32, torch.float64)
     )
     compared, difference = agreement.compare(graph, single, double), agreement.central_difference(double)
