@@ -244,8 +244,8 @@ def scales(samples: SampleFile, tensors: Sequence[Quantity | Parameter]) -> tupl
     """Choose the logarithm for positive fields and parameters that span decades; states enter as they are."""
 
     def spans_decades(one: Quantity | Parameter) -> bool:
-        positive = (one.minimum or 0) > 0 if isinstance(one, Parameter) else one.positive
-        if not positive or one.name in samples.problem.states or getattr(one, "linear", False):
+        positive = (one.minimum or 0) > 0 if isinstance(one, Parameter) else one.positive and not one.linear
+        if not positive or one.name in samples.problem.states:
             return False
         return samples.statistic(one.name, "maximum") / samples.statistic(one.name, "minimum") > DECADES
 

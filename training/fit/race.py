@@ -113,12 +113,11 @@ def on_lines_and_planes(config: FieldConfig, inputs: Sequence[Quantity]) -> tupl
 
     Half of their channels learn faster at first, and were never better in the end.
     """
-    bounded = {"unet": 1, "gate": "sigmoid"}  # of a U-Net's large values
-    kinds: list[tuple[str, dict[str, Any], float]] = [
-        ("linear layers", {}, 1.0),
-        ("U-Net and linear layers", bounded, 1.0),
-    ]
-    if not any(config.linear):
+    kinds: list[tuple[str, dict[str, Any], float]]
+    bounded = {"unet": 1, "gate": "sigmoid"}  # the values of a U-Net may be large
+    if any(config.linear):
+        kinds = [("linear layers", {}, 1.0), ("U-Net and linear layers", bounded, 1.0)]
+    else:
         alone = HANDICAP if len(config.working) > 1 else 1.0
         fewer = bounded | {"spectral": max(1, config.spectral // FEWER)}
         kinds = [("U-Net and gated spectral layers", fewer, 1.0), ("gated spectral layers", {}, alone)]

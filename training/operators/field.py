@@ -104,16 +104,6 @@ class FieldConfig(EncoderConfig):
         return self
 
     @model_validator(mode="after")
-    def check_linear(self) -> FieldConfig:
-        """Require linear scales, a gated network and the whole grid with linear inputs."""
-        if not any(self.linear):
-            return self
-        scales = {scale for scale, linear in zip(self.input_scales, self.linear, strict=True) if linear}
-        if not self.gated or self.masked or {*scales, *self.output_scales} != {"linear"}:
-            raise ValueError("expected gated layers, linear scales and no mask with linear inputs")
-        return self
-
-    @model_validator(mode="after")
     def check_lengths(self) -> FieldConfig:
         """Require one entry per field and per axis."""
         for first, second in (
@@ -126,6 +116,16 @@ class FieldConfig(EncoderConfig):
         ):
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"expected as many {second} as {first}")
+        return self
+
+    @model_validator(mode="after")
+    def check_linear(self) -> FieldConfig:
+        """Require linear scales, a gated network and the whole grid with linear inputs."""
+        if not any(self.linear):
+            return self
+        scales = {scale for scale, linear in zip(self.input_scales, self.linear, strict=True) if linear}
+        if not self.gated or self.masked or {*scales, *self.output_scales} != {"linear"}:
+            raise ValueError("expected gated layers, linear scales and no mask with linear inputs")
         return self
 
     @property

@@ -183,7 +183,9 @@ def choice(race: Mapping[str, Any]) -> str:
     last = next(errors for errors in reversed(rounds[:-1] if symmetries["tried"] else rounds) if name in errors)
     weights = {other: race.get("handicaps", {}).get(other, 1.0) for other in last}
     _, rest = min((error * weights[other], other) for other, error in last.items() if other != name)
-    counted = f"; they count {weights[name]:g} and {weights[rest]:g} times" if weights[name] != weights[rest] else ""
+    counted = (
+        f"; they count {weights[name]:.3g} and {weights[rest]:.3g} times" if weights[name] != weights[rest] else ""
+    )
     why = (
         f"Network: {name}, the best of {len(rounds[0])} in the first {100 * race['share']:.0f} % of the training, "
         f"with a validation error of {percent(last[name])} beside {percent(last[rest])} of {rest}{counted}."
