@@ -50,7 +50,7 @@ SHARE = 1 / 3  # of the budget
 LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
 DOUBT = 3.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
 LOST = 1e3  # the error of a network whose training diverges
-HANDICAP = 1.4
+HANDICAP = 1.6
 """Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
 FEWER = 4
 """How many times fewer gated layers follow a U-Net: in the same time, more steps are worth more."""
