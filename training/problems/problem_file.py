@@ -363,7 +363,8 @@ class ProblemFile(Schema):
         """Return a field without what its file says of the data."""
         meaning = field.meaning or field.name.replace("_", " ")
         order = "last" if self.scattered and field.components else "first"
-        return field.model_copy(update={"meaning": meaning, "key": None, "frame": None, "component_axis": order})
+        in_file = {"key": None, "frame": None, "component_axis": order, "linear": False}
+        return field.model_copy(update={"meaning": meaning, **in_file})
 
     def identity(self) -> bytes:
         """Return what decides how the data are read, as JSON that stays the same from version to version."""

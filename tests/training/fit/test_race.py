@@ -217,6 +217,15 @@ def test_an_equation_may_be_linear_in_fields_of_both_signs() -> None:
     assert possible_sources(fields[:1]) == []
 
 
+def test_a_declared_input_is_linear_in_every_network(samples: SampleFile) -> None:
+    declared = SampleFile(samples.path, problem(inputs={"k": {"linear": True}}))
+    made = entered(recipe(declared, "quick"), declared)
+    assert [one.name for one in made.race] == ["linear layers, 32 channels", "U-Net and linear layers, 32 channels"]
+    assert [changed(made, one.overrides).operator.linear for one in made.race] == [(True,)] * 2
+    assert recipe(declared, "tiny").operator.linear == (True,)
+    assert declared.described == samples.described
+
+
 @pytest.mark.usefixtures("samples")
 def test_a_network_that_is_chosen_has_no_race(tmp_path: Path) -> None:
     def raced(*overrides: str) -> Sequence[Candidate]:
