@@ -131,7 +131,7 @@ def on_lines_and_planes(config: FieldConfig, inputs: Sequence[Quantity]) -> tupl
 
 
 def possible_sources(inputs: Sequence[Quantity]) -> list[tuple[str, ...]]:
-    """Return which inputs an equation may be linear in: each that has both signs, and all of them together."""
+    """Return which inputs an equation may be linear in: each that need not be positive, and all of them."""
     signed = tuple(one.name for one in inputs if not one.positive)
     return [(name,) for name in signed] + ([signed] if len(signed) > 1 else [])
 

@@ -358,6 +358,11 @@ class BoundarySpectralConv(OnOneGrid, SpectralConv):
         return self.multiply(x, torch.cat(self.weight.unbind(-1), dim=-1))
 
 
+def matrices(channels: int, modes: int, axes: int) -> nn.Parameter:
+    """Draw a complex matrix per mode, real and imaginary part side by side: `[mode, channel, 2 channel]`."""
+    return nn.Parameter(torch.randn(modes * (2 * modes) ** (axes - 1), channels, 2 * channels) / channels)
+
+
 class GatedSpectralLayer(OnOneGrid):
     r"""Mix features over the grid by their lowest modes, then multiply pairs of channels.
 
@@ -388,9 +393,7 @@ class GatedSpectralLayer(OnOneGrid):
         gates: dict[Gate, Callable[[Tensor], Tensor]] = {"silu": functional.silu, "sigmoid": torch.sigmoid}
         self.gate = gates[gate]
         self.keep_transforms(modes, periodic, sides)
-        # One complex matrix per mode, real and imaginary part side by side.
-        count = modes * (2 * modes) ** (len(sides) - 1)
-        self.weight = nn.Parameter(torch.randn(count, channels, 2 * channels) / channels)
+        self.weight = matrices(channels, modes, len(sides))
         self.pointwise = nn.Linear(channels, channels)
         self.branches = nn.Linear(channels, 2 * channels)
         self.join = nn.Linear(channels, channels)
@@ -427,9 +430,7 @@ class LinearSpectralLayer(OnOneGrid):
     def __init__(self, channels: int, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
         super().__init__()
         self.keep_transforms(modes, periodic, sides)
-        # One complex matrix per mode, real and imaginary part side by side.
-        count = modes * (2 * modes) ** (len(sides) - 1)
-        self.weight = nn.Parameter(torch.randn(count, channels, 2 * channels) / channels)
+        self.weight = matrices(channels, modes, len(sides))
         self.before, self.after = nn.Linear(channels, channels), nn.Linear(channels, channels)
         self.pointwise, self.branch, self.join = (nn.Linear(channels, channels, bias=False) for _ in range(3))
 

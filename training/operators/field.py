@@ -380,12 +380,9 @@ def spectral_layer(config: FieldConfig) -> nn.Module:
 
 def linear_channels(config: FieldConfig) -> list[int]:
     """Return the channels of the inputs that the outputs are linear in."""
-    found: list[int] = []
-    start = 0
-    for components, linear in zip(config.input_components, config.linear, strict=False):
-        found += range(start, start + max(1, components)) if linear else ()
-        start += max(1, components)
-    return found
+    pairs = zip(config.linear, config.input_components, strict=False)
+    by_channel = (linear for linear, components in pairs for _ in range(max(1, components)))
+    return [channel for channel, linear in enumerate(by_channel) if linear]
 
 
 class TokenStencil(nn.Module):
