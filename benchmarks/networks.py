@@ -1,7 +1,7 @@
 r"""The baselines of the trained networks, and the training loop that all networks share.
 
-AdamW under one cycle of the learning rate on the mean relative L2 error. The rate is a function of the processor time
-that has been used, so that every network gets the same time to the second:
+AdamW or Muon under one cycle of the learning rate on the mean relative L2 error. The rate is a function of the
+processor time that has been used, so that every network gets the same time to the second:
 
 .. math::
     r(s) = r_{\max}\min\bigl(s/w,\ \tfrac12(1 + \cos\pi\tfrac{s - w}{1 - w})\bigr),
@@ -21,12 +21,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from training.muon import Muon
 
 WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
 CLIP, MEASURED_BATCH = 1.0, 50
@@ -38,12 +40,19 @@ LOST = 1e3  # the relative error of a rollout that overflows, as in the evaluati
 
 @dataclass(frozen=True)
 class Settings:
-    """What is chosen per network: the highest rate, the batch, the weight decay, and what is averaged."""
+    """What is chosen per network."""
 
     learning_rate: float = 2e-3
     batch: int = 16
     weight_decay: float = 1e-4
+    optimiser: Literal["adamw", "muon"] = "adamw"
     half_life: float = 0.0  # of the exponential mean of the weights that is measured, in trainings; 0 for no mean
+
+    def build_optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
+        """Return the optimiser of a network."""
+        if self.optimiser == "muon":
+            return Muon(network, self.learning_rate, self.weight_decay)
+        return torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,7 @@ def train(
     tune = ctypes.CDLL(None).mallopt
     for threshold in (-1, -3):  # the C library keeps freed memory, for every network alike (glibc's malloc.h)
         tune(threshold, 2**31 - 1)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    optimiser = settings.build_optimiser(network)
     batches, steps, started = order(len(samples), settings.batch, seed), 0, time.process_time()
     means, last = [each.detach().clone() for each in network.parameters()], 0.0
     least, kept, checked = math.inf, copy.deepcopy(network.state_dict()), 0

@@ -1,8 +1,9 @@
 """The comparison of networks on data of other people's solvers, at equal processor time.
 
-The other networks are tuned per problem: each candidate is trained for `TUNING` seconds, and the one of the least
-validation error is trained in full. Petrov is what `fit --preset quick` makes of the problem file: its race and its
-validation are part of the time. Test samples are used once per final training. A training is a process of one thread.
+The other networks are tuned per problem: each candidate, a learning rate with AdamW or Muon, is trained for `TUNING`
+seconds, and the one of the least validation error is trained in full. Petrov is what `fit --preset quick` makes of the
+problem file: its race and its validation are part of the time. Test samples are used once per final training. A
+training is a process of one thread.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ FEW = {"neuralop": 200, "wind": 384}  # training samples
 #: 32 and 64 channels.
 MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 48: (16, 24), 128: (16, 32)}
 RATES = {FNO: (2e-3, 5e-3, 1e-2), FACTORISED: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3, 1e-2)}
+#: With Muon, too, as Petrov has it; not FNO, since neuraloperator's weights are complex tensors of other shapes.
+MUON_FOR = (FACTORISED, UNET, CONVNEXT)
 
 
 def prepared(name: str, folder: Path, solver: str | None = None, samples: int = SAMPLES) -> dict[str, Any]:
@@ -174,7 +177,8 @@ def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the candidates of a network: its name in `networks`, sizes, and settings of the loop."""
     if title == PETROV:
         return [{"network": "petrov", "sizes": {}}]
-    rates = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
+    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
+    rates += [each | {"optimiser": "muon"} for each in rates] if title in MUON_FOR else []
     shortest = min(prepared["sides"])
     channels = (32, 64) if shortest == 128 else (32, 32)
     networks: dict[str, tuple[str, list[dict[str, Any]]]] = {

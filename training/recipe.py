@@ -34,6 +34,7 @@ from torch import nn
 
 from training.files import read_toml
 from training.losses import LOSSES
+from training.muon import Muon
 from training.operators import OperatorConfig
 from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
@@ -76,7 +77,7 @@ class BaseRecipe(BaseModel):
 
 
 class Fit(BaseModel):
-    """How to train: AdamW (Adam where `weight_decay` is 0) under a one-cycle schedule with gradient clipping."""
+    """How to train: one cycle of an optimiser's rate, with gradient clipping."""
 
     model_config = FROZEN
 
@@ -88,6 +89,7 @@ class Fit(BaseModel):
     div_factor: PositiveFloat = 25.0  # the rate begins at learning_rate / div_factor
     final_div_factor: PositiveFloat = 1e4  # and ends at a final_div_factor-th of where it began
     cycle_momentum: bool = False  # Adam's beta1 falls from 0.95 to 0.85 while the rate rises, and rises while it falls
+    optimiser: Literal["adamw", "muon"] = "adamw"  # AdamW is Adam without decay; see `training.muon` for the other
     clip: PositiveFloat = 1.0  # largest norm of a gradient
     average: NonNegativeFloat = 0.0  # decay per step of the exponential mean of the weights that is kept; 0: no mean
     keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the least validation error
@@ -106,10 +108,15 @@ class Fit(BaseModel):
         """Whether the loss compares with stored gradients."""
         return LOSSES[self.loss].gradients(self)
 
-    def optimiser(self, parameters: Iterable[nn.Parameter], steps: int) -> tuple[torch.optim.Optimizer, Any]:
-        """Return an optimiser, and the schedule whose rate rises and falls once over a run of some steps, by cosine."""
+    def build_optimiser(self, network: nn.Module, steps: int) -> tuple[torch.optim.Optimizer, Any]:
+        """Return the optimiser, and the schedule whose rate rises and falls once in some steps, by cosine."""
         total = max(3, steps)  # a step up, and one down
-        optimiser = torch.optim.AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
+        rate, decay = self.learning_rate, self.weight_decay
+        optimiser: torch.optim.Optimizer
+        if self.optimiser == "muon":
+            optimiser = Muon(network, lr=rate, weight_decay=decay)
+        else:
+            optimiser = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay, fused=True)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimiser,
             max_lr=self.learning_rate,

@@ -5,7 +5,6 @@ They join the other recipes by the entry point `sequences` of the group `petrov.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,10 +40,10 @@ class SequenceFit(BaseModel):
     orthogonality: NonNegativeFloat = 1e-2  # weight of ||W^T W - I||^2 in the loss, for orthogonal kernels
     keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the best on the validation set
 
-    def optimiser(self, parameters: Iterable[nn.Parameter], steps: int) -> tuple[torch.optim.Optimizer, Any]:
+    def build_optimiser(self, network: nn.Module, steps: int) -> tuple[torch.optim.Optimizer, Any]:
         """Return AdamW, and its schedule over a run of some steps."""
         optimiser = torch.optim.AdamW(
-            parameters, lr=self.learning_rate, betas=(0.9, self.beta2), weight_decay=self.weight_decay
+            network.parameters(), lr=self.learning_rate, betas=(0.9, self.beta2), weight_decay=self.weight_decay
         )
         share = SCHEDULES[self.schedule](self.warmup, steps)
         return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, share)

@@ -37,7 +37,7 @@ from training.files import read_json, write_json
 from training.fit import processes
 from training.fit.earlier import started
 from training.fit.own import OwnWorkload
-from training.fit.presets import PRESETS
+from training.fit.presets import AFTER_UNET, FEWER, PRESETS
 from training.fit.record import RunError, RunFolder, read_log, training_seconds
 from training.fit.task import Task
 from training.operators.field import FieldConfig
@@ -52,10 +52,8 @@ DOUBT = 3.0  # standard errors by which moved samples have to have a larger erro
 LOST = 1e3  # the error of a network whose training diverges
 HANDICAP = 1.6
 """Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
-FEWER = 4
-"""How many times fewer gated layers follow a U-Net: in the same time, more steps are worth more."""
 LINEAR = 1.2
-"""By which the error of linear layers may be larger than that of spectral layers alone at first: they end far below."""
+"""By which the error of linear layers may be larger than that of others at first: they end far below."""
 EARLIER = "the earlier model"  # its candidate
 WITH = " with "  # between the name of a candidate and its symmetries
 
@@ -113,17 +111,17 @@ def on_lines_and_planes(config: FieldConfig, inputs: Sequence[Quantity]) -> tupl
 
     Half of their channels learn faster at first, and were never better in the end.
     """
+    after = {} if config.unet else AFTER_UNET | {"spectral": max(1, config.spectral // FEWER)}
+    alone = {"unet": 0, "gate": "silu", "spectral": FEWER * config.spectral} if config.unet else {}
     kinds: list[tuple[str, dict[str, Any], float]]
-    bounded = {"unet": 1, "gate": "sigmoid"}  # the values of a U-Net may be large
     if any(config.linear):
-        kinds = [("linear layers", {}, 1.0), ("U-Net and linear layers", bounded, 1.0)]
+        kinds = [("linear layers", {}, 1.0), ("U-Net and linear layers", AFTER_UNET, 1.0)]
     else:
-        alone = HANDICAP if len(config.working) > 1 else 1.0
-        fewer = bounded | {"spectral": max(1, config.spectral // FEWER)}
-        kinds = [("U-Net and gated spectral layers", fewer, 1.0), ("gated spectral layers", {}, alone)]
+        handicap = HANDICAP if len(config.working) > 1 else 1.0
+        kinds = [("U-Net and gated spectral layers", after, 1.0), ("gated spectral layers", alone, handicap)]
         for sources in possible_sources(inputs) if {*config.output_scales} == {"linear"} else ():
             linear = {"linear": tuple(one.name in sources for one in inputs)}
-            kinds.append((f"layers linear in {' and '.join(sources)}", linear, alone / LINEAR))
+            kinds.append((f"layers linear in {' and '.join(sources)}", alone | linear, 1 / LINEAR))
     return tuple(
         Candidate(name=f"{name}, {config.detail} channels", operator=changes, handicap=handicap)
         for name, changes, handicap in kinds

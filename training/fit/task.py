@@ -281,7 +281,7 @@ class Task(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """Return the optimiser and its schedule, as the recipe's section `fit` chooses them."""
         fit = self.work.recipe.fit
-        optimiser, schedule = fit.optimiser(self.network.parameters(), self.budget.steps)
+        optimiser, schedule = fit.build_optimiser(self.network, self.budget.steps)
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:

@@ -193,20 +193,21 @@ def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: Samp
     assert entered(recipe(samples, "tiny"), samples).race == ()
 
 
-def test_spectral_layers_alone_have_a_handicap_on_planes_and_a_larger_one_beside_linear_layers() -> None:
+def test_spectral_layers_alone_have_a_handicap_on_planes_and_linear_ones_an_advantage() -> None:
     sizes: dict[str, Any] = {"periodic": (False, False), "points": ("nodes", "nodes"), "working": (8, 8)}
     fields: dict[str, Any] = {"input_components": (0,), "input_scales": ("linear",)}
     outputs: dict[str, Any] = {"output_components": (0,), "output_scales": ("linear",)}
     plain = FieldConfig(**fields, **outputs, **sizes, layers=1, detail=16)
     source, coefficient = Quantity(name="f"), Quantity(name="k", positive=True)
-    gated = plain.model_copy(update={"layers": 0, "gated": True, "linear": (False,)})
+    gated = plain.model_copy(update={"layers": 0, "gated": True, "linear": (False,), "unet": 1, "gate": "sigmoid"})
     found = {one.name: one.handicap for one in candidates(gated, (coefficient,))}
     assert found == {
         "U-Net and gated spectral layers, 16 channels": 1.0,
         "gated spectral layers, 16 channels": HANDICAP,
     }
-    assert [one.handicap for one in candidates(gated, (source,))] == [1.0, HANDICAP, HANDICAP / LINEAR]
-    declared = candidates(gated.model_copy(update={"linear": (True,)}), (source,))
+    assert [one.handicap for one in candidates(gated, (source,))] == [1.0, HANDICAP, 1 / LINEAR]
+    assert [one.operator.get("unet", 1) for one in candidates(gated, (source,))] == [1, 0, 0]
+    declared = candidates(gated.model_copy(update={"linear": (True,), "unet": 0}), (source,))
     assert [one.name for one in declared] == ["linear layers, 16 channels", "U-Net and linear layers, 16 channels"]
     assert [one.handicap for one in candidates(plain, (source,))] == [1.0, 1.0, HANDICAP] * 2
 

@@ -1,0 +1,94 @@
+"""Muon: orthogonal steps of matrices, beside PyTorch's own optimisers."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from training.muon import Muon, orthogonal
+
+RATE, DECAY = 0.02, 0.1
+
+
+def trained(network: nn.Module, optimiser: torch.optim.Optimizer, targets: Tensor, steps: int = 5) -> nn.Module:
+    """Make some steps towards fixed values of all parameters."""
+    for _ in range(steps):
+        optimiser.zero_grad()
+        flat = torch.cat([each.flatten() for each in network.parameters()])
+        ((flat - targets) ** 4).sum().backward()
+        optimiser.step()
+    return network
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (6, 8, 20), (6, 20, 8)])
+def test_steps_have_the_directions_of_a_matrix_and_equal_sizes_along_them(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    left, _, right = torch.linalg.svd(torch.randn(shape), full_matrices=False)
+    values = torch.logspace(0, -2, 8)
+    stack = left * values @ right
+    found = left.mT @ orthogonal(stack) @ right.mT
+    sizes = found.diagonal(dim1=1, dim2=2)
+    torch.testing.assert_close(found, torch.diag_embed(sizes), atol=1e-4, rtol=0)
+    assert 0.6 < sizes.min() < sizes.max() < 1.3
+    torch.testing.assert_close(orthogonal(stack[:1]), orthogonal(stack)[:1])
+    torch.testing.assert_close(orthogonal(1e-3 * stack), orthogonal(stack), atol=1e-3, rtol=0)
+
+
+def test_matrices_move_as_with_torch_muon_and_vectors_as_with_adamw() -> None:
+    """PyTorch's Muon multiplies in half precision, which changes its steps by up to two per cent."""
+    torch.manual_seed(0)
+    ours = nn.Linear(12, 20)
+    library = nn.Linear(12, 20)
+    library.load_state_dict(ours.state_dict())
+    targets, before = torch.randn(12 * 20 + 20), ours.weight.detach().clone()
+    trained(ours, Muon(ours, RATE, DECAY), targets)
+    matrix, vector = nn.ParameterList([library.weight]), nn.ParameterList([library.bias])
+    muon = torch.optim.Muon(matrix.parameters(), RATE, DECAY, adjust_lr_fn="match_rms_adamw")
+    trained(matrix, muon, targets[: 12 * 20])
+    trained(vector, torch.optim.AdamW(vector.parameters(), RATE, weight_decay=DECAY), targets[12 * 20 :])
+    torch.testing.assert_close(ours.bias, library.bias, atol=1e-6, rtol=0)
+    moved = (ours.weight - before).norm()
+    assert (ours.weight - library.weight).norm() < 0.02 * moved
+    assert moved > 0.5 * RATE
+
+
+def test_a_kernel_is_one_matrix_and_each_wave_of_a_spectral_layer_one_of_its_own() -> None:
+    torch.manual_seed(0)
+    kernel, linear = nn.Conv2d(3, 8, 3, bias=False), nn.Linear(27, 8, bias=False)
+    linear.weight.data = kernel.weight.detach().flatten(1).clone()
+    targets = torch.randn(8 * 27)
+    for network in (kernel, linear):
+        trained(network, Muon(network, RATE), targets)
+    torch.testing.assert_close(kernel.weight.flatten(1), linear.weight)
+    layer = nn.ParameterList([torch.randn(5, 4, 8)])
+    waves = nn.ParameterList([each.clone() for each in layer[0].detach()])
+    targets = torch.randn(5 * 4 * 8)
+    for network in (layer, waves):
+        trained(network, Muon(network, RATE), targets)
+    torch.testing.assert_close(layer[0], torch.stack([*waves]))
+
+
+def test_parameters_without_gradients_stay() -> None:
+    network = nn.ModuleDict({"used": nn.Linear(3, 3), "unused": nn.Linear(3, 3)})
+    before = {name: each.clone() for name, each in network.state_dict().items()}
+    network["used"](torch.ones(1, 3)).square().sum().backward()
+    Muon(network, RATE, DECAY).step()
+    for name, each in network.state_dict().items():
+        assert torch.equal(each, before[name]) == name.startswith("unused"), name
+
+
+def test_a_state_continues_where_it_was_saved() -> None:
+    torch.manual_seed(0)
+    whole = nn.Sequential(nn.Linear(4, 6), nn.Conv1d(1, 4, 3))
+    halves = copy.deepcopy(whole)
+    targets = torch.randn(sum(each.numel() for each in whole.parameters()))
+    trained(whole, Muon(whole, RATE, DECAY), targets, 6)
+    first, second = Muon(halves, RATE, DECAY), Muon(halves, RATE / 2)
+    trained(halves, first, targets, 3)
+    second.load_state_dict(first.state_dict())
+    trained(halves, second, targets, 3)
+    for each, other in zip(whole.parameters(), halves.parameters(), strict=True):
+        assert torch.equal(each, other)

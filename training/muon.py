@@ -1,0 +1,136 @@
+r"""Muon: a descent whose steps along matrices are orthogonal.
+
+The momentum of a matrix, with the singular value decomposition :math:`U\Sigma V^T`, is replaced by about :math:`UV^T`:
+a step changes all directions by the same amount, also those along which gradients are small. Source: Jordan and others,
+"Muon: An optimizer for hidden layers in neural networks" (2024), with the size of a step of Liu and others, "Muon is
+scalable for LLM training" (2025), so that learning rates are about those of AdamW.
+
+`torch.optim.Muon` takes parameters of two dimensions alone, one by one and in half precision. Here a layer has a matrix
+for each of its waves, and small ones, which are multiplied together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+
+COEFFICIENTS, ITERATIONS = (3.4445, -4.7750, 2.0315), 5
+MOMENTUM, BETA1, BETA2, EPSILON = 0.95, 0.9, 0.999, 1e-8
+SIZE = 0.2  # root mean square of the entries of a step over the rate, about that of AdamW
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+class Muon(torch.optim.Optimizer):
+    """Orthogonal steps for the matrices of a network, and those of AdamW for its vectors.
+
+    A kernel `[output, input, *side]` of a convolution is one matrix, `[output, input * sides]`. Another parameter of
+    more than two dimensions has a matrix `[rows, others]` for each of its first index, as that of each wave of a
+    spectral layer. Matrices of one row or column are vectors.
+
+    Args:
+        network: What is trained.
+        lr: Learning rate.
+        weight_decay: Share of each parameter that a step takes off, over the rate.
+    """
+
+    def __init__(self, network: nn.Module, lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__(network.parameters(), {"lr": lr, "momentum": MOMENTUM, "weight_decay": weight_decay})
+        kernels = {each.weight for each in network.modules() if isinstance(each, CONVOLUTIONS)}
+        self.shapes: dict[Tensor, tuple[int, int, int]] = {
+            each: as_matrices(each, kernel=each in kernels) for each in network.parameters()
+        }
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make a step, and return what `closure` does, which computes loss and gradients."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            alike = defaultdict(list)  # parameters by the rows and columns of their matrices
+            for each in group["params"]:
+                if each.grad is not None:
+                    alike[self.shapes[each][1:]].append(each)
+            vectors = [each for shape in [*alike] if 1 in shape for each in alike.pop(shape)]
+            for parameters in alike.values():
+                self.step_matrices(parameters, group)
+            self.step_vectors(vectors, group)
+        return loss
+
+    def step_matrices(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Make a step along matrices of the same shape."""
+        rate, shapes = group["lr"], [self.shapes[each] for each in parameters]
+        gradients = [cast("Tensor", each.grad) for each in parameters]
+        momenta = [self.state[each].setdefault("momentum", torch.zeros_like(each)) for each in parameters]
+        torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+        ahead = [each.lerp(mean, group["momentum"]) for each, mean in zip(gradients, momenta, strict=True)]
+        stacked = torch.cat([each.reshape(shape) for each, shape in zip(ahead, shapes, strict=True)])
+        steps = orthogonal(stacked).split([number for number, *_ in shapes])
+        size = SIZE * max(stacked.shape[1:]) ** 0.5
+        torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
+        shaped = [each.reshape(one.shape) for each, one in zip(steps, parameters, strict=True)]
+        torch._foreach_add_(parameters, shaped, alpha=-rate * size)
+
+    def step_vectors(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """Make a step of AdamW."""
+        for each in parameters:
+            if not self.state[each]:
+                zeros = {name: torch.zeros_like(each) for name in ("mean", "square")}
+                self.state[each] = {"step": torch.zeros((), device=each.device), **zeros}
+        mean, square, step = ([self.state[each][name] for each in parameters] for name in ("mean", "square", "step"))
+        adamw(
+            parameters,
+            [cast("Tensor", each.grad) for each in parameters],
+            mean,
+            square,
+            [],
+            step,
+            fused=True,
+            amsgrad=False,
+            beta1=BETA1,
+            beta2=BETA2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=EPSILON,
+            maximize=False,
+        )
+
+
+def as_matrices(parameter: Tensor, *, kernel: bool) -> tuple[int, int, int]:
+    """Return how many matrices a parameter is, and their rows and columns; a vector is one row.
+
+    Example:
+        >>> as_matrices(torch.ones(8, 4, 3, 3), kernel=True), as_matrices(torch.ones(50, 8, 16), kernel=False)
+        ((1, 8, 36), (50, 8, 16))
+    """
+    if parameter.ndim < 2:
+        return 1, 1, parameter.numel()
+    first, *others = parameter.shape
+    if kernel or parameter.ndim == 2:
+        return 1, first, parameter.numel() // first
+    return first, others[0], parameter[0].numel() // others[0]
+
+
+def orthogonal(stack: Tensor) -> Tensor:
+    r"""Return about :math:`UV^T` of matrices :math:`U\Sigma V^T`, `[number, rows, columns]`.
+
+    The singular values are between 0.6 and 1.3 after five Newton-Schulz iterations, whose coefficients let small ones
+    grow fast; those below about a thousandth of the matrix's norm stay smaller.
+    """
+    a, b, c = COEFFICIENTS
+    wide = stack.shape[1] <= stack.shape[2]
+    x = stack if wide else stack.mT
+    x = x / (x.flatten(1).norm(dim=1)[:, None, None] + EPSILON)
+    identity, gram = torch.eye(x.shape[1], dtype=x.dtype, device=x.device), x @ x.mT
+    product = identity.expand_as(gram)
+    for _ in range(ITERATIONS):  # x <- (a + b x x^T + c (x x^T)^2) x, where only the products of rows are needed
+        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c) + a * identity
+        product, gram = factor @ product, factor @ gram @ factor
+    x = product @ x
+    return x if wide else x.mT
