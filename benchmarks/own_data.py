@@ -9,6 +9,7 @@ training is a process of one thread.
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,11 @@ from training.problems.problem_file import read_problem_file
 
 PROBLEMS, FOLDER, ENVIRONMENT = Path(__file__).parent / "problems", Path("data/own-data"), "own_data"
 NAMES = ("heat", "darcy", "reaction", "advection", "neuralop")
-FNO, FACTORISED, UNET, CONVNEXT, PETROV = TITLES = ("FNO", "factorised FNO", "U-Net", "ConvNeXt U-Net", "Petrov")
+OTHERS = FNO, FACTORISED, UNET, CONVNEXT = ("FNO", "factorised FNO", "U-Net", "ConvNeXt U-Net")
+PETROV, WITH_ADAMW = "Petrov", "Petrov with AdamW"
+#: The networks that `fit` trains, and what differs from the preset in them.
+OURS: dict[str, dict[str, Any]] = {PETROV: {}, WITH_ADAMW: {"optimiser": "adamw", "cycle_momentum": True}}
+TITLES = (*OTHERS, *OURS)
 SAMPLES, TUNING, TUNING_SEED, BATCH = 1000, 40.0, 100, 16
 SETTINGS = {"batch", "learning_rate", "weight_decay"}  # of the preset that the loop of the comparison takes
 STATISTICS_SAMPLES = 512  # as in a training by `make train`
@@ -101,11 +106,12 @@ def described(file: Path, samples: SampleFile) -> dict[str, Any]:
 def fitted(request: dict[str, Any], name: str) -> tuple[nn.Module, dict[str, Any]]:
     """Return the network that `python -m training fit` trains from a problem file, and how long that took.
 
-    An interrupted training goes on: its run is called by `name`, the problem, the time and the seed.
+    An interrupted training goes on: its run is called by `name` and what is asked for.
     """
-    facts = (Path(request["prepared"]["problem"]).stem, f"{request['seconds']:g}", request["seed"])
-    parts = [name, *facts, *([request["samples"]] if "samples" in request else [])]
-    run = Path("runs") / "-".join(map(str, parts))
+    settings = request.get("settings", {})
+    asked = (f"{request['seconds']:g}", request["seed"], request.get("samples"), settings.get("optimiser"))
+    parts = (name, Path(request["prepared"]["problem"]).stem, *asked)
+    run = Path("runs") / "-".join(str(part) for part in parts if part is not None)
     subprocess.run(fit_command(request, run), check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
     found = load_operator(run)
     return found.operator.eval(), {key: found.card["training"][key] for key in ("epochs", "seconds")}
@@ -116,6 +122,7 @@ def fit_command(request: dict[str, Any], run: Path) -> list[str]:
     problem, train = Path(request["prepared"]["problem"]), request["prepared"]["counts"][0]
     settings = [f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]']
     settings += [f"fit.share={request['samples'] / train}"] if "samples" in request else []
+    settings += [f"fit.{key}={json.dumps(value)}" for key, value in request.get("settings", {}).items()]
     arguments = [argument for each in settings for argument in ("--set", each)]
     command = [sys.executable, "-m", "training", "fit", str(problem), "--out", str(run), *arguments]
     return [*command, "--data", str(problem.parent), "--resume"]
@@ -175,8 +182,8 @@ def opened(prepared: dict[str, Any]) -> SampleFile:
 
 def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the candidates of a network: its name in `networks`, sizes, and settings of the loop."""
-    if title == PETROV:
-        return [{"network": "petrov", "sizes": {}}]
+    if title in OURS:
+        return [{"network": "petrov", "sizes": {}} | ({"settings": OURS[title]} if OURS[title] else {})]
     rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
     rates += [each | {"optimiser": "muon"} for each in rates] if title in MUON_FOR else []
     shortest = min(prepared["sides"])
@@ -223,7 +230,7 @@ def amounts(
 def best_other(rows: Sequence[Row], name: str) -> tuple[str, dict[str, Any]]:
     """Return the network, besides Petrov, of the least test error after the longest training, and its candidate."""
     found = [row for row in rows if row["training"]["problem"] == name and row["training"]["split"] == "test"]
-    others = grouped((row for row in found if row["training"]["title"] != PETROV), lambda row: row["training"]["title"])
+    others = grouped((row for row in found if row["training"]["title"] in OTHERS), lambda row: row["training"]["title"])
 
     def rank(title: str) -> tuple[float, float]:
         longest = max(row["training"]["seconds"] for row in others[title])

@@ -247,7 +247,7 @@ def own_data(rows: Sequence[Row], target: Path) -> None:
                 own = [row for row in finals if wanted.items() <= row["training"].items()]
                 if own:
                     mean, spread = over_seeds(np.array([row["result"]["errors"] for row in own]))
-                    colour = "C1" if title == "Petrov" else "C0"
+                    colour = "C1" if title.startswith("Petrov") else "C0"
                     axis.errorbar(mean, place, xerr=spread, fmt=mark, color=colour, markersize=5, capsize=2)
         axis.set(xlim=(0, None), yticks=range(len(titles)), yticklabels=titles)
         axis.set_title(problem, fontsize=10)

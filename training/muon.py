@@ -30,7 +30,7 @@ class Muon(torch.optim.Optimizer):
 
     A kernel `[output, input, *side]` of a convolution is one matrix, `[output, input * sides]`. Another parameter of
     more than two dimensions has a matrix `[rows, others]` for each of its first index, as that of each wave of a
-    spectral layer. Matrices of one row or column are vectors.
+    spectral layer. Matrices of one row or column are vectors, and so are complex tensors of other projects' networks.
 
     Args:
         network: What is trained.
@@ -81,12 +81,12 @@ class Muon(torch.optim.Optimizer):
         """Make a step of AdamW."""
         for each in parameters:
             if not self.state[each]:
-                zeros = {name: torch.zeros_like(each) for name in ("mean", "square")}
+                zeros = {name: torch.zeros_like(as_real(each)) for name in ("mean", "square")}
                 self.state[each] = {"step": torch.zeros((), device=each.device), **zeros}
         mean, square, step = ([self.state[each][name] for each in parameters] for name in ("mean", "square", "step"))
         adamw(
-            parameters,
-            [cast("Tensor", each.grad) for each in parameters],
+            [as_real(each) for each in parameters],
+            [as_real(cast("Tensor", each.grad)) for each in parameters],
             mean,
             square,
             [],
@@ -109,12 +109,17 @@ def as_matrices(parameter: Tensor, *, kernel: bool) -> tuple[int, int, int]:
         >>> as_matrices(torch.ones(8, 4, 3, 3), kernel=True), as_matrices(torch.ones(50, 8, 16), kernel=False)
         ((1, 8, 36), (50, 8, 16))
     """
-    if parameter.ndim < 2:
+    if parameter.ndim < 2 or parameter.is_complex():
         return 1, 1, parameter.numel()
     first, *others = parameter.shape
     if kernel or parameter.ndim == 2:
         return 1, first, parameter.numel() // first
     return first, others[0], parameter[0].numel() // others[0]
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """Return a tensor, with real and imaginary parts along a last axis if it is complex."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def orthogonal(stack: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from training.muon import Muon, orthogonal
+from training.muon import Muon, as_real, orthogonal
 
 RATE, DECAY = 0.02, 0.1
 
@@ -69,6 +69,19 @@ def test_a_kernel_is_one_matrix_and_each_wave_of_a_spectral_layer_one_of_its_own
     for network in (layer, waves):
         trained(network, Muon(network, RATE), targets)
     torch.testing.assert_close(layer[0], torch.stack([*waves]))
+
+
+def test_complex_weights_of_other_projects_move_as_with_adamw() -> None:
+    torch.manual_seed(0)
+    ours = nn.ParameterList([torch.randn(3, 4, 5, dtype=torch.complex64)])
+    library = nn.ParameterList([torch.view_as_real(ours[0].detach()).clone()])
+    optimisers = Muon(ours, RATE, DECAY), torch.optim.AdamW(library.parameters(), RATE, weight_decay=DECAY)
+    for _ in range(5):
+        for network, optimiser in zip((ours, library), optimisers, strict=True):
+            optimiser.zero_grad()
+            (as_real(network[0]) ** 2).sum(dim=-1).pow(2).sum().backward()
+            optimiser.step()
+    torch.testing.assert_close(torch.view_as_real(ours[0]), library[0])
 
 
 def test_parameters_without_gradients_stay() -> None:
