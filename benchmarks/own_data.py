@@ -46,7 +46,7 @@ SAMPLES, TUNING, TUNING_SEED, BATCH = 1000, 40.0, 100, 16
 SETTINGS = {"batch", "learning_rate", "weight_decay"}  # of the preset that the loop of the comparison takes
 STATISTICS_SAMPLES = 512  # as in a training by `make train`
 #: The network that choices for few samples and earlier models were measured with; the preset's have gated layers.
-PLAIN = {"gated": False, "layers": 1, "detail": 32}
+PLAIN = {"unet": 0, "gated": False, "layers": 1, "spectral": 4, "detail": 32}
 #: What differs from it and from the preset's settings in the trainings on few samples.
 CHOICES: dict[str, dict[str, Any]] = {
     "attention and spectral layers": {},
