@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -239,7 +240,7 @@ def write(name: str, rows: Iterable[Row], *, quick: bool, file: Path | None = No
 
 
 class Kept:
-    """Rows in a file that an interrupted run continues.
+    """Rows in a file that an interrupted run continues; several threads may add some.
 
     Args:
         file: The file; it need not exist. None keeps them in memory.
@@ -250,7 +251,7 @@ class Kept:
     """
 
     def __init__(self, file: Path | None, **facts: Any) -> None:
-        self.file, self.facts = file, facts
+        self.file, self.facts, self.lock = file, facts, Lock()
         document = json.loads(file.read_text()) if file is not None and file.exists() else {**facts, "rows": []}
         self.rows: list[Row] = document["rows"]
         if (found := {key: document.get(key) for key in facts}) != facts:
@@ -258,10 +259,11 @@ class Kept:
 
     def add(self, row: Row) -> Row:
         """Append a row, write the file, and return the row."""
-        self.rows.append(row)
-        if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            aside = self.file.with_suffix(".part")
-            aside.write_text(json.dumps({**self.facts, "rows": self.rows}, indent=1) + "\n")
-            aside.replace(self.file)
+        with self.lock:
+            self.rows.append(row)
+            if self.file is not None:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                aside = self.file.with_suffix(".part")
+                aside.write_text(json.dumps({**self.facts, "rows": self.rows}, indent=1) + "\n")
+                aside.replace(self.file)
         return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,13 @@ def test_rows_are_kept_and_those_of_other_facts_refused(tmp_path: Path) -> None:
     assert Kept(file, points=85).rows == [{"error": 0.1}]
     with pytest.raises(ValueError, match="expected rows of"):
         Kept(file, points=141)
+
+
+def test_rows_of_several_threads_are_all_kept(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "rows.json")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: kept.add({"number": number}), range(200)))
+    assert sorted(row["number"] for row in Kept(tmp_path / "rows.json").rows) == [*range(200)]
 
 
 def test_a_quick_run_changes_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
