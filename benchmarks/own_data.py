@@ -67,8 +67,8 @@ FEW = {"neuralop": 200, "wind": 384}  # training samples
 #: 32 and 64 channels.
 MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 48: (16, 24), 128: (16, 32)}
 RATES = {FNO: (2e-3, 5e-3, 1e-2), FACTORISED: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3, 1e-2)}
-#: With Muon, too, as Petrov has it; not FNO, since neuraloperator's weights are complex tensors of other shapes.
-MUON_FOR = (FACTORISED, UNET, CONVNEXT)
+#: With Muon, which Petrov has; not for FNO, since neuraloperator's weights are complex tensors of other shapes.
+MUON_RATES = {FACTORISED: (5e-3, 1e-2, 2e-2), UNET: (2e-3, 5e-3, 1e-2), CONVNEXT: (3e-3, 1e-2, 2e-2)}
 
 
 def prepared(name: str, folder: Path, solver: str | None = None, samples: int = SAMPLES) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
     if title in OURS:
         return [{"network": "petrov", "sizes": {}} | ({"settings": OURS[title]} if OURS[title] else {})]
     rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
-    rates += [each | {"optimiser": "muon"} for each in rates] if title in MUON_FOR else []
+    rates += [{"learning_rate": rate, "batch": BATCH, "optimiser": "muon"} for rate in MUON_RATES.get(title, ())]
     shortest = min(prepared["sides"])
     channels = (32, 64) if shortest == 128 else (32, 32)
     networks: dict[str, tuple[str, list[dict[str, Any]]]] = {
