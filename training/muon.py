@@ -67,7 +67,10 @@ class Muon(torch.optim.Optimizer):
         """Make a step along matrices of the same shape."""
         rate, shapes = group["lr"], [self.shapes[each] for each in parameters]
         gradients = [cast("Tensor", each.grad) for each in parameters]
-        momenta = [self.state[each].setdefault("momentum", torch.zeros_like(each)) for each in parameters]
+        for each in parameters:
+            if not self.state[each]:
+                self.state[each] = {"momentum": torch.zeros_like(each)}
+        momenta = [self.state[each]["momentum"] for each in parameters]
         torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
         ahead = [each.lerp(mean, group["momentum"]) for each, mean in zip(gradients, momenta, strict=True)]
         stacked = torch.cat([each.reshape(shape) for each, shape in zip(ahead, shapes, strict=True)])
