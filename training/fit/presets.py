@@ -55,10 +55,13 @@ class Preset:
     latent: dict[int, int]  # cells along the longest side of the latent grid of points, by the number of dimensions
     average: float = 0.99  # decay per step of the weights' exponential mean; 0 for none
     race: bool = True  # whether several networks are compared first; see `training.fit.race`
+    rate: float = RATE  # the highest learning rate
 
 
 PRESETS = {
-    "tiny": Preset(8.0, 100, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, {2: 12, 3: 8}, 0.0, race=False),
+    "tiny": Preset(
+        8.0, 100, 16, 1, 8, {1: 8, 2: 6, 3: 4}, {1: 2, 2: 2, 3: 2}, 20, {2: 12, 3: 8}, 0.0, race=False, rate=2e-2
+    ),
     "quick": Preset(300.0, 1000, 64, 1, 32, {1: 16, 2: 8, 3: 6}, {1: 4, 2: 4, 3: 3}, 500, {2: 40, 3: 16}),
     "laptop": Preset(5400.0, 5000, 96, 3, 48, {1: 32, 2: 12, 3: 8}, {1: 4, 2: 4, 3: 4}, 1500, {2: 64, 3: 24}),
 }
@@ -118,7 +121,7 @@ def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
         seconds=preset.seconds * (LONGER if moving else 1),
         least=preset.least,
         batch=batch if moving else min(batch, max(1, samples.counts[0] // 8)),
-        learning_rate=RATE,
+        learning_rate=preset.rate,
         optimiser="muon",
         cycle_momentum=False,  # 20 % more error where Muon's momentum falls to 0.85 at the highest rate
         average=preset.average,
