@@ -40,7 +40,7 @@ LOST = 1e3  # the relative error of a rollout that overflows, as in the evaluati
 
 @dataclass(frozen=True)
 class Settings:
-    """What is chosen per network."""
+    """What is chosen per network: the highest rate, the batch, weight decay, the optimiser, and what is averaged."""
 
     learning_rate: float = 2e-3
     batch: int = 16

@@ -88,8 +88,8 @@ class Fit(BaseModel):
     warmup: float = 0.2  # share of the steps during which the rate rises
     div_factor: PositiveFloat = 25.0  # the rate begins at learning_rate / div_factor
     final_div_factor: PositiveFloat = 1e4  # and ends at a final_div_factor-th of where it began
-    cycle_momentum: bool = False  # Adam's beta1 falls from 0.95 to 0.85 while the rate rises, and rises while it falls
-    optimiser: Literal["adamw", "muon"] = "adamw"  # AdamW is Adam without decay; see `training.muon` for the other
+    cycle_momentum: bool = False  # beta1, or Muon's momentum, falls from 0.95 to 0.85 while the rate rises
+    optimiser: Literal["adamw", "muon"] = "adamw"  # AdamW without decay is Adam; Muon is `training.muon`
     clip: PositiveFloat = 1.0  # largest norm of a gradient
     average: NonNegativeFloat = 0.0  # decay per step of the exponential mean of the weights that is kept; 0: no mean
     keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the least validation error
