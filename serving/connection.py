@@ -12,8 +12,9 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import httptools
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -43,6 +44,32 @@ class Outlet:
         self.is_closing = lambda: True
 
 
+class Parser(httptools.HttpRequestParser):
+    """The parser of a connection's requests, to which an offer to upgrade is no end of HTTP.
+
+    httptools skips the body of a request that offers one, which a server may ignore (RFC 9110, section 7.8). The
+    connection keeps how that body is framed, and the parser reads on as behind a head that says only this.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self._connection = connection
+
+    def feed_data(self, data: bytes | bytearray | memoryview) -> None:  # type: ignore[override]  # no arrays are fed
+        rest = memoryview(data)
+        while rest:
+            try:
+                super().feed_data(rest)
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+                if self._connection.framing:
+                    self._connection.repeats = True
+                    super().feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % self._connection.framing)
+            else:
+                return
+
+
 class Connection(HttpToolsProtocol):
     """One connection of a client.
 
@@ -52,6 +79,12 @@ class Connection(HttpToolsProtocol):
     """
 
     seconds: ClassVar[float]
+    framing = b""  # headers of the body of a request that offers an upgrade
+    repeats = False  # whether a head is parsed that only repeats them
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.parser = Parser(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so is uvicorn's
         self._wire, self._outlet = transport, Outlet(transport, self._close)
@@ -84,17 +117,37 @@ class Connection(HttpToolsProtocol):
             self._deadline = self.loop.call_later(KEEP_ALIVE_SECONDS, self._refuse, SLOW)
 
     def on_message_begin(self) -> None:
+        if self.repeats:
+            return
         self._in_head, self._head_bytes = True, 0
         self._deadline.cancel()
         self._deadline = self.loop.call_later(self.seconds, self._refuse, SLOW)
         super().on_message_begin()
         self.scope["extensions"] = {BREAK_OFF: {"call": self._break_off}, DRAINED: {"call": self.flow.drain}}
 
+    def on_url(self, url: bytes) -> None:
+        if not self.repeats:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.repeats:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        if self.repeats:
+            self.repeats, self.framing = False, b""
+            return
         self._in_head = False
         self._deadline.cancel()
         super().on_headers_complete()
+        if self.parser.should_upgrade():
+            framing = {b"content-length", b"transfer-encoding"}
+            self.framing = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] in framing)
         self.headers = deque(maxlen=0)  # type: ignore[assignment]  # what follows are trailers, which are ignored
+
+    def on_message_complete(self) -> None:
+        if not self.framing:  # else the body is still to come
+            super().on_message_complete()
 
     def shutdown(self) -> None:
         """End a connection without a response to wait for at once, whatever the client still sends."""

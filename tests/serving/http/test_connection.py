@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shutil
 import socket
 import struct
+import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from pathlib import Path
 
 import httpx2
 import numpy as np
@@ -23,6 +26,7 @@ from serving.connection import MAX_HEAD_BYTES
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests.conftest import Gateway, wait_until
+from tests.serving.conftest import npy
 
 HEAD = b"GET /health/live HTTP/1.1\r\nHost: petrov\r\n"
 PREDICT = b"POST /v1/models/blur/predict HTTP/1.1\r\nHost: petrov\r\nContent-Type: application/x-npy\r\n"
@@ -115,11 +119,70 @@ def test_a_client_that_reads_after_sending_sees_why_its_body_is_too_large(hasty:
         assert json.load(response)["type"] == "urn:petrov:problem:body-too-large"
 
 
-def test_an_upgrade_is_ignored(hasty: Gateway, caplog: pytest.LogCaptureFixture) -> None:
+H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+TLS, WEBSOCKET = (b"Connection: Upgrade\r\nUpgrade: %b\r\n" % name for name in (b"TLS/1.0", b"websocket"))
+
+
+@pytest.fixture(scope="module")
+def field() -> bytes:
+    return npy(np.ones((16, 16), np.float32))
+
+
+@pytest.mark.parametrize("offer", [H2C, TLS, WEBSOCKET], ids=["h2c", "TLS", "websocket"])
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("pieces", ["at once", "head first", "byte by byte"])
+def test_the_body_of_a_request_that_offers_an_upgrade_is_read(
+    hasty: Gateway, field: bytes, offer: bytes, chunked: bool, pieces: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every second request of the four is without an offer."""
+    framing, body = b"Content-Length: %d" % len(field), field
+    if chunked:
+        framing, body = b"Transfer-Encoding: chunked", b"%x\r\n%b\r\n0\r\n\r\n" % (len(field), field)
+    head = PREDICT + framing + b"\r\n"
+    offered, plain = head + offer + b"\r\n" + body, head + b"\r\n" + body
+    requests = (offered + plain) * 2 + HEAD + offer + b"\r\n" + HEAD + b"Connection: close\r\n\r\n"
+    sizes = {"at once": len(requests), "head first": offered.index(b"\r\n\r\n") + 4, "byte by byte": 1}
     with connection(hasty) as wire:
-        wire.sendall(HEAD + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
-        assert wire.recv(65536).startswith(b"HTTP/1.1 200 ")
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(requests), sizes[pieces]):
+            wire.sendall(requests[start : start + sizes[pieces]])
+        said = everything(wire)
+    assert said.count(b"HTTP/1.1 200 ") == 6
+    assert said.count(b"\x93NUMPY") == 4
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_curl_may_offer_an_upgrade(hasty: Gateway, field: bytes) -> None:
+    url, kind = f"{hasty.url}/v1/models/blur/predict", "Content-Type: application/x-npy"
+    command = ["curl", "--silent", "--noproxy", "*", "--http2", "--header", kind, "--data-binary", "@-", url]
+    found = subprocess.run(command, input=field, stdout=subprocess.PIPE, timeout=60, check=True)
+    assert np.load(io.BytesIO(found.stdout)).shape == (16, 16)
+
+
+JAVA = """
+import java.net.*; import java.net.http.*; import java.nio.file.*;
+
+public class Up {
+    public static void main(String[] args) throws Exception {
+        var request = HttpRequest.newBuilder(URI.create(args[0])).header("Content-Type", "application/x-npy")
+            .POST(HttpRequest.BodyPublishers.ofFile(Path.of(args[1]))).build();
+        var client = HttpClient.newHttpClient();
+        for (int i = 0; i < 2; i++)
+            System.out.print(client.send(request, HttpResponse.BodyHandlers.ofByteArray()).statusCode() + " ");
+    }
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")
+def test_the_client_of_the_jdk_offers_an_upgrade_by_default(hasty: Gateway, field: bytes, tmp_path: Path) -> None:
+    (tmp_path / "Up.java").write_text(JAVA)
+    (tmp_path / "field.npy").write_bytes(field)
+    url = f"{hasty.url}/v1/models/blur/predict"
+    command = ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "Up.java", url, "field.npy"]
+    found = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, timeout=120, check=True)
+    assert found.stdout == b"200 200 "
 
 
 def test_what_is_sent_after_the_response_is_read_up_to_a_limit(hasty: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
