@@ -39,7 +39,7 @@ EXPORTED, SAMPLES = Path("model_repository"), Path("data")
 
 app = typer.Typer(
     help="Measure the tables and pictures of the documentation.\n\nWithout a command, all that need no training are "
-    "measured (`make bench`). Full runs write docs/bench/*.json, from which `make docs` makes the tables; quick ones "
+    "measured (`make bench`). Full runs write docs/bench/*.json, from which `pages` writes the tables; quick ones "
     "write runs/bench-quick.",
     pretty_exceptions_show_locals=False,
 )
@@ -58,6 +58,7 @@ def everything(context: typer.Context, repository: Repository = EXPORTED, quick:
     inversion(repository, quick=quick)
     if not quick:
         pictures(repository)
+        pages()
 
 
 @app.command()
@@ -66,7 +67,7 @@ def methods(
     models: Annotated[str, typer.Option(help="Which models; the rows of the others stay.")] = MODELS,
     quick: Quick = False,
 ) -> None:
-    """Measure error against time of the networks and of classical methods; the README's table is made of it."""
+    """Measure error against time of the networks and of classical methods."""
     from benchmarks import methods as program  # noqa: PLC0415
     from benchmarks import pictures as draw  # noqa: PLC0415
 
@@ -78,15 +79,15 @@ def methods(
     show("summary", write("methods", rows, quick=quick, truth=program.own_error(4 if quick else 24)))
     if not quick:
         draw.methods(rows, RESULTS / "methods.png")
-        summary()
 
 
 @app.command()
-def summary() -> None:
-    """Write the README's table from the last results of `methods`."""
-    from benchmarks.tables import write_readme  # noqa: PLC0415
+def pages() -> None:
+    """Write the tables of the README and of docs/ from the last results, with settings, routes, metrics and cards."""
+    from benchmarks import pages as program  # noqa: PLC0415
 
-    write_readme()
+    for page in program.write():
+        typer.echo(page.relative_to(program.ROOT))
 
 
 @app.command()

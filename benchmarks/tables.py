@@ -1,13 +1,12 @@
-"""The tables of the documentation, made from the committed results: `docs/site/pages.py` puts them into the pages.
+"""The tables of the documentation, made from the committed results; `benchmarks.pages` writes them into the pages.
 
-A page holds a line `<!-- table: NAME -->`. Results are the JSON files of the runs, and the cards of the models.
+Results are the JSON files of the runs, and the cards of the models.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from benchmarks.harness import Row, grouped, mean, over_seeds
 ROOT = Path(__file__).parents[1]
 DOCS, CHECKPOINTS = ROOT / "docs", ROOT / "checkpoints"
 CLOSE = 1.05  # of the least error: what is more exact than that is not worth its time
-README = "summary"  # the table that is written into the README, because a page on GitHub cannot be rendered
+README = "summary"  # the table of the README, a part of another one
 
 Cells = Iterable[Sequence[str]]
 Make = Callable[[Any], Cells]
@@ -69,13 +68,6 @@ def markdown(header: Sequence[str], cells: Cells) -> str:
     """Return a table in Markdown."""
     lines = [header, ["---"] * len(header), *cells]
     return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines) + "\n"
-
-
-def write_readme() -> None:
-    """Write the table of the README between its comments."""
-    page, text = ROOT / "README.md", markdown(*table(README))
-    section = re.compile(rf"(<!-- table: {README} -->\n).*?(<!-- end -->)", re.DOTALL)
-    page.write_text(section.sub(lambda match: f"{match[1]}{text}{match[2]}", page.read_text()))
 
 
 def scientific(value: float | None) -> str:

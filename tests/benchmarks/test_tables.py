@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import pictures, tables
+from benchmarks import pages, pictures, tables
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def point(name: str, method: str, error: float, seconds: float) -> dict[str, Any]:
@@ -30,15 +29,21 @@ def test_every_table_is_filled(name: str) -> None:
     assert all(isinstance(cell, str) for row in rows for cell in row)
 
 
-def test_pages_name_tables_that_exist() -> None:
-    names = {name for page in PAGES for name in re.findall(r"<!-- table: (.*?) -->", page.read_text())}
-    known = {*tables.TABLES, *tables.memorisation()}
-    assert names <= known
-    assert "summary" in names
+@pytest.mark.parametrize("page", pages.pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_generated_parts_of_a_page_are_those_of_the_results(page: Path) -> None:
+    text = page.read_text()
+    assert re.findall("<!-- (generated|end)\\b", text) == ["generated", "end"] * len(pages.GENERATED.findall(text))
+    assert text == pages.filled(text), "run .venv/bin/python -m benchmarks pages"
 
 
-def test_the_readme_shows_the_kept_run() -> None:
-    assert tables.markdown(*tables.table(tables.README)) in (ROOT / "README.md").read_text()
+def test_all_results_are_shown() -> None:
+    names = {found[1] for page in pages.pages() for found in pages.GENERATED.findall(page.read_text())}
+    assert {tables.README, *pages.PARTS} <= names
+    shown = (ROOT / "docs/reference/tables.md").read_text()
+    titles = [each.title for name, each in tables.TABLES.items() if name != tables.README]
+    assert [title for title in titles if f"## {title}\n" not in shown] == []
+    cards = (ROOT / "docs/reference/cards.md").read_text()
+    assert re.findall("^## (.*)", cards, re.MULTILINE) == [*tables.cards()]
 
 
 def test_the_baseline_is_the_fastest_method_that_is_accurate_enough() -> None:

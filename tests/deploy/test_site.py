@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from benchmarks.tables import README, TABLES, table
-from serving.app import create_app
-from serving.observe import Metrics
-from serving.settings import Settings
-from serving.triton import Triton
-from serving.version import VERSION
+from playwright.sync_api import expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the pages of the site by name."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the site."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}  # hides an advertisement
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return {str(page.relative_to(folder)): page.read_text() for page in folder.rglob("*.html")}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(built: Path) -> dict[str, str]:
+    """Return the pages of the site by name."""
+    return {str(page.relative_to(built)): page.read_text() for page in built.rglob("*.html")}
 
 
 def test_pages_load_nothing_from_other_hosts(site: dict[str, str]) -> None:
@@ -43,31 +45,43 @@ def test_formulas_become_mathml(site: dict[str, str]) -> None:
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">' in site[f"reference/{name}.html"]
 
 
-def test_settings_routes_alerts_metrics_and_cards_are_complete(site: dict[str, str], tmp_path: Path) -> None:
-    for setting in Settings.model_fields:
-        assert f"<code>PETROV_{setting.upper()}</code>" in site["operate.html"]
-    for path, operations in (
-        create_app(Settings(repository=tmp_path), Triton("127.0.0.1:8000", 1)).openapi()["paths"].items()
-    ):
-        for method in operations:
-            assert f"<code>{method.upper()} {path}</code>" in site["routes.html"]
-    for alert in re.findall(r"- alert: (\w+)", (ROOT / "deploy/prometheus/alerts.yml").read_text()):
-        assert f'<h3 id="{alert.lower()}">' in site["operate.html"]
-    for family in Metrics(VERSION).registry.collect():
-        assert f"<code>{family.name}" in site["reference/metrics.html"]
-    for card in ROOT.glob("checkpoints/*/card.json"):
-        assert f'<h2 id="{card.parent.name}">' in site["reference/cards.html"]
+def test_generated_parts_are_shown(site: dict[str, str]) -> None:
+    shown = {
+        "operate": "<code>PETROV_PORT</code>",
+        "routes": "<code>GET /v1/models</code>",
+        "accuracy": "<th>grid</th>",
+    }
+    shown |= {"reference/cards": '<h2 id="burgers_exact">', "reference/metrics": "<code>petrov_ready</code>"}
+    assert {page: text for page, text in shown.items() if text not in site[f"{page}.html"]} == {}
 
 
-def test_every_page_shows_its_tables(site: dict[str, str]) -> None:
-    for page in sorted((ROOT / "docs").rglob("*.md")):
-        shown = site[str(page.relative_to(ROOT / "docs").with_suffix(".html"))]
-        for name in re.findall(r"<!-- table: (.*?) -->", page.read_text()):
-            header, _ = table(name)
-            assert f"<th>{header[0]}</th>" in shown, name
-        assert "<!-- table" not in shown
-    for each in (each for name, each in TABLES.items() if name != README):
-        assert each.title in site["reference/tables.html"]
+def test_notebooks_are_shown_with_their_outputs(site: dict[str, str], built: Path) -> None:
+    for source in (ROOT / "docs").glob("*.ipynb"):
+        page = site[f"notebooks/{source.stem}.html"]
+        for picture in re.findall(r'<img alt="output of the cell above" src="([^"]+)"', page):
+            assert (built / "notebooks" / picture).read_bytes().startswith(b"\x89PNG")
+        cells = json.loads(source.read_text())["cells"]
+        assert page.count('alt="output of the cell above"') == sum("image/png" in str(each) for each in cells) > 0
+    assert 'href="notebooks/tutorial.html"' in site["usage.html"]
+    assert "they differ by" in site["notebooks/tutorial.html"]
+    assert '<math xmlns="http://www.w3.org/1998/Math/MathML"' in site["notebooks/tutorial.html"]
+
+
+def test_pages_are_searched_and_tables_scroll_without_a_server(built: Path) -> None:
+    if (program := shutil.which("chromium")) is None and "CI" not in os.environ:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.goto(f"{built.as_uri()}/reference/cards.html")
+        width = "() => document.documentElement.scrollWidth"
+        assert page.evaluate(width) == 390
+        assert page.evaluate("() => document.querySelector('.md-typeset__scrollwrap').scrollWidth") > 390
+        page.locator("label[for=__search]").first.click()
+        expect(page.locator(".md-search-result")).to_contain_text("Type to start searching")
+        page.locator(".md-search__input").press_sequentially("delayed acceptance")
+        expect(page.locator(".md-search-result")).to_contain_text("Sampling a posterior")
+        browser.close()
 
 
 def test_the_readme_is_the_front_page(site: dict[str, str]) -> None:

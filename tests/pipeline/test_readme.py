@@ -23,6 +23,12 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 USAGE = ROOT / "docs/usage.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "clients/python/README.md", *(ROOT / "docs").rglob("*.md")]
+COMMITTED = {
+    ROOT / name
+    for name in subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+}
 MODELS = (
     "darcy",
     "darcy_vjp",
@@ -143,12 +149,23 @@ def test_a_page_begins_with_an_example_that_runs(page: Path, url: str, folder: P
     subprocess.run([*program, code], cwd=folder, check=True, env=environment)
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)", without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def without_code(page: Path) -> str:
+    """Return the text of a page without its blocks of code."""
+    return re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_and_pictures_exist(page: Path) -> None:
-    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text):
-        made = page.parent / target in {ROOT / "docs/reference/cards.md", ROOT / "docs/reference/tables.md"}
-        assert made or (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", without_code(page)):
+        file = (page.parent / target).resolve() if target else page
+        assert file in COMMITTED, target
+        assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
 
 
 def commands() -> list[list[str]]:
