@@ -12,6 +12,7 @@ endif
 RUN := runs/$(MODEL)-$(PRESET)
 BIN := .venv/bin
 SERVE := .venv/.serve
+READ := .venv/.read
 APP := .venv/.app
 DEV := .venv/.dev
 TRITON := .runtime/triton-env/complete
@@ -24,14 +25,20 @@ ON_GPU = @if nvidia-smi >/dev/null 2>&1; then $(BIN)/python -m pip uninstall --y
 # Further arguments of pip, such as the index of PyTorch's wheels without CUDA.
 PIP_ARGS ?=
 
-.PHONY: help data train release export published requirements serve test check format bench docs clean programs
+.PHONY: help describe data train release export published requirements serve test check format bench docs clean programs
 .NOTPARALLEL:
 
 help: ## print this list
 	@echo "make serve                                            serve the released models"
 	@echo "make train export serve [MODEL=$(MODEL)] [PRESET=$(PRESET)]   train a model and serve it, too"
 	@echo "make train export serve PROBLEM=heat.toml [PRESET=$(PRESET)]  the same for your own data"
+	@echo "make describe FILE=heat.h5                            write the problem file heat.toml for it"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Files of torch.save are read with torch.
+describe: $(if $(filter %.pt %.pth,$(FILE)),$(APP),$(READ)) ## write the problem file of FILE, a data file or a folder of meshes (OUTPUTS=temperature)
+	@test -n '$(FILE)' || { echo "name your data: make describe FILE=heat.h5" >&2; exit 1; }
+	@$(BIN)/python -m training describe --write $(if $(OUTPUTS),--outputs '$(OUTPUTS)') -- '$(FILE)'
 
 data: $(APP) ## generate the samples for MODEL and PRESET (resumes, uses all cores)
 	$(BIN)/python -m training data $(if $(PROBLEM),$(PROBLEM),$(MODEL)-$(PRESET))
@@ -92,6 +99,10 @@ $(SERVE): pyproject.toml constraints.txt clients/python/pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install $(PIP_ARGS) --group serve -c constraints.txt -e 'clients/python[cli,hdf5,grpc]'
 	$(ON_GPU)
+	touch $@
+
+$(READ): $(SERVE)
+	$(BIN)/python -m pip install $(PIP_ARGS) --group describe -c constraints.txt
 	touch $@
 
 $(APP): $(SERVE)

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict
 from physics.numerics.grid import relative_l2
 from training import checkpoint
 from training import recipe as config
-from training.data import prepare, read
+from training.data.fields import read
+from training.data.generated import prepare
 from training.evaluation import predict
 from training.evaluation.measures import relative_h1
 from training.files import write_json

@@ -7,6 +7,7 @@ python -m training fit darcy-quick
 
 from __future__ import annotations
 
+from glob import glob
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,19 +135,24 @@ def describe(
         typer.Argument(help="Data files of one layout, which are one set of samples; or a folder of mesh files."),
     ],
     layout: Annotated[str, typer.Option("--format", help="Their layout; auto decides by their contents.")] = "auto",
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Write the problem file here, under the model's name, instead of printing it."),
+    ] = False,
 ) -> None:
     """Show what a data file holds, and print a problem file for it.
 
     What the file does not say is guessed, and the guesses are comments at the
-    head of the problem file: read them before you train. The problem file of a
-    folder belongs beside it.
+    head of the problem file: read them before you train. Its `files` are named
+    from this folder: leave it here. --write keeps a file that is here already.
 
-    python -m training describe heat.h5 > heat.toml
+    python -m training describe heat.h5 --write
     python -m training describe plates > plates.toml
     """
     from training.data.readers import meshes_in, open_file
     from training.problems.draft import draft
 
+    files = [path for given in files for path in named(given)]
     folder = files[0] if len(files) == 1 and meshes_in(files[0]) else None
     if folder is not None:
         files = meshes_in(folder)
@@ -155,7 +161,30 @@ def describe(
         for array in file.arrays.values():
             table.add_row(array.name, " x ".join(map(str, array.shape)), str(array.dtype), array.units)
         console.print(table)
-        typer.echo(draft(file, files, folder).toml(), nl=False)
+        made = draft(file, files, folder)
+        typer.echo(made.toml(), nl=False)
+    if write:
+        to = Path(f"{made.name}.toml")
+        keep(to, made.toml())
+        console.print(f"This is {to}. Correct what is guessed, then:", highlight=False)
+        console.print(f"  make train export serve PROBLEM={to}", highlight=False)
+
+
+def named(path: Path) -> list[Path]:
+    """Return the file that a path names, or those that fit it as a pattern."""
+    path = path.expanduser()
+    found = [] if path.exists() else [Path(each) for each in sorted(glob(str(path)))]  # noqa: PTH207 -- it may be absolute
+    return found or [path]
+
+
+def keep(path: Path, text: str) -> None:
+    """Write a new file; one that exists with another text is an error."""
+    try:
+        with path.open("x") as file:
+            file.write(text)
+    except FileExistsError as error:
+        if path.read_text() != text:
+            raise UserError(f"{path} exists, and is not overwritten: move it away, or edit it") from error
 
 
 @app.command()
@@ -175,7 +204,7 @@ def data(
     python -m training data darcy-laptop
     """
     from training import recipe as recipes
-    from training.data import RayPool
+    from training.data.pools import RayPool
     from training.fit import run
     from training.fit.fields import FieldWorkload
     from training.fit.start import own_run

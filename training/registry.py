@@ -64,6 +64,10 @@ class Registry(Generic[Item]):
                     return item
         return None
 
+    def listed(self, name: str) -> bool:
+        """Return whether another package has an entry point of that name; it is not imported."""
+        return any(entry.name == name for entry in entry_points(group=self.group))
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.items)
 

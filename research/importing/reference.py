@@ -23,8 +23,8 @@ from research.importing.files import (
 )
 from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
 from training import checkpoint, evaluation
-from training.data import Samples, generated, read
-from training.data.fields import Split, only_pair
+from training.data import generated
+from training.data.fields import Samples, Split, only_pair, read
 from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import Operator, build
 from training.operators.transformers import (

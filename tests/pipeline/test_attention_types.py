@@ -16,7 +16,7 @@ from export.parity import TOLERANCE
 from export.repository import publish
 from training import checkpoint
 from training import recipe as config
-from training.data import read
+from training.data.fields import read
 from training.fit.run import train
 from training.losses import relative_l2
 from training.nn.attention import kinds

@@ -16,10 +16,12 @@ from physics.numerics.grid import relative_l2
 from research import neuralop_darcy as neuralop
 from research.neuralop_darcy import PROBLEM, solve_material
 from training import recipe as config
-from training.data import Request, prepare, read
+from training.data.fields import read
+from training.data.generated import Request, prepare
 from training.evaluation import Case, measured_grids
 from training.fit.run import train
 from training.operators import build
+from training.problems.symmetries import transform
 
 ROOT = Path(__file__).parents[2]
 GALLERY = {16: 0.0975, 32: 0.139}  # of neuraloperator's own Fourier neural operator, trained on 16 x 16 points
@@ -66,7 +68,7 @@ def test_grids_have_no_point_at_the_far_wall() -> None:
 def test_moved_fields_still_solve_the_equation(stored: Path) -> None:
     """The classical solver agrees with what a symmetry made of a solution about as well as with the solution."""
     samples, rng = read(stored, "test", 6, 32), np.random.default_rng(0)
-    moved = PROBLEM.move([*map(torch.from_numpy, (samples.inputs, samples.outputs))], rng)
+    moved = transform(PROBLEM.description, [*map(torch.from_numpy, (samples.inputs, samples.outputs))], rng)
     assert any(not torch.equal(a, torch.from_numpy(b)) for a, b in zip(moved[0], samples.inputs, strict=True))
     before, after = (
         relative_l2(np.stack([solve_material(np.asarray(field)) for field in inputs]), np.asarray(outputs)).mean()

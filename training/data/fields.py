@@ -40,6 +40,7 @@ from training.data.generated import finished, opened
 from training.losses import Batch
 from training.problems.problem import PROBLEMS, Array, Problem, Stream
 from training.problems.schema import Description, Quantity
+from training.problems.symmetries import transform
 from training.user_error import UserError
 
 Split = Literal["train", "validation", "test"]
@@ -109,7 +110,7 @@ def draw(
     inputs, outputs = torch.from_numpy(source.inputs[chosen]), torch.from_numpy(source.outputs[chosen])
     gradients = None if source.gradients is None else torch.from_numpy(source.gradients[chosen])
     if symmetries:
-        inputs, outputs = source.problem.move((inputs, outputs), rng)
+        inputs, outputs = transform(source.problem.description, (inputs, outputs), rng)
         gradients = None  # of the outputs before they were moved
     size = None
     if noise:

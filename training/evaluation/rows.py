@@ -19,8 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from physics.numerics.grid import relative_l2
-from training.data import Samples, deviation, grids, read
-from training.data.fields import every, measured, only_pair
+from training.data.fields import Samples, deviation, every, grids, measured, only_pair, read
 from training.evaluation.measures import (
     Fields,
     distribution,

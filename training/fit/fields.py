@@ -15,8 +15,9 @@ from numpy.random import Generator
 from training import evaluation
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, joined
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.data import ALL_CORES, Pool, Request, Samples, grids, prepare, read
-from training.data.fields import Split, add_noise, draw, every, measured, mesh, only_pair
+from training.data.fields import Samples, Split, add_noise, draw, every, grids, measured, mesh, only_pair, read
+from training.data.generated import Request, prepare
+from training.data.pools import ALL_CORES, Pool
 from training.data.samples import Rows
 from training.evaluation.measures import processor
 from training.evaluation.rows import at_defaults, has_defaults, ranges, strided, validity

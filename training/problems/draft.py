@@ -123,9 +123,9 @@ def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None) -> 
         DraftError: There are no two fields with a common sample axis and grid.
     """
     name = wire_name(file.path.stem)
-    names = tuple(path.name for path in files)
+    names = tuple(map(str, files))
     if folder is not None:
-        name, names = wire_name(folder.resolve().name), (f"{folder.resolve().name}/*{files[0].suffix}",)
+        name, names = wire_name(folder.resolve().name), (str(folder / f"*{files[0].suffix}"),)
     made = Draft(f"own_{name}" if is_taken(name) else name, names, file.format)
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
     return mesh(made, file) if COORDINATES in file.arrays else on_grid(made, file)

@@ -7,7 +7,7 @@ Samples that others computed are a part of a problem, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from training.problems import symmetries
 from training.problems.schema import Description, Parameter, Quantity, check_symmetries
 from training.registry import Registry
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from training.operators.trajectory import TrajectoryConfig
     from training.problems.problem_file import ProblemFile
 
@@ -260,10 +260,6 @@ class Problem:
         if self.trajectories is None:
             raise MissingPartError(f"the problem {self.name!r} has no trajectories")
         return self.trajectories
-
-    def move(self, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
-        """Move every sample of a batch by an exact symmetry of its own; see `symmetries.transform`."""
-        return symmetries.transform(self.description, tensors, rng)
 
 
 PROBLEMS = Registry("problem", Problem, "training.problems", "PROBLEM", "petrov.problems")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from glob import glob
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -432,8 +433,11 @@ def within(box: Sequence[Sequence[float]]) -> str:
 
 
 def is_taken(name: str) -> bool:
-    """Return whether a built-in problem has a name: its solver would be taken for that of the user's equation."""
-    return name in PROBLEMS or name in classical.problems()
+    """Return whether a built-in problem has a name: its solver would be taken for that of the user's equation.
+
+    No problem is imported for it, since some need torch.
+    """
+    return name in classical.problems() or PROBLEMS.listed(name)
 
 
 def read_problem_file(path: Path) -> ProblemFile:
@@ -460,8 +464,10 @@ def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
     """
     found: list[Path] = []
     for pattern in problem.data.files:
-        fitting = [Path(pattern)] if Path(pattern).is_absolute() else sorted(folder.glob(pattern))
-        if not fitting or not all(path.is_file() or path.is_dir() for path in fitting):
+        literal = folder / pattern  # whose name may hold brackets
+        matches = () if literal.exists() else glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 -- it may be absolute
+        fitting = [folder / name for name in sorted(matches)] or [literal]
+        if not all(path.is_file() or path.is_dir() for path in fitting):
             raise ProblemFileError(f"data.files: expected files for {pattern!r} in {folder} but there are none")
         found += fitting
     return found

@@ -17,7 +17,10 @@ import psutil
 import pytest
 
 from physics import darcy
-from training.data import LocalPool, Request, Samples, fields, generated, prepare, read
+from training.data import fields, generated
+from training.data.fields import Samples, read
+from training.data.generated import Request, prepare
+from training.data.pools import LocalPool
 from training.files import replacing
 from training.problems.problem import PROBLEMS
 
@@ -111,7 +114,8 @@ def test_more_samples_extend_the_file_and_change_none(tmp_path: Path, darcy_file
 def test_a_killed_generation_goes_on_to_the_same_file(tmp_path: Path) -> None:
     request = Request(PROBLEMS["darcy"], mesh=61, train=150, test=4, seed=6)
     code = (
-        "from pathlib import Path; from training.data import *; from training.problems.problem import PROBLEMS; "
+        "from pathlib import Path; from training.data.generated import *; from training.data.pools import LocalPool; "
+        "from training.problems.problem import PROBLEMS; "
         f"prepare(Request(PROBLEMS['darcy'], 61, train=150, test=4, seed=6), Path({str(tmp_path)!r}), LocalPool(2))"
     )
     program = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.DEVNULL)

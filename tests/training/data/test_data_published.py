@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from training.data import Request, prepare, read
+from training.data.fields import read
+from training.data.generated import Request, prepare
 from training.problems import problem as benchmark_files
 from training.problems.problem import PROBLEMS
 

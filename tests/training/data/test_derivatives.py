@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data import Samples, fields, generated, read
-from training.data.fields import draw
+from training.data import fields, generated
+from training.data.fields import Samples, draw, read
 from training.data.generated import Layout
 from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS

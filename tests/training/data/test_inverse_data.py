@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from physics.numerics.grid import block_edges, block_mean, common_grid
-from training.data import LocalPool, Request, Samples, prepare, read
-from training.data.fields import add_noise, draw, measured
+from training.data.fields import Samples, add_noise, draw, measured, read
+from training.data.generated import Request, prepare
+from training.data.pools import LocalPool
 from training.nn.pointwise import Normaliser
 from training.problems.problem import PROBLEMS
 

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from training.commands import app
-from training.data import LocalPool, Request, prepare
+from training.data.generated import Request, prepare
+from training.data.pools import LocalPool
 from training.problems.problem import PROBLEMS
 
 #: Two workers on the loopback with a store of 80 MB, and no dashboard.
@@ -22,7 +23,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import ray
-from training.data import RayPool, Request, prepare
+from training.data.generated import Request, prepare
+from training.data.pools import RayPool
 from training.problems.problem import PROBLEMS
 
 ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, _node_ip_address="127.0.0.1")

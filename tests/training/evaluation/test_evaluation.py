@@ -16,7 +16,9 @@ from physics import darcy
 from physics.numerics import volumes
 from physics.numerics.grid import relative_l2
 from training import evaluation
-from training.data import LocalPool, Request, Samples, deviation, prepare, read
+from training.data.fields import Samples, deviation, read
+from training.data.generated import Request, prepare
+from training.data.pools import LocalPool
 from training.evaluation import measures, rows
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig

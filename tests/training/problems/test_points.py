@@ -38,7 +38,7 @@ def prepared(problem: ProblemFile, folder: Path) -> SampleFile:
 def test_a_folder_of_meshes_is_described_and_prepared(tmp_path: Path) -> None:
     stars = write_stars(tmp_path / "stars", 12)
     problem = described(tmp_path / "stars")
-    assert problem.data.files == ("stars/*.vtu",)
+    assert problem.data.files == (str(tmp_path / "stars" / "*.vtu"),)  # as it was named
     assert problem.argument_names == ("coordinates", "boundary", "distance", "source", "counts")
     assert problem.output_names == ("solution",)
     samples = prepared(problem, tmp_path)

@@ -11,6 +11,7 @@ import physics.darcy
 import physics.poisson
 from training.problems.problem import PROBLEMS, Problem
 from training.problems.schema import Description
+from training.problems.symmetries import transform
 
 
 def fields(*arrays: np.ndarray) -> list[torch.Tensor]:
@@ -21,7 +22,7 @@ def test_the_square() -> None:
     rng = np.random.default_rng(0)
     coefficients = np.where(rng.random((8, 21, 21)) < 0.5, 3.0, 12.0)
     solutions = np.stack([physics.darcy.solve(a) for a in coefficients])
-    moved, outputs = PROBLEMS["darcy"].move(fields(coefficients, solutions), rng)
+    moved, outputs = transform(PROBLEMS["darcy"].description, fields(coefficients, solutions), rng)
     assert not torch.equal(moved, torch.from_numpy(coefficients))
     np.testing.assert_allclose(outputs, [physics.darcy.solve(a) for a in moved.numpy()], rtol=1e-8)
 
@@ -30,7 +31,7 @@ def test_the_circle() -> None:
     rng, x = np.random.default_rng(1), np.arange(128) / 128
     initial = np.stack([np.sin(2 * np.pi * x + k) + 0.3 * np.cos(4 * np.pi * x) for k in range(6)])
     final = physics.burgers.solve(initial)
-    moved, outputs = PROBLEMS["burgers"].move(fields(initial, final), rng)
+    moved, outputs = transform(PROBLEMS["burgers"].description, fields(initial, final), rng)
     assert not torch.equal(moved, torch.from_numpy(initial))
     np.testing.assert_allclose(outputs, physics.burgers.solve(moved.numpy()), atol=1e-8)
 
@@ -39,7 +40,7 @@ def test_the_cube() -> None:
     rng = np.random.default_rng(2)
     sources = rng.standard_normal((8, 7, 7, 7))
     potentials = np.stack([physics.poisson.solve(f) for f in sources])
-    moved, outputs = PROBLEMS["poisson"].move(fields(sources, potentials), rng)
+    moved, outputs = transform(PROBLEMS["poisson"].description, fields(sources, potentials), rng)
     assert not torch.equal(moved, torch.from_numpy(sources))
     np.testing.assert_allclose(outputs, [physics.poisson.solve(f) for f in moved.numpy()], atol=1e-14)
 
@@ -48,14 +49,14 @@ def test_a_cube_has_48_symmetries_and_a_box_those_that_keep_its_sides() -> None:
     rng = np.random.default_rng(3)
     for sides, number in {(2, 2, 2): 48, (2, 3, 2): 16, (2, 3, 4): 8}.items():
         field = torch.arange(float(np.prod(sides))).reshape(1, *sides).repeat(600, 1, 1, 1)
-        moved, _ = PROBLEMS["poisson"].move((field, field), rng)
+        moved, _ = transform(PROBLEMS["poisson"].description, (field, field), rng)
         assert moved.shape == field.shape
         assert len({tuple(one.flatten().tolist()) for one in moved}) == number
 
 
 def test_a_rectangle_keeps_its_shape() -> None:
     grid = torch.arange(12.0).reshape(1, 3, 4).repeat(20, 1, 1)
-    moved, _ = PROBLEMS["darcy"].move((grid, grid), np.random.default_rng(0))
+    moved, _ = transform(PROBLEMS["darcy"].description, (grid, grid), np.random.default_rng(0))
     assert moved.shape == grid.shape
     assert len({tuple(field.flatten().tolist()) for field in moved}) == 4
 
@@ -97,8 +98,6 @@ def test_a_symmetry_that_changes_the_sign_of_a_positive_field_is_refused(name: s
 
 def test_negation_changes_signs_of_all_fields_of_a_sample_together() -> None:
     field = torch.arange(1.0, 65.0).repeat(40, 1)
-    inputs, outputs = Problem(description=described(symmetries=["negate"])).move(
-        (field, field), np.random.default_rng(0)
-    )
+    inputs, outputs = transform(described(symmetries=["negate"]), (field, field), np.random.default_rng(0))
     assert torch.equal(inputs, outputs)
     assert {tuple(one.tolist()) for one in inputs} == {tuple(field[0].tolist()), tuple((-field[0]).tolist())}

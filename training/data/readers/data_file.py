@@ -33,7 +33,7 @@ READERS = {
     "npz": "arrays:open_npz",
     "hdf5": "hdf5:open_hdf5",
     "mat": "arrays:open_matlab",
-    "pt": "arrays:open_torch",
+    "pt": "tensors:open_torch",
     "pdebench": "hdf5:open_pdebench",
     "well": "hdf5:open_the_well",
     "zarr": "labelled:open_zarr",
@@ -163,7 +163,7 @@ def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataF
         format_: A name of `readers()`, or `auto`.
 
     Raises:
-        ReadError: There is no such file, or its layout is not known.
+        ReadError: There is no such file, its layout is not known, or a package that reads it is not installed.
     """
     if not path.exists():
         raise ReadError(f"{path}: expected a file but there is none")
@@ -174,7 +174,13 @@ def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataF
     name = detect(path) if format_ == "auto" else format_
     if name not in (known := readers()):
         raise ReadError(f"{path}: expected a format among auto, {', '.join(known)} but got {name!r}")
-    found: AbstractContextManager[DataFile] = known[name].load()(path)
+    try:
+        reader = known[name].load()
+    except ModuleNotFoundError as error:
+        raise ReadError(
+            f"{path}: {name} is read with {error.name}, which is not installed: make describe FILE={path} installs it"
+        ) from error
+    found: AbstractContextManager[DataFile] = reader(path)
     return found
 
 

@@ -1,0 +1,110 @@
+"""`make describe` and `python -m training describe`: a problem file from a data file, without torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.toy_meshes import write_stars
+from training.data.samples import prepare
+from training.problems.problem_file import data_files, read_problem_file
+
+ROOT = Path(__file__).parents[3]
+#: Run in an environment without the packages that only training needs.
+WITHOUT_TORCH = """
+import sys
+sys.modules |= dict.fromkeys(("torch", "lightning", "jaxtyping", "matplotlib"))
+from training.commands import main
+main()
+"""
+
+
+def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def make(folder: Path, **variables: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run `make describe` with the installed environment."""
+    installed = {"READ": "", "APP": "", "BIN": Path(sys.prefix) / "bin"}
+    settings = [f"{name}={value}" for name, value in (installed | variables).items()]
+    return run("make", "-f", ROOT / "Makefile", "describe", *settings, folder=folder)
+
+
+def write_heat(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    k = np.random.default_rng(0).random((30, 8, 8)) + 1
+    with h5py.File(path, "w") as file:
+        file["k"], file["T"] = k, 1 / k
+    return path
+
+
+def test_make_writes_a_problem_file_where_it_is_called_and_keeps_it(tmp_path: Path) -> None:
+    write_heat(tmp_path / "my data" / "heat.h5")
+    done = make(tmp_path, FILE="my data/heat.h5")
+    assert done.returncode == 0, done.stderr
+    assert "make train export serve PROBLEM=heat.toml" in done.stderr
+    assert (tmp_path / "heat.toml").read_text() == done.stdout
+    problem = read_problem_file(tmp_path / "heat.toml")
+    assert problem.data.files == ("my data/heat.h5",)
+    assert prepare(problem, tmp_path, tmp_path / "data").exists()
+
+    (tmp_path / "heat.toml").write_text("mine")
+    done = make(tmp_path, FILE="my data/heat.h5")
+    assert done.returncode
+    assert "heat.toml exists, and is not overwritten" in done.stderr
+    assert (tmp_path / "heat.toml").read_text() == "mine"
+
+
+def test_make_asks_for_a_file(tmp_path: Path) -> None:
+    done = make(tmp_path)
+    assert done.returncode
+    assert "make describe FILE=heat.h5" in done.stderr
+
+
+def test_a_file_elsewhere_and_a_folder_are_named_from_here(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    write_heat(tmp_path / "else[1]" / "heat.h5")
+    write_stars(tmp_path / "stars", 3)
+    for source, pattern in (("../else[1]/heat.h5", "else*/heat.h5"), (tmp_path / "stars", "stars/*.vtu")):
+        done = make(tmp_path / "here", FILE=source)
+        assert done.returncode == 0, done.stderr
+        path = tmp_path / "here" / f"{Path(source).stem}.toml"
+        files = data_files(read_problem_file(path), path.parent)
+        assert [file.resolve() for file in files] == sorted(tmp_path.glob(pattern))
+
+
+@pytest.mark.parametrize("name", ["poisson.h5", "heat.npz", "heat.nc", "stars"])
+def test_describing_needs_no_torch(tmp_path: Path, name: str) -> None:
+    source = tmp_path / name
+    if name == "stars":
+        write_stars(source, 2)
+    elif name == "heat.npz":
+        np.savez(source, k=np.ones((30, 8, 8)), T=np.ones((30, 8, 8)))
+    else:
+        write_heat(source)
+    done = run(sys.executable, "-c", WITHOUT_TORCH, "describe", name, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "files = [" in done.stdout
+    assert not list(tmp_path.glob("*.toml"))
+
+
+def test_a_file_that_needs_torch_says_so(tmp_path: Path) -> None:
+    (tmp_path / "heat.pt").write_bytes(b"PK")
+    done = run(sys.executable, "-c", WITHOUT_TORCH, "describe", "heat.pt", folder=tmp_path)
+    assert done.returncode == 1
+    assert "make describe FILE=heat.pt installs it" in " ".join(done.stderr.split())
+
+
+def test_several_files_are_named_by_a_pattern(tmp_path: Path) -> None:
+    for index in range(3):
+        write_heat(tmp_path / f"heat{index}.h5")
+    done = make(tmp_path, FILE="heat?.h5")
+    assert done.returncode == 0, done.stderr
+    assert read_problem_file(tmp_path / "heat0.toml").data.files == ("heat0.h5", "heat1.h5", "heat2.h5")
