@@ -1,11 +1,10 @@
-"""Documents in JSON, which the gateway reads and writes: their base, their parsing, their schemas and shared names."""
+"""Documents in JSON, which the gateway reads and writes: their base, their validation, schemas and shared names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from serving.errors import Problem
@@ -21,22 +20,6 @@ class Document(BaseModel):
     """An immutable document; an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-def parsed(content: bytes | bytearray | memoryview) -> Any:
-    """Return parsed JSON, or refuse what is none (`unreadable-body`)."""
-    try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        detail = f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
-        text = bytes(content)
-        hint = "; JSON has no NaN and no Infinity" if b"NaN" in text or b"Infinity" in text else ""
-        raise Problem("unreadable-body", detail + hint) from error
-
-
-def written(document: Any) -> bytes:
-    """Return a document, which may hold contiguous arrays, as JSON; NaN is null."""
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def validated(model: type[Model], value: Any, name: str = "", kind: str = "unreadable-body") -> Model:

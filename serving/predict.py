@@ -25,8 +25,11 @@ import math
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -48,7 +51,9 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
 SOLVER_COST = 8  # of a classical solution, in samples
-_LARGE_BYTES = 2**20  # some ten milliseconds of JSON; a thread costs a tenth of one
+_LARGE_BYTES = 2**17  # some milliseconds of JSON; a thread costs a tenth of one
+#: Decoding and encoding hold the interpreter, piece by piece: more threads would make the event loop wait for more.
+_CODERS = ThreadPoolExecutor(2, "coder")
 
 
 class Exchange(Protocol[Written_co]):
@@ -384,7 +389,10 @@ def respond(
 
 async def offload(size: int, function: Callable[..., Result], *args: Any) -> Result:
     """Call a function on data of that many bytes: in a worker thread if they are large, else at once."""
-    return await asyncio.to_thread(function, *args) if size > _LARGE_BYTES else function(*args)
+    if size <= _LARGE_BYTES:
+        return function(*args)
+    call = partial(copy_context().run, function, *args)  # in the span of the request
+    return await asyncio.get_running_loop().run_in_executor(_CODERS, call)
 
 
 def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Mapping[str, NDArray[np.float32]]) -> Outputs:

@@ -1,4 +1,8 @@
-"""Arrays in JSON: nested lists of numbers, or `{"shape", "dtype", "base64"}` with little-endian bytes in C order."""
+"""Arrays in JSON: nested lists of numbers, or `{"shape", "dtype", "base64"}` with little-endian bytes in C order.
+
+Lists in long texts are converted piece by piece (`serving.codecs.json_text`). Of the literals of JSON, `null` is a
+missing value, which becomes NaN and is refused as such; `true` and `false` are no numbers.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,15 @@ from pydantic import FailFast, Field
 
 from serving import checks
 from serving.codecs import binary
-from serving.document import COORDINATES, COUNTS, Document, parsed, validated
+from serving.codecs.json_text import LongList, parsed
+from serving.document import COORDINATES, COUNTS, Document, validated
 from serving.errors import Problem
 
 DTYPES = frozenset(
     {"float16", "float32", "float64", "bool"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 _MOST_FRAMES = 10**9
+_MOST_SAMPLES = 2**16  # of unequal numbers of points
 
 
 class Base64Array(Document):
@@ -56,12 +62,9 @@ def read(
         prefix = "" if member == "inputs" else f"{member}."
         inputs |= {f"{prefix}{name}": value for name, value in document[member].items()}
     checks.names(inputs, names, optional)
-    counts = _lengths(inputs.get(COORDINATES)) if COUNTS in names and COUNTS not in inputs else None
-    if counts is not None:
-        if 4 * len(counts) * max(counts) > max_bytes:
-            detail = f"{len(counts)} samples padded to {max(counts)} points take more than {max_bytes} bytes"
-            raise Problem("body-too-large", f"{COORDINATES}: {detail}")
-        inputs = {name: _padded(value, name, counts) for name, value in inputs.items()} | {COUNTS: counts}
+    counts = None
+    if COUNTS in names and COUNTS not in inputs:
+        inputs, counts = _by_sample(inputs, max_bytes)
     frames = document.get("frames")
     if frames is not None and not (type(frames) is int and 0 < frames < _MOST_FRAMES):
         raise Problem("unreadable-body", "frames: expected a positive whole number")
@@ -77,27 +80,55 @@ def read(
     return arrays, coded, frames, counts
 
 
-def _lengths(coordinates: Any) -> list[int] | None:
-    """Return the points of every sample of nested lists `[sample][point][dimension]` where they are unequal."""
-    if not isinstance(coordinates, list) or not all(isinstance(each, list) and each for each in coordinates):
+def _by_sample(inputs: dict[str, Any], max_bytes: int) -> tuple[dict[str, Any], list[int] | None]:
+    """Return inputs on points with NaN behind the shorter samples, and the points of every sample, if they differ."""
+    samples = _samples(inputs.get(COORDINATES), COORDINATES, 3)
+    lengths = [len(each) for each in samples or ()]
+    if samples is None or len(set(lengths)) < 2:
+        return inputs, None
+    if 4 * len(lengths) * max(lengths) > max_bytes:
+        detail = f"{len(lengths)} samples padded to {max(lengths)} points take more than {max_bytes} bytes"
+        raise Problem("body-too-large", f"{COORDINATES}: {detail}")
+    padded: dict[str, Any] = {COORDINATES: _padded(samples, COORDINATES, lengths)}
+    for name, value in inputs.items():
+        if name not in padded:
+            each = _samples(value, name, 2)
+            padded[name] = value if each is None else _padded(each, name, lengths)
+    return padded | {COUNTS: lengths}, lengths
+
+
+def _samples(value: Any, name: str, depth: int) -> list[NDArray[Any]] | None:
+    """Return the samples of lists that are nested so deep at least; None where they are not, or of other values."""
+    if not isinstance(value, list | LongList):
         return None
-    lengths = [len(each) for each in coordinates]
-    nested_deeper = all(isinstance(each[0], list) for each in coordinates)
-    return lengths if nested_deeper and len(set(lengths)) > 1 else None
+    items = value.items(_MOST_SAMPLES + 1) if isinstance(value, LongList) else value
+    if not _nested_to(items, depth):
+        return None
+    if len(items) > _MOST_SAMPLES:
+        raise Problem("body-too-large", f"{name} has more than {_MOST_SAMPLES} samples")
+    return [nested(item, name, (index,)) for index, item in enumerate(items)]
 
 
-def _padded(value: Any, name: str, counts: list[int]) -> Any:
-    """Return the lists of all samples on points with null behind the shorter ones; numbers by sample as they are."""
-    if not isinstance(value, list) or not any(isinstance(each, list) for each in value):
-        return value
-    for sample, (each, count) in enumerate(zip(value, counts, strict=False)):
-        if not isinstance(each, list) or len(each) != count:
-            found = f"has {len(each)} points" if isinstance(each, list) else f"is {_kind(each)}"
-            detail = f"{name}[{sample}] {found}; {COORDINATES}[{sample}] has {count}"
-            raise Problem("wrong-shape", detail, array=name, index=[sample])
-    most = max(counts)
-    blank = [None] * len(value[0][0]) if isinstance(value[0][0], list) else None
-    return [[*each, *[blank] * (most - len(each))] for each in value]
+def _nested_to(value: Any, depth: int) -> bool:
+    """Return whether the first values of nested lists are so deep at least."""
+    while depth and isinstance(value, list | LongList):
+        first = value.items(1) if isinstance(value, LongList) else value
+        value, depth = first[0] if first else None, depth - 1
+    return depth == 0
+
+
+def _padded(samples: list[NDArray[Any]], name: str, counts: list[int]) -> NDArray[np.float64]:
+    """Return samples on so many points each as one array, with NaN behind the shorter ones."""
+    trailing = samples[0].shape[1:]
+    found = np.full((len(counts), max(counts), *trailing), np.nan)
+    for index, (each, count) in enumerate(zip(samples, counts, strict=False)):
+        if each.ndim == 0 or len(each) != count or each.shape[1:] != trailing:
+            shown = f"has {len(each)} points" if each.ndim else "is a number"
+            shown = f"has shape {list(each.shape)}" if each.shape[1:] != trailing else shown
+            detail = f"{name}[{index}] {shown}; {COORDINATES}[{index}] has {count}"
+            raise Problem("wrong-shape", detail, array=name, index=[index])
+        found[index, :count] = each
+    return found[: len(samples)]
 
 
 def from_base64(text: str, dtype: str, shape: Sequence[int], name: str, path: str, max_bytes: int) -> NDArray[Any]:
@@ -127,25 +158,69 @@ def base64_text(array: NDArray[Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data).decode("ascii")
 
 
-def nested(value: Any, name: str) -> NDArray[Any]:
+def nested(value: Any, name: str, index: tuple[int, ...] = ()) -> NDArray[Any]:
     """Return an array of nested lists: integers if all numbers are, null as NaN, which no model takes.
 
     A number is an array without axes. A fault is that of the first value that is no number, or whose list is longer or
-    shorter than those before it.
+    shorter than those before it. The `index` is that of the lists in the array that the name means.
     """
     if type(value) in {int, float}:
         return np.array(value)
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, LongList):
+        return _joined(value, name, index)
     if not isinstance(value, list):
-        detail = f"{name}: expected nested lists of numbers, a number or base64 but got {_kind(value)}"
-        raise Problem("wrong-shape", detail, array=name)
+        shown = checks.shown(name, index)
+        detail = f"{shown}: expected nested lists of numbers, a number or base64 but got {_kind(value)}"
+        raise Problem("wrong-shape", detail, array=name, index=index or None)
+    return _converted(value, name, index)
+
+
+def _converted(
+    value: list[Any], name: str, index: tuple[int, ...], first: int = 0, shape: tuple[int, ...] | None = None
+) -> NDArray[Any]:
+    """Return the array of items, the first of which has a number in the list; each has the shape, where it is known."""
     kinds = _kinds(value)
-    if not kinds <= {int, float}:
-        _raise_for_first_fault(value, name)
+    if not kinds <= {int, float, type(None)}:
+        _raise_for_first_fault(value, name, index, first, shape)
     try:
-        return np.array(value, None if kinds == {int} else np.float64)
+        found = np.array(value, None if kinds == {int} else np.float64)
     except (ValueError, TypeError, OverflowError):
-        _raise_for_first_fault(value, name)
+        _raise_for_first_fault(value, name, index, first, shape)
         raise Problem("unreadable-body", f"{_path(name)}: nested lists of numbers of equal length expected") from None
+    if shape is not None and found.shape[1:] != shape:
+        _raise_for_first_fault(value, name, index, first, shape)
+    return found
+
+
+def _joined(text: LongList, name: str, index: tuple[int, ...]) -> NDArray[Any]:
+    """Return the array of a long list, each of whose pieces is converted into its part of one buffer."""
+    if len(index) == binary.MAX_RANK:
+        raise Problem("wrong-shape", f"{name}: lists nested deeper than {binary.MAX_RANK}", array=name)
+    buffer, filled, count = np.empty(0, np.int64), 0, 0
+    shape: tuple[int, ...] | None = None
+    for piece in text.pieces():
+        if isinstance(piece, LongList):
+            found = _joined(piece, name, (*index, count))[np.newaxis]
+        else:
+            found = _converted(piece, name, index, count, shape)
+        if not found.size:
+            detail = f"{checks.shown(name, (*index, count))} is empty; expected numbers"
+            raise Problem("wrong-shape", detail, array=name, index=(*index, count))
+        if shape is None:
+            shape = found.shape[1:]
+            # A number and its comma are two bytes; pages that are never written take no memory.
+            buffer = np.empty((text.end - text.start) // 2 + 1, found.dtype)
+        if found.shape[1:] != shape:
+            detail = f"has shape {list(found.shape[1:])}; the ones before have {list(shape)}"
+            shown = checks.shown(name, (*index, count))
+            raise Problem("wrong-shape", f"{shown} {detail}", array=name, index=(*index, count))
+        if found.dtype != buffer.dtype:
+            buffer = buffer.astype(np.float64)
+        buffer[filled : filled + found.size] = found.reshape(-1)
+        filled, count = filled + found.size, count + len(found)
+    return buffer[:filled].reshape(count, *(shape or ()))
 
 
 def _path(name: str) -> str:
@@ -163,20 +238,21 @@ def _kinds(value: list[Any], depth: int = binary.MAX_RANK) -> set[type]:
     return found
 
 
-def _raise_for_first_fault(value: list[Any], name: str) -> None:
-    """Raise for the first value that is no number, or whose list differs in length from those before it."""
-    shape: list[int] = []
-    first: Any = value
-    while isinstance(first, list) and len(shape) <= binary.MAX_RANK:
-        shape.append(len(first))
-        first = first[0] if first else 0.0
-    if len(shape) > binary.MAX_RANK:
+def _raise_for_first_fault(
+    value: list[Any], name: str, index: tuple[int, ...], start: int, items: tuple[int, ...] | None
+) -> None:
+    """Raise for the first value that is no number, or whose list differs in length from those before it.
+
+    The list is a part, from its item `start` on, of what an index leads to; `items` is the shape of those before.
+    """
+    shape = _shape_of_first(value)
+    if len(index) + len(shape) > binary.MAX_RANK:
         raise Problem("wrong-shape", f"{name}: lists nested deeper than {binary.MAX_RANK}", array=name)
+    shape = shape if items is None else [len(value), *items]
+    numbers = {int, float, type(None)}
 
-    numbers = {int, float, bool, type(None)}
-
-    def visit(value: Any, index: tuple[int, ...]) -> None:
-        kind, fault, depth = "wrong-shape", "", len(index)
+    def visit(value: Any, inner: tuple[int, ...]) -> None:
+        kind, fault, depth = "wrong-shape", "", len(inner)
         if depth == len(shape) and isinstance(value, list):
             fault = "is a list; expected a number as in the rows before"
         elif depth == len(shape):
@@ -187,11 +263,21 @@ def _raise_for_first_fault(value: list[Any], name: str) -> None:
             fault = f"has {len(value)} entries; the ones before have {shape[depth]}"
         else:
             for position, item in enumerate(value):
-                visit(item, (*index, position))
+                visit(item, (*inner, position))
         if fault:
-            raise Problem(kind, f"{checks.shown(name, index)} {fault}", array=name, index=index)
+            found = (*index, start + inner[0], *inner[1:]) if inner else index
+            raise Problem(kind, f"{checks.shown(name, found)} {fault}", array=name, index=found)
 
     visit(value, ())
+
+
+def _shape_of_first(value: Any) -> list[int]:
+    """Return the lengths of nested lists and of their first items, as far as an array may be deep."""
+    shape: list[int] = []
+    while isinstance(value, list) and len(shape) <= binary.MAX_RANK:
+        shape.append(len(value))
+        value = value[0] if value else 0.0
+    return shape
 
 
 def _kind(value: Any) -> str:

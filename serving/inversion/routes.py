@@ -23,16 +23,21 @@ from physics.registry import Linear, Sensing
 from serving.auth import Scope, requires
 from serving.catalogue.card import KINDS, Card, Kind
 from serving.codecs import binary
-from serving.document import JSON, Document, inlined_schema, written
+from serving.codecs.json_text import written
+from serving.document import JSON, Document, inlined_schema
 from serving.errors import Problem, ProblemDetails, Where
 from serving.inversion.jobs import Inversions, Job, ServedModel, State
 from serving.limits import Caller
+from serving.predict import offload
 from serving.protocols import over_http
 from serving.service import Service, Serving
 
 MOST_SENSORS, MOST_MODES, MOST_SAMPLES = 1024, 256, 1000
 
 NestedList = list[Any]
+# Pydantic would describe every fault.
+PER_SENSOR = Field(min_length=1, max_length=MOST_SENSORS, fail_fast=True)
+MOST_QUOTES = 256  # in a body: ten times those of the members, and each unknown one is described
 Part = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=1e-12, lt=1e12)]
 Finite = Annotated[float, Field(gt=-1e12, lt=1e12)]
@@ -83,13 +88,13 @@ class TwoMaterialsPrior(Strict):
 class InversionRequest(Strict):
     """`POST /v1/models/{model}/inversions`."""
 
-    sensors: Annotated[tuple[tuple[Part, Part], ...], Field(min_length=1, max_length=MOST_SENSORS)] = Field(
+    sensors: Annotated[tuple[tuple[Part, Part], ...], PER_SENSOR] = Field(
         description="Positions (row, column) in sides of the domain, from 0 to 1.", examples=[[[0.25, 0.5], [0.5, 0.5]]]
     )
-    values: Annotated[tuple[Finite, ...], Field(min_length=1, max_length=MOST_SENSORS)] = Field(
+    values: Annotated[tuple[Finite, ...], PER_SENSOR] = Field(
         description="The measured output at the sensors, in its units.", examples=[[0.011, 0.012]]
     )
-    noise: Positive | Annotated[tuple[Positive, ...], Field(min_length=1, max_length=MOST_SENSORS)] = Field(
+    noise: Positive | Annotated[tuple[Positive, ...], PER_SENSOR] = Field(
         description="Standard deviation of the measurements' errors, in their units: one number, or one per sensor.",
         examples=[1e-4],
     )
@@ -222,10 +227,10 @@ async def start(model: str, request: Request, response: Response, service: Servi
     limit = min(LARGEST_BODY, service.settings.max_body_bytes)
     content = bytes(await over_http.content(request, service, limit))
     digest = hashlib.sha256(content).hexdigest()
+    wanted = await offload(len(content), _parsed, content)
     job = jobs.repeated(card.model, caller.name, key)
     if job is None:
         jobs.check()
-        wanted = _parsed(content)
         job = Job(card, sensing.unknown, caller.name, wanted.iterations, (key, digest))
         work = _work(job, wanted, sensing, service, caller)
         if wanted.forward == "solver":
@@ -332,6 +337,8 @@ def _model_error(errors: tuple[dict[str, Any], ...], grid: tuple[int, int]) -> f
 
 
 def _parsed(content: bytes) -> InversionRequest:
+    if content.count(b'"') > MOST_QUOTES:
+        raise _invalid(f"expected at most {MOST_QUOTES // 2} names and texts", [])
     try:
         return InversionRequest.model_validate_json(content)
     except ValidationError as error:

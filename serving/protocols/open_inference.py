@@ -26,7 +26,8 @@ from serving.auth import OPEN, Scope, requires
 from serving.catalogue.card import Card
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
-from serving.document import JSON, JSON_BYTES, Document, parsed, validated, written
+from serving.codecs.json_text import parsed, written
+from serving.document import JSON, JSON_BYTES, Document, validated
 from serving.errors import Problem
 from serving.protocols import over_http
 from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
@@ -199,7 +200,7 @@ class RestExchange:
         content, end = self._content, self._json_bytes
         if end > len(content):
             raise Problem("unreadable-body", f"{JSON_BYTES} is {end}, but the body has {len(content)} bytes")
-        self._request = request = validated(InferenceRequest, parsed(memoryview(content)[:end]))
+        self._request = request = validated(InferenceRequest, parsed(content, end))
         self.frames = frames = request.parameters.get("frames")
         if frames is not None and not (type(frames) is int and frames > 0):
             detail = f"frames: expected a whole number from 1 but got {str(frames)[:32]}"

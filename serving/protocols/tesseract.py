@@ -33,7 +33,8 @@ from serving import checks
 from serving.auth import Scope, requires
 from serving.catalogue.card import Card, Kind
 from serving.codecs import binary, json_arrays
-from serving.document import JSON, Document, inlined_schema, object_schema, parsed, validated, written
+from serving.codecs.json_text import parsed, written
+from serving.document import JSON, Document, inlined_schema, object_schema, validated
 from serving.errors import Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute

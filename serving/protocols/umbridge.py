@@ -27,7 +27,8 @@ from physics.posterior.composites import Composite, Composition, composites
 from serving.auth import Scope, requires
 from serving.catalogue.card import FRAME, Card, Kind, Parameter, Tensor
 from serving.codecs import json_arrays
-from serving.document import JSON, Document, object_schema, parsed, validated, written
+from serving.codecs.json_text import LongList, parsed, written
+from serving.document import JSON, Document, object_schema, validated
 from serving.errors import Problem
 from serving.predict import Arrays, Prediction, offload
 from serving.protocols import over_http
@@ -125,7 +126,8 @@ async def apply_hessian(request: Request, service: Serving) -> Response:
 
 
 async def _short(request: Request, service: Service) -> dict[str, Any]:
-    return _members(await over_http.content(request, service, min(SHORT, service.settings.max_json_bytes)))
+    content = await over_http.content(request, service, min(SHORT, service.settings.max_json_bytes))
+    return await offload(len(content), _members, content)
 
 
 async def _sizes(request: Request, service: Service) -> tuple[list[int], list[int]]:
@@ -174,22 +176,27 @@ def _index(members: Mapping[str, Any], name: str, count: int) -> int:
 
 def _inputs(members: Mapping[str, Any], sizes: Sequence[int]) -> list[Vector]:
     found = members.get("input")
+    if isinstance(found, LongList):
+        found = found.items(len(sizes) + 1)
     if not isinstance(found, list):
         raise Problem("unreadable-body", "input: expected a list of lists of numbers")
     if len(found) != len(sizes):
-        raise Problem("wrong-shape", f"input has {len(found)} vectors; expected {len(sizes)}", array="input")
+        shown = "more" if len(found) > len(sizes) else len(found)
+        raise Problem("wrong-shape", f"input has {shown} vectors; expected {len(sizes)}", array="input")
     return [_vector(each, f"input[{index}]", sizes[index]) for index, each in enumerate(found)]
 
 
 def _vector(value: Any, name: str, size: int) -> Vector:
-    if not isinstance(value, list):
+    if not isinstance(value, list | LongList):
         raise Problem("unreadable-body", f"{name}: expected a list of {size} numbers")
-    if len(value) != size:
+    if isinstance(value, list) and len(value) != size:
         raise Problem("wrong-shape", f"{name} has {len(value)} numbers; expected {size}", array=name)
     found = json_arrays.nested(value, name)
     if found.ndim != 1:
         raise Problem("wrong-shape", f"{name}: expected a list of numbers, not of lists", array=name)
-    return found.astype(np.float64)
+    if len(found) != size:
+        raise Problem("wrong-shape", f"{name} has {len(found)} numbers; expected {size}", array=name)
+    return found.astype(np.float64, copy=False)
 
 
 def _json(document: Any) -> Response:
@@ -251,7 +258,7 @@ def features(service: Service, served: str) -> frozenset[str]:
 
 Points = Annotated[int, Field(strict=True, ge=1, lt=2**31)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Several = Field(min_length=1, max_length=64)
+Several = Field(min_length=1, max_length=64, fail_fast=True)
 COMPOSITE_OPTIONS = frozenset({"grid", "version"})  # beside a composite's own
 
 

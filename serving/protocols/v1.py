@@ -37,8 +37,9 @@ from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository
 from serving.catalogue.card import Card, Model, Readiness
 from serving.codecs import binary, json_arrays
+from serving.codecs.json_text import written
 from serving.connection import BREAK_OFF
-from serving.document import JSON, written
+from serving.document import JSON
 from serving.errors import MEDIA_TYPE, VECTORS, Problem
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version

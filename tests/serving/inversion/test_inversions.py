@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import numpy as np
+import orjson
 import pytest
 from safetensors.numpy import load
 
@@ -19,6 +20,7 @@ from physics.numerics.grid import axis
 from physics.posterior.prior import KarhunenLoeve, LogNormal
 from physics.posterior.sensors import Sensors, lattice
 from serving import auth
+from serving.document import JSON
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests import toy_flow
@@ -320,3 +322,18 @@ def test_sigterm_lets_a_job_finish_or_says_that_it_did_not(
             ended = watching.result().json()
         assert service.wait(60) == 0
     assert (ended["state"], ended["problem"]["type"]) == ("failed", "urn:petrov:problem:unavailable")
+
+
+@pytest.mark.parametrize("member", ["sensors", "values", "noise"])
+def test_of_many_faults_the_first_is_described(gateway: Gateway, member: str) -> None:
+    body = orjson.dumps(wanted(**{member: [[]] * 300_000}))
+    response = httpx2.post(f"{gateway.url}/v1/models/{NAME}/inversions", content=body, headers={"Content-Type": JSON})
+    assert response.status_code == 422
+    assert response.json()["detail"].startswith(member)
+
+
+def test_few_members_are_read(gateway: Gateway) -> None:
+    body = orjson.dumps(wanted(**{f"{index}": 1 for index in range(1000)}))
+    response = httpx2.post(f"{gateway.url}/v1/models/{NAME}/inversions", content=body, headers={"Content-Type": JSON})
+    assert response.status_code == 422
+    assert response.json()["detail"] == "expected at most 128 names and texts"
