@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 from platform import machine
+from typing import BinaryIO
 
 from filelock import FileLock
 
@@ -57,6 +59,13 @@ def library_folders(wheel: Path) -> list[Path]:
 def log_file(settings: Settings) -> Path:
     """Return the file of Triton's log; servers that share a folder have different ports."""
     return settings.triton_runtime / f"triton-{settings.triton_http_port}.log"
+
+
+def open_log(file: Path) -> BinaryIO:
+    """Open Triton's log for appending; for our user alone, since what was requested and failed is in it."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)  # one of an earlier release was readable
+    return os.fdopen(descriptor, "ab")
 
 
 def is_built(environment: Path) -> bool:
@@ -113,8 +122,7 @@ def choices(settings: Settings) -> Iterator[str]:
             yield f'the model "{model.name}" has no version in "{folder}": make export'
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab"):
-            pass
+        open_log(log).close()
     except OSError as error:
         yield f"{log} cannot be written ({error.strerror}): set PETROV_TRITON_RUNTIME to another folder"
     for field in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):

@@ -30,6 +30,8 @@ from serving.triton import KEY_HEADER
 logger = logging.getLogger(__name__)
 BACKENDS = Path(__file__).with_name("backends")
 RESTRICTED = "model-repository,shared-memory,trace,logging"
+# Environment variables of Triton's process: options that hold a key, or an address with a password.
+RESTRICTION, TRACES = "PETROV_TRITON_RESTRICTION", "PETROV_TRITON_TRACES_URL"
 
 STABLE_SECONDS = 60.0  # after that long a start counts as good, and the next crash is the first of a new series
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
@@ -78,8 +80,9 @@ class TritonServer:
         time, or crashed `MAX_STARTS` times.
         """
         self._wheel = await asyncio.to_thread(environment.prepare, self.settings)
-        with contextlib.suppress(OSError):  # a full disk does not keep an old log from being emptied
-            self.log.write_bytes(b"")
+        # A full disk does not keep an old log from being emptied.
+        with contextlib.suppress(OSError), environment.open_log(self.log) as log:
+            log.truncate(0)
         for start in range(1, MAX_STARTS):
             try:
                 return await self._launch()
@@ -93,9 +96,9 @@ class TritonServer:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             start = self.log.stat().st_size if self.log.exists() else 0
             backends = await asyncio.to_thread(backend_directory, self._wheel, self.settings.triton_runtime)
-            arguments = command(self._wheel, backends, self.settings, self._key)
-            with self.log.open("ab") as log:
-                process = self._process = _Process(arguments, log, variables(self._wheel))
+            arguments = command(self._wheel, backends, self.settings, restricted=bool(self._key))
+            with environment.open_log(self.log) as log:
+                process = self._process = _Process(arguments, log, variables(self._wheel, self.settings, self._key))
         except OSError as error:
             # A copy of a folder reports its first file as text.
             text = error.strerror or str(error.args[0][0][2] if isinstance(error, shutil.Error) else error)
@@ -225,8 +228,8 @@ class _Process(subprocess.Popen[bytes]):
             self.stdin.close()
 
 
-def variables(wheel: Path) -> dict[str, str]:
-    """Return the variables of Triton's process: ours, with what Triton needs in front.
+def variables(wheel: Path, settings: Settings, key: str) -> dict[str, str]:
+    """Return the variables of Triton's process: ours, with what Triton needs in front, and options that are secret.
 
     The stub embeds Python and finds its packages through the first `python3` on PATH, which must be that of Triton's
     own environment; PYTHONPATH is ignored.
@@ -234,11 +237,12 @@ def variables(wheel: Path) -> dict[str, str]:
     libraries = [*map(str, environment.library_folders(wheel)), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     programs = [str(wheel.parents[4] / "bin"), os.environ.get("PATH", os.defpath)]
     paths = {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "PATH": os.pathsep.join(programs)}
-    return os.environ | paths | {"PYTHONDONTWRITEBYTECODE": "1"}
+    secret = {RESTRICTION: f"{RESTRICTED}:{KEY_HEADER}={key}", TRACES: f"opentelemetry,url={settings.traces}"}
+    return os.environ | paths | secret | {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def command(wheel: Path, backends: Path, settings: Settings, key: str) -> list[str]:
-    """Return the command line: the supervisor's, then Triton's; a `key` restricts some of its APIs."""
+def command(wheel: Path, backends: Path, settings: Settings, *, restricted: bool) -> list[str]:
+    """Return the command line: the supervisor's, then Triton's; the key of its `restricted` APIs is not in it."""
     prefix = f"petrov-{secrets.token_hex(8)}-"
     options = {
         "model-repository": settings.repository.resolve(),
@@ -252,20 +256,20 @@ def command(wheel: Path, backends: Path, settings: Settings, key: str) -> list[s
         "metrics-port": settings.triton_metrics_port,
         "log-info": str(settings.log_level == "debug").lower(),
     }
-    if key:
-        options["http-restricted-api"] = options["grpc-restricted-protocol"] = f"{RESTRICTED}:{KEY_HEADER}={key}"
-    tracing = []
+    apis = ("http-restricted-api", "grpc-restricted-protocol") if restricted else ()
+    tracing = list[str]()
     if settings.traces and settings.triton_traces:
         # Spans of those requests alone that carry the gateway's trace context (rate 0). They do not work under load:
         # with 16 requests in flight, all of them traced, Triton 2.51 loses one trace in fifteen and crashes within a
         # minute (triton-inference-server/server#7795).
-        export = [f"url={settings.traces}", "resource=service.name=triton"]
-        tracing = ["mode=opentelemetry", "level=TIMESTAMPS", "rate=0", *(f"opentelemetry,{each}" for each in export)]
+        export = [f"${TRACES}", "opentelemetry,resource=service.name=triton"]
+        tracing = ["mode=opentelemetry", "level=TIMESTAMPS", "rate=0", *export]
     return [
         *(sys.executable, "-I", str(Path(supervisor.__file__)), prefix),
         str(wheel / "bin" / "tritonserver"),
         *(f"--{name}={value}" for name, value in options.items()),
-        *(f"--trace-config={setting}" for setting in tracing),
+        *(part for api in apis for part in (f"--{api}", f"${RESTRICTION}")),  # which the supervisor replaces
+        *(part for setting in tracing for part in ("--trace-config", setting)),
         "--disable-auto-complete-config",  # the repository's configs are complete
         *(f"--backend-config={name},shm-region-prefix-name={prefix}" for name in ("onnxruntime", "pytorch", "python")),
     ]

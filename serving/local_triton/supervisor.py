@@ -13,6 +13,11 @@ leaves both behind. It therefore runs under this small supervisor, which outlive
 - an instance is stopped (SIGSTOP) for a while: Triton would refuse the requests of its model for ever. As above;
 - should the supervisor itself be killed, the kernel kills Triton (parent-death signal), and its stubs end in seconds.
 
+The arguments of a process can be read by every user of the machine, its environment by its own user alone. An argument
+`$NAME` is therefore replaced by the value of that environment variable in the memory of the new process, before its
+first instruction: /proc shows `$NAME` at all times. Files and shared memory are for our user alone, by a umask and a
+filter of system calls: the library that makes the shared memory opens it to all readers by `fchmod`, despite a umask.
+
 It runs as a script, alone, so that it starts in milliseconds and has few ways to fail.
 """
 
@@ -23,13 +28,31 @@ import ctypes
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+PTRACE_TRACEME, PTRACE_PEEKDATA, PTRACE_PEEKUSER, PTRACE_POKEDATA, PTRACE_DETACH = 0, 2, 3, 5, 17
+STACK_POINTER, WORD = 19 * 8, 8  # of x86_64, the only processor that the wheel has a binary for; offset in `user`
+SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW = 317, 1, 4
+FCHMOD_DOES_NOTHING = (  # as a program for the kernel, which returns what becomes of each system call of Triton
+    (0x20, 0, 0, 4),  # the kind of processor
+    (0x15, 0, 3, 0xC000003E),  # go on if it is x86_64
+    (0x20, 0, 0, 0),  # the number of the call
+    (0x15, 0, 1, 91),  # go on if it is that of fchmod
+    (0x06, 0, 0, 0x00050000),  # do nothing and return 0
+    (0x06, 0, 0, 0x7FFF0000),  # execute it
+)
+OPEN_TO_OTHERS = (
+    "this system cannot keep Triton's key and shared memory from other users, for which a process has to trace its "
+    "child (ptrace; kernel.yama.ptrace_scope below 2) and to filter its system calls (seccomp): allow both, or use a "
+    "Triton that runs elsewhere"
+)
 SCAN_SECONDS = 5.0  # between two scans for new and for stopped instances
 STOPPED_SECONDS = 15.0  # until a stopped instance counts as dead
 REAPING_SECONDS = 2.0
@@ -39,24 +62,16 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - POSIX shared memory on Linux; n
 def main(prefix: str, command: list[str]) -> int:
     """Run the command to its end, or to the end of our parent, and remove the shared memory of that prefix.
 
-    Returns its exit status; 128 + n after signal n, as in a shell.
+    Returns its exit status; 128 + n after signal n, as in a shell; 1 where it cannot be hidden from other users.
     """
-    process_control = ctypes.CDLL(None, use_errno=True).prctl
-    process_control(PR_SET_CHILD_SUBREAPER, 1)  # stubs that Triton leaves become ours to reap
-
-    def prepare() -> None:
-        process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-
-    # Between fork and exec run only these two calls: this process has a single thread, so the fork is safe. A SIGTERM
-    # that comes before there is a child to pass it on to waits until there is.
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # stubs that Triton leaves become ours to reap
+    # A SIGTERM that comes before there is a child to pass it on to waits until there is.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    child = subprocess.Popen(  # noqa: S603 - the command is our caller's own
-        command,
-        stdin=subprocess.DEVNULL,
-        process_group=0,
-        preexec_fn=prepare,  # noqa: PLW1509 - see above
-    )
+    try:
+        child = _start(command)
+    except subprocess.SubprocessError:
+        sys.stderr.write(f"E {OPEN_TO_OTHERS}\n")
+        return 1
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     _wait(child)
@@ -69,6 +84,52 @@ def main(prefix: str, command: list[str]) -> int:
     for region in SHARED_MEMORY.glob(f"{prefix}*"):
         region.unlink(missing_ok=True)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a command that no other user can look into; a SubprocessError where the system cannot do that."""
+    library = ctypes.CDLL(None)
+    library.ptrace.argtypes, library.ptrace.restype = [ctypes.c_long] * 4, ctypes.c_long
+    variables = dict(os.environ)  # whose order is that of the new process
+    secrets = {index: text[1:] for index, text in enumerate(command) if text[:1] == "$" and text[1:] in variables}
+    instructions = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in FCHMOD_DOES_NOTHING))
+    filters = struct.pack("HxxxxxxN", len(FCHMOD_DOES_NOTHING), ctypes.addressof(instructions))
+
+    def prepare() -> None:
+        os.umask(0o077)
+        library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        if library.syscall(SYS_SECCOMP, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, filters) or (
+            secrets and library.ptrace(PTRACE_TRACEME, 0, 0, 0)  # so that it stops behind its exec
+        ):
+            raise OSError
+
+    # Between fork and exec run only these calls: this process has a single thread, so the fork is safe.
+    child = subprocess.Popen(  # noqa: S603 - the command is our caller's own
+        command,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+        preexec_fn=prepare,  # noqa: PLW1509 - see above
+    )
+    if secrets:
+        _replace(library.ptrace, child.pid, len(command), secrets, list(variables))
+    return child
+
+
+def _replace(ptrace: Any, pid: int, count: int, secrets: Mapping[int, str], names: list[str]) -> None:
+    """Point arguments of a process that stands behind its exec to values of its environment, and let it go.
+
+    Its stack begins with the number of its arguments, their addresses, a zero, and those of its variables.
+    """
+    os.waitpid(pid, 0)
+    arguments = ptrace(PTRACE_PEEKUSER, pid, STACK_POINTER, 0) + WORD
+    variables = arguments + WORD * (count + 1)
+    for index, name in secrets.items():
+        variable = ptrace(PTRACE_PEEKDATA, pid, variables + WORD * names.index(name), 0)
+        ptrace(PTRACE_POKEDATA, pid, arguments + WORD * index, variable + len(f"{name}="))
+    ptrace(PTRACE_DETACH, pid, 0, 0)
 
 
 def _wait(child: subprocess.Popen[bytes]) -> None:

@@ -51,7 +51,7 @@ def wheel() -> Path:
 @pytest.fixture(scope="module")
 def embedded(wheel: Path, make_settings: Callable[..., Settings]) -> dict[str, str]:
     """Return the options with which the service starts the embedded Triton."""
-    command = triton_server.command(wheel, Path("backends"), make_settings(Path("models")), "key")
+    command = triton_server.command(wheel, Path("backends"), make_settings(Path("models")), restricted=True)
     given = (argument[2:].partition("=") for argument in command if argument.startswith("--"))
     return {name: value for name, _, value in given}
 
@@ -99,7 +99,7 @@ def test_triton_has_the_options_of_the_embedded_one(deployed: Pair, embedded: di
 def test_triton_accepts_its_options(deployed: Pair, wheel: Path) -> None:
     done = subprocess.run(
         [wheel / "bin/tritonserver", "--help"],
-        env=triton_server.variables(wheel),
+        env=triton_server.variables(wheel, Settings.model_validate({}), ""),
         capture_output=True,
         text=True,
         check=False,

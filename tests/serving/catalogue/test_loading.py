@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import psutil
 import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
+from serving.local_triton import environment
 from serving.local_triton import server as triton_server
 from serving.settings import Settings
 from serving.triton import KEY_HEADER
@@ -69,6 +75,7 @@ def test_companions_are_loaded_at_their_first_use_by_the_gateway_alone_and_unloa
         card = httpx2.get(f"{gateway.url}/v1/models/drift").json()["card"]
         assert card["differentiable"] == ["vjp", "jvp"]
         assert_only_the_gateway_may_change_what_is_loaded(gateway.settings)
+        assert_nothing_of_triton_is_open_to_other_users(gateway.settings)
         document = example(gateway, "drift")
         with ThreadPoolExecutor(4) as pool:
             post = [
@@ -116,6 +123,48 @@ def assert_only_the_gateway_may_change_what_is_loaded(settings: Settings) -> Non
                 call()
         assert client.is_model_ready("blur")
     assert len([stub for each in tritons(settings) for stub in stubs(each)]) == 2
+
+
+def assert_nothing_of_triton_is_open_to_other_users(settings: Settings) -> None:
+    """Look for the key, for shared memory and for the log as they do, and try what is found."""
+    (server,) = tritons(settings)
+    (supervisor,) = [each for each in psutil.Process().children() if each.pid == server.ppid()]
+    family = [supervisor, server, *stubs(server)]
+    assert not any(KEY in part for process in family for part in process.cmdline())
+    (option,) = [part for part in server.cmdline() if part.startswith("--backend-config=python,shm-region-prefix")]
+    regions = list(Path("/dev/shm").glob(f"{option.rpartition('=')[2]}*"))  # noqa: S108 - where they are
+    log = environment.log_file(settings)
+    assert regions
+    for path in (*regions, log, *settings.triton_runtime.glob("backends-*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert KEY not in log.read_text()
+    if os.geteuid() != 0:  # only root may become another user
+        return
+    files = " ".join(f"/proc/{each.pid}/{name}" for each in family for name in ("cmdline", "environ"))
+    read = subprocess.run(
+        ["/bin/sh", "-c", f"cat {files} {log}"],
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        capture_output=True,
+        check=False,
+    ).stdout
+    assert b"--http-port=" in read, "it reads the arguments"
+    assert KEY.encode() not in read
+    guesses = ["", "$PETROV_TRITON_RESTRICTION", *re.findall(rf"{KEY_HEADER}=([!-~]+)", read.decode(errors="replace"))]
+    for guess in guesses:
+        assert_no_code_runs(settings, guess)
+
+
+def assert_no_code_runs(settings: Settings, key: str) -> None:
+    config, address = '{"backend": "python", "max_batch_size": 0}', f"127.0.0.1:{settings.triton_grpc_port}"
+    url = f"http://127.0.0.1:{settings.triton_http_port}/v2/repository/models/evil/load"
+    load = {"parameters": {"config": config, "file:1/model.py": base64.b64encode(b"raise SystemExit").decode()}}
+    assert httpx2.post(url, headers={KEY_HEADER: key}, json=load).status_code == 403
+    with tritonclient.grpc.InferenceServerClient(address) as client:
+        headers, files = {f"triton-grpc-protocol-{KEY_HEADER}": key}, {"file:1/model.py": b"raise SystemExit"}
+        with pytest.raises(InferenceServerException, match="restricted"):
+            client.load_model("evil", headers=headers, config=config, files=files)
 
 
 def test_a_newest_version_that_does_not_load_leaves_the_one_before_it_even_after_a_kill(
