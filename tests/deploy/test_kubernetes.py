@@ -154,7 +154,7 @@ def test_volumes_are_claims_and_secrets_that_the_guide_names(resources: Resource
     guide = (DEPLOY.parent / "docs/operate.md").read_text()
     assert f"create secret generic {volumes['keys']['secret']['secretName']} --from-file=keys.toml" in guide
     credentials = one(resources, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
-    assert f"create secret generic {credentials['name']} --from-literal={credentials['key']}=" in guide
+    assert f"create secret generic {credentials['name']} --from-file={credentials['key']}=metrics.key" in guide
 
 
 def test_only_the_gpu_overlay_requests_a_gpu() -> None:
