@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx2
 
 from petrov_client import _http as http
+from petrov_client._connections import Connections, LoopConnections, Opened
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, SyncDriver, iterate, run
 from petrov_client._operations import HttpOperations, Operations
 
@@ -79,14 +80,21 @@ def _shown(method: Callable[..., Any], operation: Callable[..., Any], result: st
 
 
 class _Connected:
-    """What all four clients hold: the operations, the address and the key."""
+    """What all four clients hold: the operations, the key, and the arguments that they were made with.
 
-    def __init__(self, operations: Operations, address: str, api_key: str | None) -> None:
-        self._operations, self._address, self._key = operations, address, http.bearer(api_key)
+    A copy of a client, by pickle too, is one with the same arguments, the key among them, and connections of its own.
+    """
+
+    def __init__(self, operations: Operations, shown: str, arguments: tuple[Any, ...]) -> None:
+        self._operations, self._shown, self._arguments = operations, shown, arguments
+        self._key = http.bearer(arguments[1])
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
+        return type(self), self._arguments
 
     def __repr__(self) -> str:
         key = ", api_key='***'" if self._key else ""
-        return f"{type(self).__name__}({self._address!r}{key})"
+        return f"{type(self).__name__}({self._shown!r}{key})"
 
 
 class SyncPredictor(_Connected):
@@ -142,6 +150,9 @@ class AsyncPredictor(_Connected):
 class Client(SyncPredictor):
     """A client of the gateway over HTTP.
 
+    It may be used by several threads. A forked process, and one that a client is pickled to, opens connections of its
+    own; a pickled client holds its key.
+
     Args:
         url: The gateway's address.
         api_key: Sent as a bearer token, never shown.
@@ -165,27 +176,36 @@ class Client(SyncPredictor):
     ) -> None:
         self._url = http.checked_url(url)
         operations = HttpOperations(http.HttpWire(), SyncDriver(self._receive), timeout)
-        super().__init__(operations, http.address(self._url), api_key)
-        self._http = httpx2.Client(transport=transport, **http.settings(self._url, self._key))
+        super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport))
+        self._connections = Connections(self._connect)
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._connections.close()
+
+    def _connect(self) -> Opened[httpx2.Client]:
+        *_, transport = self._arguments
+        sender = httpx2.Client(transport=transport, **http.settings(self._url, self._key))
+        return Opened(sender, sender.close)
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
         """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
-        end = time.monotonic() + seconds
-        with http.faults(self._url), self._http.stream(**http.arguments(request, seconds)) as response:
+        end, opened = time.monotonic() + seconds, self._connections.get()
+        with http.faults(self._url), opened.sender.stream(**http.arguments(request, seconds)) as response:
             replies = http.Replies(request, response, end)
             for chunk in response.iter_raw():
                 for reply in replies.add(chunk):
                     yield reply
+                    opened.check()
             for reply in replies.end():
                 yield reply
 
 
 class AsyncClient(AsyncPredictor):
-    """An asynchronous client of the gateway over HTTP; arguments as `Client`."""
+    """An asynchronous client of the gateway over HTTP; arguments as `Client`.
+
+    Each event loop, one after another or in several threads, has connections of its own.
+    """
 
     example = _await(HttpOperations.example)
     reference = _await(HttpOperations.reference)
@@ -200,18 +220,23 @@ class AsyncClient(AsyncPredictor):
     ) -> None:
         self._url = http.checked_url(url)
         operations = HttpOperations(http.HttpWire(), AsyncDriver(self._receive), timeout)
-        super().__init__(operations, http.address(self._url), api_key)
-        self._http = httpx2.AsyncClient(transport=transport, **http.settings(self._url, self._key))
+        super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport))
+        self._connections = LoopConnections(self._connect)
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
+        """Close the connections of this event loop."""
+        await self._connections.close()
+
+    def _connect(self) -> Opened[httpx2.AsyncClient]:
+        *_, transport = self._arguments
+        sender = httpx2.AsyncClient(transport=transport, **http.settings(self._url, self._key))
+        return Opened(sender, sender.aclose)
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
         """Send a request and yield its replies as they arrive."""
-        end = time.monotonic() + seconds
+        end, opened = time.monotonic() + seconds, await self._connections.get()
         with http.faults(self._url):
-            async with self._http.stream(**http.arguments(request, seconds)) as response:
+            async with opened.sender.stream(**http.arguments(request, seconds)) as response:
                 replies = http.Replies(request, response, end)
                 async for chunk in response.aiter_raw():
                     for reply in replies.add(chunk):

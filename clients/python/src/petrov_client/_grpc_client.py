@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,9 +23,10 @@ from tritonclient.utils import np_to_triton_dtype
 
 from petrov_client._arrays import Arrays
 from petrov_client._client import AsyncPredictor, SyncPredictor
+from petrov_client._connections import Connections, LoopConnections, Opened
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Perform, SyncDriver
-from petrov_client._http import trace_context
+from petrov_client._http import check_id, new_id, trace_context
 from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo, readable, signature, vocabulary
 from petrov_client._operations import Operations
 from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response
@@ -48,6 +50,8 @@ _NO_SERVER = re.compile(
 )
 #: The trailing metadata that name the type of the service's problem details.
 PROBLEM_TYPE = "petrov-problem-type"
+#: The process that uses `grpc.aio`, if one does.
+_aio_process: list[int] = []
 #: Triton's PyTorch backend numbers its outputs by position: `solution__0`.
 _POSITION = re.compile(r"__\d+$")
 
@@ -113,6 +117,7 @@ class GrpcWire:
             for name, array in inputs.items()
         }
         message = service_pb2.ModelInferRequest(
+            id=new_id(),
             model_name=info.name,
             model_version=_text(options.version),
             inputs=[
@@ -122,7 +127,12 @@ class GrpcWire:
             raw_input_contents=[array.tobytes() for array in tensors.values()],
             parameters={name: {"string_param": text} for name, text in options.parameters.items()},
         )
-        return Call(GrpcRequest(method, message, responses), lambda response: _response(response, info))
+
+        def read(response: Any) -> Response:
+            check_id(message.id, response.id)
+            return _response(response, info)
+
+        return Call(GrpcRequest(method, message, responses), read)
 
 
 class GrpcClient(SyncPredictor):
@@ -141,18 +151,19 @@ class GrpcClient(SyncPredictor):
     def __init__(
         self, address: str = ADDRESS, api_key: str | None = None, timeout: float = TIMEOUT_SECONDS, tls: bool = False
     ) -> None:
-        super().__init__(Operations(GrpcWire(), SyncDriver(self._receive), timeout), checked_address(address), api_key)
-        self._channel = _channel(grpc, address, tls=tls)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        operations = Operations(GrpcWire(), SyncDriver(self._receive), timeout)
+        super().__init__(operations, checked_address(address), (address, api_key, timeout, tls))
+        self._connections = Connections(lambda: _connected(grpc, address, tls=tls))
 
     def close(self) -> None:
         """Close the connection."""
-        self._channel.close()
+        self._connections.close()
 
     async def _receive(self, request: GrpcRequest, seconds: float) -> AsyncGenerator[Any]:
         """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
-        method, options = getattr(self._stub, request.method), _options(self._key, request, seconds)
-        with _faults(self._address):
+        opened, options = self._connections.get(), _options(self._key, request, seconds)
+        method = getattr(opened.sender, request.method)
+        with _faults(self._shown, forked=self._connections.inherited):
             if not request.responses:
                 yield method(request.message, **options)
                 return
@@ -160,8 +171,10 @@ class GrpcClient(SyncPredictor):
             try:
                 for response in call:
                     yield _frame(response)
+                    opened.check()
             finally:
-                call.cancel()
+                if opened.is_ours:
+                    call.cancel()
 
 
 class AsyncGrpcClient(AsyncPredictor):
@@ -170,18 +183,19 @@ class AsyncGrpcClient(AsyncPredictor):
     def __init__(
         self, address: str = ADDRESS, api_key: str | None = None, timeout: float = TIMEOUT_SECONDS, tls: bool = False
     ) -> None:
-        super().__init__(Operations(GrpcWire(), AsyncDriver(self._receive), timeout), checked_address(address), api_key)
-        self._channel = _channel(grpc.aio, address, tls=tls)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        operations = Operations(GrpcWire(), AsyncDriver(self._receive), timeout)
+        super().__init__(operations, checked_address(address), (address, api_key, timeout, tls))
+        self._connections = LoopConnections(lambda: _connected_aio(address, tls=tls))
 
     async def close(self) -> None:
-        """Close the connection."""
-        await self._channel.close()
+        """Close the connection of this event loop."""
+        await self._connections.close()
 
     async def _receive(self, request: GrpcRequest, seconds: float) -> AsyncGenerator[Any]:
         """Send a request and yield its replies as they arrive."""
-        method, options = getattr(self._stub, request.method), _options(self._key, request, seconds)
-        with _faults(self._address):
+        opened, options = await self._connections.get(), _options(self._key, request, seconds)
+        method = getattr(opened.sender, request.method)
+        with _faults(self._shown):
             if not request.responses:
                 yield await method(request.message, **options)
                 return
@@ -201,10 +215,24 @@ def checked_address(address: str) -> str:
     return address
 
 
-def _channel(library: Any, address: str, *, tls: bool) -> Any:
+def _connected(library: Any, address: str, *, tls: bool) -> Opened[Any]:
+    """Open a channel of `grpc` or `grpc.aio`."""
     if tls:
-        return library.secure_channel(address, grpc.ssl_channel_credentials(), options=CHANNEL)
-    return library.insecure_channel(address, options=CHANNEL)
+        channel = library.secure_channel(address, grpc.ssl_channel_credentials(), options=CHANNEL)
+    else:
+        channel = library.insecure_channel(address, options=CHANNEL)
+    return Opened(service_pb2_grpc.GRPCInferenceServiceStub(channel), channel.close)
+
+
+def _connected_aio(address: str, *, tls: bool) -> Opened[Any]:
+    """Open a channel of `grpc.aio`; in a process that was forked while another one was open, gRPC ends the process."""
+    if os.getpid() not in (_aio_process or [os.getpid()]):
+        raise RuntimeError(
+            "asynchronous gRPC was in use when this process was forked, and does not survive that: start processes "
+            "with spawn, or use AsyncClient or GrpcClient"
+        )
+    _aio_process[:] = [os.getpid()]
+    return _connected(grpc.aio, address, tls=tls)
 
 
 def _options(key: Mapping[str, str], request: GrpcRequest, seconds: float) -> dict[str, Any]:
@@ -222,8 +250,11 @@ def _frame(response: Any) -> Any:
 
 
 @contextmanager
-def _faults(address: str) -> Iterator[None]:
-    """Turn an error of gRPC, from here or from the server, into one of ours."""
+def _faults(address: str, *, forked: bool = False) -> Iterator[None]:
+    """Turn an error of gRPC, from here or from the server, into one of ours.
+
+    In a process that was forked during a call of another thread, the threads of gRPC that carry responses may be gone.
+    """
     try:
         yield
     except grpc.RpcError as error:
@@ -232,7 +263,8 @@ def _faults(address: str) -> Iterator[None]:
         if status == "UNAVAILABLE" and _NO_SERVER.search(message):
             raise ConnectionFailed(f"no response from {address}: {message}") from error
         if status == "DEADLINE_EXCEEDED":
-            raise DeadlineExceeded(f"no response from {address} in time") from error
+            advice = ": gRPC was in use when this process was forked, so start processes with spawn, or use HTTP"
+            raise DeadlineExceeded(f"no response from {address} in time{advice if forked else ''}") from error
         trailing = {str(name): str(value) for name, value in error.trailing_metadata() or ()}
         problem = {"type": trailing[PROBLEM_TYPE]} if PROBLEM_TYPE in trailing else {}
         raise service_fault(status, problem, message, trailing.get("retry-after")) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,8 @@ from petrov_client._quality import NAMES, PLAIN, Options, Response
 CONNECT_SECONDS = 5.0
 #: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
 HEADERS = {"accept-encoding": "identity", "user-agent": "petrov-client"}
+#: The header that the service repeats in its response, and how the ids of this client begin.
+ID, ID_PREFIX = "x-request-id", "petrov-client-"
 JSON, PROBLEM = "application/json", "application/problem+json"
 #: Bytes of the longest response. The largest piece gives a few megabytes; the limit stops an endless response.
 LONGEST_RESPONSE = 256 * 2**20
@@ -119,9 +122,13 @@ class Replies:
     """The replies in a response as its bytes arrive: one, or one per part of a multipart response.
 
     `end` is when a single reply has to be complete, by the monotonic clock.
+
+    Raises:
+        InvalidResponse: It is the response to another request.
     """
 
     def __init__(self, request: HttpRequest, response: httpx2.Response, end: float) -> None:
+        check_id(response.request.headers[ID], response.headers.get(ID, ""))
         self._response, self._end = response, end
         parted = request.several and response.status_code == 200
         self._parts = codecs.Parts(response.headers.get("content-type", "")) if parted else None
@@ -166,7 +173,7 @@ def arguments(request: HttpRequest, seconds: float) -> dict[str, Any]:
     return {
         "method": request.method,
         "url": request.path,
-        "headers": {**request.headers, **trace_context()},
+        "headers": {**request.headers, ID: new_id(), **trace_context()},
         "content": request.body,
         "timeout": httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds)),
     }
@@ -210,6 +217,24 @@ def bearer(api_key: str | None) -> dict[str, str]:
     if not re.fullmatch(r"[!-~]+", api_key):
         raise ValueError("expected an API key of visible ASCII characters but got others, such as a space or a newline")
     return {"authorization": f"Bearer {api_key}"}
+
+
+def new_id() -> str:
+    """Return an id for one attempt at a request."""
+    return f"{ID_PREFIX}{secrets.token_hex(12)}"
+
+
+def check_id(sent: str, received: str) -> None:
+    """Check the id in a response. A proxy may replace it by one of its own, which says nothing.
+
+    Raises:
+        InvalidResponse: It is that of another request of a client like this one.
+    """
+    if received.startswith(ID_PREFIX) and received != sent:
+        raise InvalidResponse(
+            f"expected the response to request {sent} but got that to {received}: another process or thread has used "
+            "this client's connection"
+        )
 
 
 def trace_context() -> dict[str, str]:

@@ -42,15 +42,14 @@ def operator(
         axes in front; a parameter is one number, or one per field. It returns a float32 array, or a dictionary by name
         of several outputs.
     """
-    batched = BatchedOperator(client, model, version, frames)
+    return partial(_call, BatchedOperator(client, model, version, frames))
 
-    def call(*inputs: Any, **named: Any) -> Any:
-        names = batched.names(len(inputs), tuple(named))
-        found = function(batched, names)(*(jnp.asarray(x, jnp.float32) for x in (*inputs, *named.values())))
-        outputs = [tensor.name for tensor in batched.info.outputs]
-        return found[0] if len(outputs) == 1 else dict(zip(outputs, found, strict=True))
 
-    return call
+def _call(batched: BatchedOperator, *inputs: Any, **named: Any) -> Any:
+    names = batched.names(len(inputs), tuple(named))
+    found = function(batched, names)(*(jnp.asarray(x, jnp.float32) for x in (*inputs, *named.values())))
+    outputs = [tensor.name for tensor in batched.info.outputs]
+    return found[0] if len(outputs) == 1 else dict(zip(outputs, found, strict=True))
 
 
 def function(batched: BatchedOperator, names: tuple[str, ...]) -> Callable[..., Any]:
