@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+import xarray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, TensorInfo, Where
+from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, ParameterInfo, TensorInfo, Where
 from petrov_client import _arrays as arrays
 from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._inversion import request
 from petrov_client._quality import Response
 
 
@@ -138,3 +143,54 @@ def test_an_output_may_have_another_grid() -> None:
     output = PredictionOutput(check_input(toy(), np.ones((4, 3, 3))))
     output.put(slice(0, 4), Response({"solution": np.ones((4, 2, 2), np.float32)}))
     assert output.array().shape == (4, 2, 2)
+
+
+MASK = np.arange(12).reshape(3, 4) == 6
+
+
+def with_fill_value(**attributes: float) -> xarray.DataArray:
+    return xarray.DataArray(np.where(MASK, 9.96921e36, 5.0).astype("f4"), dims=("row", "column"), attrs=attributes)
+
+
+@pytest.mark.parametrize(
+    ("array", "index"),
+    [
+        (np.ma.masked_array(np.full((3, 4), 5.0), MASK), (1, 2)),
+        (np.ma.masked_array(np.full((2, 3, 4), 5.0), [np.zeros_like(MASK), MASK]), (1, 1, 2)),
+        ([np.ma.masked_array(np.full((3, 4), 5.0), mask) for mask in (np.zeros_like(MASK), MASK)], (1, 1, 2)),
+        (with_fill_value(_FillValue=9.96921e36), (1, 2)),
+        (with_fill_value(missing_value=9.96921e36), (1, 2)),
+        (pd.DataFrame(np.full((3, 4), 5.0)).astype("Float64").mask(MASK), (1, 2)),
+        (np.where(MASK, None, 5.0), (1, 2)),
+    ],
+    ids=["masked field", "masked batch", "list", "_FillValue", "missing_value", "pandas", "None"],
+)
+def test_a_missing_value_is_refused_at_its_location(array: Any, index: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidInput, match=r"coefficient\[.*\] is (missing|None|<NA>|nan)") as caught:
+        check_input(toy(), array)
+    assert caught.value.where == Where("coefficient", index)
+
+
+def test_missing_values_of_datasets_and_numbers_are_refused_too(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored = file.create_dataset("coefficient", data=np.where(MASK, 1e20, 5.0)[np.newaxis].astype("f4"))
+        stored.attrs["_FillValue"] = 1e20
+        with pytest.raises(InvalidInput, match=r"coefficient\[0,1,2\] is missing"):
+            check_input(toy(), stored)
+    info = replace(toy(), parameters=(ParameterInfo("wind"),))
+    for wind in (np.ma.masked, np.ma.masked_array([1.0, 2.0], [False, True]), [1.0, None], 1j):
+        with pytest.raises(InvalidInput, match="wind"):
+            check_input(info, np.ones((2, 3, 4)), {"wind": wind})
+    for values in (np.ma.masked_array([1.0], [True]), [1j], [None]):
+        with pytest.raises(InvalidInput, match="values: "):
+            request([[0.5, 0.5]], values, 0.1, {})
+
+
+def test_a_masked_array_without_masked_values_passes() -> None:
+    array = np.ma.masked_array(np.full((2, 3, 4), 5.0), mask=False)
+    np.testing.assert_array_equal(round_trip(array, toy()), np.asarray(array))
+
+
+def test_a_tensor_that_requires_a_gradient_is_told_of_the_operator() -> None:
+    with pytest.raises(InvalidInput, match=r"petrov_client.torch.Operator computes gradients"):
+        check_input(toy(), torch.ones(3, 4, requires_grad=True))

@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ Fields = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.NDArray[Any]]
 WIRE_TYPES: Mapping[str, str] = {"FP32": "<f4", "INT32": "<i4"}
 
-FINITE = "every value must be finite in float32"
+FINITE, KNOWN = "every value must be finite in float32", "every value must be known"
+#: Attributes of files (netCDF) that say which number stands for a missing value.
+FILL_ATTRIBUTES = ("_FillValue", "missing_value")
 #: Bytes of one request. Beyond a few megabytes larger requests are no faster, and a lost one costs more.
 PIECE_BYTES = 8 * 2**20
 
@@ -55,13 +58,17 @@ class FieldInput:
         )
 
     def values(self, piece: slice) -> npt.NDArray[Any]:
-        """Return a piece in the caller's own type, the batch axis first."""
-        return np.asarray(self.array)[np.newaxis] if self.single else np.asarray(self.array[piece])
+        """Return a piece in the caller's own type, the batch axis first; masked where the caller's array is."""
+        return np.asanyarray(self.array)[np.newaxis] if self.single else np.asanyarray(self.array[piece])
 
     def fields(self, piece: slice) -> npt.NDArray[Any]:
         """Return a piece in the model's own type and in C order, the batch axis first."""
+        return self.converted(self.values(piece))
+
+    def converted(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return values in the model's own type and in C order."""
         with np.errstate(over="ignore"):  # a value that overflows becomes infinite, and the check of values finds it
-            return np.ascontiguousarray(self.values(piece), dtype=WIRE_TYPES[self.tensor.dtype])
+            return np.ascontiguousarray(values, dtype=WIRE_TYPES[self.tensor.dtype])
 
 
 @dataclass(frozen=True)
@@ -253,11 +260,9 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
     """Return an input, if its type, rank and grid fit; its values are checked later, piece by piece."""
     if tensor.dtype not in WIRE_TYPES:
         raise InvalidInput(f'"{info.name}" expects {tensor.dtype}; predict sends {" or ".join(WIRE_TYPES)}')
-    if not isinstance(getattr(array, "dtype", None), np.dtype) or not hasattr(array, "shape"):
-        try:  # what can be sliced stays as it is, perhaps on the disk
-            array = np.asarray(array)
-        except (TypeError, ValueError) as error:  # rows that differ in length
-            raise _refusal(tensor, f'expected an array of numbers for "{tensor.name}" but: {error}') from error
+    kind = getattr(array, "dtype", None)
+    if not isinstance(kind, np.dtype) or kind.kind == "O" or not hasattr(array, "shape"):
+        array = _array(tensor.name, array)  # what can be sliced stays as it is, perhaps on the disk
     kinds, expected = ("iu", "integers") if tensor.dtype == "INT32" else ("fiu", "real numbers")
     kinds += "b" if tensor.name == info.mask else ""
     if array.dtype.kind not in kinds:
@@ -282,7 +287,7 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
 
 def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
     where = Where(parameter.name)
-    values = np.asarray(value)
+    values = _array(parameter.name, value)
     if values.dtype.kind not in "fiu":
         raise InvalidInput(f'expected real numbers but got {values.dtype} for "{parameter.name}"', where=where)
     if values.shape not in {(), (count,)}:
@@ -291,6 +296,9 @@ def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
         )
     with np.errstate(over="ignore"):
         numbers = np.asarray(values, "<f4")
+    if (missing := _missing(values, value)).any():
+        where = Where(parameter.name, _first(missing) or None)
+        raise InvalidInput(f"{where} is missing; {KNOWN}", where=where)
     low, high = parameter.bounds
     bad = ~((numbers >= low) & (numbers <= high) & np.isfinite(numbers))
     if bad.any():
@@ -305,15 +313,15 @@ def _check_values(
     checked: FieldInput, piece: slice, vocabulary: Vocabulary | None, read: npt.NDArray[np.bool_] | None
 ) -> None:
     """Check the numbers of a piece: fields that are finite and positive where they are read, or tokens and padding."""
-    tensor = checked.tensor
-    rules: list[tuple[npt.NDArray[np.bool_], str]] = []
+    tensor, values = checked.tensor, checked.values(piece)
+    rules: list[tuple[npt.NDArray[np.bool_], str]] = [(_missing(values, checked.array), KNOWN)]
     if tensor.dtype != "INT32":
-        fields = checked.fields(piece)
+        fields = checked.converted(values)
         rules.append((~np.isfinite(fields), FINITE))
         if tensor.positive:
             rules.append((fields <= 0, f"{tensor.meaning or tensor.name} must be positive"))
     else:
-        tokens = checked.values(piece)
+        tokens = np.asarray(values)
         if vocabulary is None:
             rules.append(((tokens < -(2**31)) | (tokens >= 2**31), "expected a number that int32 holds"))
         else:
@@ -330,7 +338,46 @@ def _check_values(
             first = _first(bad)
             index = first[1:] if checked.single else (piece.start + first[0], *first[1:])
             where = Where(tensor.name, index)  # in the caller's own array
-            raise InvalidInput(f"{where} is {np.asarray(checked.array[index])}; {rule}", where=where)
+            found = "missing" if rule == KNOWN else np.asarray(checked.array[index])
+            raise InvalidInput(f"{where} is {found}; {rule}", where=where)
+
+
+def _array(name: str, value: Any) -> npt.NDArray[Any]:
+    """Return a value as an array, masked where the value is.
+
+    Raises:
+        InvalidInput: It is none: its rows differ in length, or it belongs to a graph of torch.
+    """
+    if getattr(value, "requires_grad", False):
+        raise InvalidInput(
+            f'"{name}" is a tensor that requires a gradient: petrov_client.torch.Operator computes gradients; for a '
+            "prediction alone pass its .detach()",
+            where=Where(name),
+        )
+    try:
+        if isinstance(value, list | tuple) and any(isinstance(each, np.ma.MaskedArray) for each in value):
+            return np.ma.stack(value)  # `asarray` drops the masks
+        found: npt.NDArray[Any] = np.asanyarray(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f'expected an array of numbers for "{name}" but: {error}', where=Where(name)) from error
+    if found.dtype.kind == "O":  # such as None and pandas' NA; the first that is no number says what is wrong
+        wrong = np.array([not isinstance(each, Real) for each in found.flat], np.bool_).reshape(found.shape)
+        if wrong.any():
+            index = _first(wrong)
+            where = Where(name, index or None)
+            raise InvalidInput(f"{where} is {found[index]!r:.40}; expected real numbers", where=where)
+    return found
+
+
+def _missing(values: npt.NDArray[Any], source: Any) -> npt.NDArray[np.bool_]:
+    """Return where values are missing: masked, or equal to what the attributes of their source say."""
+    missing = np.ma.getmaskarray(values)
+    attributes = getattr(source, "attrs", None) or {}
+    for name in FILL_ATTRIBUTES:
+        fill = np.asarray(attributes.get(name, ()))
+        if fill.size and fill.dtype.kind in "fiu":
+            missing = missing | np.isin(np.asarray(values), fill.astype(values.dtype))
+    return np.asarray(missing)
 
 
 def _first(bad: npt.NDArray[np.bool_]) -> tuple[int, ...]:

@@ -80,6 +80,11 @@ def sensors(source: Path, noise: float | None) -> tuple[npt.NDArray[Any], npt.ND
 def request(sensors: Any, values: Any, noise: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body of the request."""
     arrays = {"sensors": sensors, "values": values, "noise": noise}
+    for name, array in arrays.items():
+        if np.ma.is_masked(array):
+            raise InvalidInput(f"{name}: a value is missing", where=Where(name))
+        if (kind := np.asarray(array).dtype).kind not in "fiu":
+            raise InvalidInput(f"{name}: expected real numbers but got {kind}", where=Where(name))
     numbers = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
     count = numbers["sensors"].shape[:1]
     for name, shapes in {"sensors": {(*count, 2)}, "values": {count}, "noise": {(), count}}.items():
