@@ -7,6 +7,7 @@ python -m training fit darcy-quick
 
 from __future__ import annotations
 
+import tomllib
 from glob import glob
 from pathlib import Path
 from typing import Annotated, Any
@@ -135,6 +136,9 @@ def describe(
         typer.Argument(help="Data files of one layout, which are one set of samples; or a folder of mesh files."),
     ],
     layout: Annotated[str, typer.Option("--format", help="Their layout; auto decides by their contents.")] = "auto",
+    outputs: Annotated[
+        str, typer.Option(metavar="NAME[,NAME]", help="The arrays that are outputs; all other fields are inputs.")
+    ] = "",
     write: Annotated[
         bool,
         typer.Option("--write", help="Write the problem file here, under the model's name, instead of printing it."),
@@ -142,31 +146,42 @@ def describe(
 ) -> None:
     """Show what a data file holds, and print a problem file for it.
 
-    What the file does not say is guessed, and the guesses are comments at the
-    head of the problem file: read them before you train. Its `files` are named
-    from this folder: leave it here. --write keeps a file that is here already.
+    What the file does not say is guessed, and a comment `# guess:` stands at
+    every such line. Guesses of the outputs, of the sample axis and of time have
+    to be confirmed before a training: by --outputs, or by removing the comment.
+    Its `files` are named from this folder: leave it here. --write keeps a file
+    that is here already, unless it is a draft that nobody has edited.
 
-    python -m training describe heat.h5 --write
+    python -m training describe heat.h5 --outputs temperature --write
     python -m training describe plates > plates.toml
     """
     from training.data.readers import meshes_in, open_file
     from training.problems.draft import draft
+    from training.problems.marks import refusal, unconfirmed
 
     files = [path for given in files for path in named(given)]
     folder = files[0] if len(files) == 1 and meshes_in(files[0]) else None
     if folder is not None:
         files = meshes_in(folder)
     with open_file(files[0], layout) as file:
-        table = Table("array", "shape", "type", "units", title=f"{files[0].name}: {file.format}", title_justify="left")
+        names = [outputs] if outputs in file.arrays else [name for name in map(str.strip, outputs.split(",")) if name]
+        made = draft(file, files, folder, names)
+        title = f"{files[0].name}: {file.format}"
+        table = Table("array", "shape", "type", "units", "taken as", title=title, title_justify="left")
         for array in file.arrays.values():
-            table.add_row(array.name, " x ".join(map(str, array.shape)), str(array.dtype), array.units)
+            shape = " x ".join(map(str, array.shape))
+            table.add_row(*map(Text, (array.name, shape, str(array.dtype), array.units, made.role_of(array.name))))
+        for name, reason in file.left_out.items():
+            table.add_row(*map(Text, (name, "", "", "", f"left out: {reason}")))
         console.print(table)
-        made = draft(file, files, folder)
         typer.echo(made.toml(), nl=False)
+        guessed = draft(file, files, folder).toml() if write and names else ""
     if write:
         to = Path(f"{made.name}.toml")
-        keep(to, made.toml())
+        keep(to, made.toml(), guessed)
         console.print(f"This is {to}. Correct what is guessed, then:", highlight=False)
+        if marked := unconfirmed(made.toml()):
+            console.print(Text(refusal(to, tomllib.loads(made.toml()), marked), "yellow"))
         console.print(f"  make train export serve PROBLEM={to}", highlight=False)
 
 
@@ -177,13 +192,15 @@ def named(path: Path) -> list[Path]:
     return found or [path]
 
 
-def keep(path: Path, text: str) -> None:
-    """Write a new file; one that exists with another text is an error."""
+def keep(path: Path, text: str, unedited: str) -> None:
+    """Write a new file, or replace one that holds a text which nobody has edited; another one is an error."""
     try:
         with path.open("x") as file:
             file.write(text)
     except FileExistsError as error:
-        if path.read_text() != text:
+        if (found := path.read_text()) == unedited:
+            path.write_text(text)
+        elif found != text:
             raise UserError(f"{path} exists, and is not overwritten: move it away, or edit it") from error
 
 

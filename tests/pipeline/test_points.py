@@ -39,11 +39,17 @@ Sample = dict[str, "NDArray[np.float32]"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made: Path = tmp_path_factory.mktemp("own")
     write_stars(made / "stars", 60)
-    drawn = CliRunner().invoke(app, ["describe", str(made / "stars")], catch_exceptions=False).stdout
+    drawn = (
+        CliRunner()
+        .invoke(app, ["describe", str(made / "stars"), "--outputs", "solution"], catch_exceptions=False)
+        .stdout
+    )
     text = drawn[drawn.index("# ") :].replace("validation = 0.1", "validation = 0.2")
     (made / "stars.toml").write_text(text)
     np.savez(made / "holes.npz", **masked_samples(60, 16))
-    drawn = CliRunner().invoke(app, ["describe", str(made / "holes.npz")], catch_exceptions=False).stdout
+    drawn = (
+        CliRunner().invoke(app, ["describe", str(made / "holes.npz"), "--outputs", "u"], catch_exceptions=False).stdout
+    )
     (made / "holes.toml").write_text(drawn[drawn.index("# ") :])
     return made
 

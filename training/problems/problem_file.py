@@ -21,6 +21,7 @@ from pydantic_core import to_json
 
 from physics import registry as classical
 from training.files import read_toml
+from training.problems.marks import refusal, unconfirmed
 from training.problems.problem import PROBLEMS
 from training.problems.schema import (
     Axes,
@@ -444,10 +445,14 @@ def read_problem_file(path: Path) -> ProblemFile:
     """Read and check a problem file.
 
     Raises:
-        UserError: It is missing, no TOML, has an unknown key or a wrong value, or a built-in problem's name.
+        UserError: It is missing, no TOML, has an unknown key or a wrong value, or a built-in problem's name; or a guess
+            of outputs, of the sample axis or of time that nobody has confirmed.
     """
+    document = read_toml(path)
+    if marked := unconfirmed(path.read_text(encoding="utf-8")):
+        raise ProblemFileError(refusal(path, document, marked))
     try:
-        found = ProblemFile.model_validate(read_toml(path))
+        found = ProblemFile.model_validate(document)
     except ValidationError as error:
         raise ProblemFileError(f"{path}: {faults(error)}") from error
     if is_taken(found.name):

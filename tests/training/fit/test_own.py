@@ -191,7 +191,7 @@ def command(*arguments: object) -> Result:
 
 
 def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: SampleFile, tmp_path: Path) -> None:
-    described = command("describe", tmp_path / "heat.h5")
+    described = command("describe", tmp_path / "heat.h5", "--outputs", "T")
     assert described.exit_code == 0, described.output
     (tmp_path / "heat.toml").write_text(described.stdout[described.stdout.index("# heat.h5") :])
     own = (tmp_path / "heat.toml", "--preset", "tiny", "--data", samples.path.parent, "--out", tmp_path / "run")
@@ -209,7 +209,7 @@ def test_a_data_file_is_described_trained_and_resumed_by_commands(samples: Sampl
 
 
 def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: SampleFile, tmp_path: Path) -> None:
-    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
+    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5", "--outputs", "T").stdout)
     run = RunFolder(tmp_path)
 
     def own(preset: str, overrides: list[str]) -> OwnRun:
@@ -267,7 +267,7 @@ def test_workers_read_the_batches_that_the_training_process_would(samples: Sampl
 def test_options_that_change_nothing_of_a_user_s_samples_are_refused(
     option: tuple[str, ...], samples: SampleFile, tmp_path: Path
 ) -> None:
-    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
+    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5", "--outputs", "T").stdout)
     refused = command("data", tmp_path / "heat.toml", "--data", samples.path.parent, *option)
     assert refused.exit_code == 2
     assert f"Invalid value for {option[0]}" in refused.output
@@ -281,7 +281,7 @@ def test_options_that_change_nothing_of_a_user_s_samples_are_refused(
     ],
 )
 def test_mistakes_are_named(change: tuple[str, ...], message: str, samples: SampleFile, tmp_path: Path) -> None:
-    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5").stdout)
+    (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5", "--outputs", "T").stdout)
     failed = command("fit", tmp_path / "heat.toml", "--data", samples.path.parent, *change)
     assert message in str(failed.exception)
 

@@ -49,7 +49,11 @@ def test_make_writes_a_problem_file_where_it_is_called_and_keeps_it(tmp_path: Pa
     write_heat(tmp_path / "my data" / "heat.h5")
     done = make(tmp_path, FILE="my data/heat.h5")
     assert done.returncode == 0, done.stderr
+    assert "which arrays are outputs (line " in done.stderr
+    done = make(tmp_path, FILE="my data/heat.h5", OUTPUTS="T")  # as nobody has edited the draft
+    assert done.returncode == 0, done.stderr
     assert "make train export serve PROBLEM=heat.toml" in done.stderr
+    assert "which arrays" not in done.stderr
     assert (tmp_path / "heat.toml").read_text() == done.stdout
     problem = read_problem_file(tmp_path / "heat.toml")
     assert problem.data.files == ("my data/heat.h5",)
@@ -72,8 +76,9 @@ def test_a_file_elsewhere_and_a_folder_are_named_from_here(tmp_path: Path) -> No
     (tmp_path / "here").mkdir()
     write_heat(tmp_path / "else[1]" / "heat.h5")
     write_stars(tmp_path / "stars", 3)
-    for source, pattern in (("../else[1]/heat.h5", "else*/heat.h5"), (tmp_path / "stars", "stars/*.vtu")):
-        done = make(tmp_path / "here", FILE=source)
+    sources = ("../else[1]/heat.h5", "T", "else*/heat.h5"), (tmp_path / "stars", "solution", "stars/*.vtu")
+    for source, output, pattern in sources:
+        done = make(tmp_path / "here", FILE=source, OUTPUTS=output)
         assert done.returncode == 0, done.stderr
         path = tmp_path / "here" / f"{Path(source).stem}.toml"
         files = data_files(read_problem_file(path), path.parent)
@@ -105,6 +110,9 @@ def test_a_file_that_needs_torch_says_so(tmp_path: Path) -> None:
 def test_several_files_are_named_by_a_pattern(tmp_path: Path) -> None:
     for index in range(3):
         write_heat(tmp_path / f"heat{index}.h5")
-    done = make(tmp_path, FILE="heat?.h5")
+    done = make(tmp_path, FILE="heat?.h5", OUTPUTS="T")
     assert done.returncode == 0, done.stderr
-    assert read_problem_file(tmp_path / "heat0.toml").data.files == ("heat0.h5", "heat1.h5", "heat2.h5")
+    assert read_problem_file(tmp_path / "heat.toml").data.files == ("heat*.h5",)
+    (tmp_path / "heat-old.h5").write_bytes(b"")
+    assert make(tmp_path, FILE="heat[12].h5", OUTPUTS="T").returncode == 0
+    assert read_problem_file(tmp_path / "heat1.toml").data.files == ("heat1.h5", "heat2.h5")

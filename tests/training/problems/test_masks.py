@@ -124,7 +124,11 @@ def test_what_masks_exclude(changes: dict[str, Any], sentence: str) -> None:
 def test_describe_finds_the_domain(left_out: str, section: str, remark: str, arrays: Arrays, tmp_path: Path) -> None:
     arrays.pop(left_out, None)
     np.savez(tmp_path / "own.npz", **arrays)
-    drawn = CliRunner().invoke(app, ["describe", str(tmp_path / "own.npz")], catch_exceptions=False).stdout
+    drawn = (
+        CliRunner()
+        .invoke(app, ["describe", str(tmp_path / "own.npz"), "--outputs", "u"], catch_exceptions=False)
+        .stdout
+    )
     assert f"[mask]\n{section}" in drawn
     assert remark in drawn
     (tmp_path / "own.toml").write_text(drawn[drawn.index("# ") :])

@@ -297,22 +297,22 @@ def store(path: Path) -> None:
         group.create_array(name, data=value)
 
 
-JOURNEYS: dict[str, Callable[[Path], Any]] = {
-    "heat.h5": lambda path: write(path, heat()),
-    "vectors.npz": lambda path: np.savez(path, **vectors()),
-    "last.npz": lambda path: np.savez(path, **channels_last()),
-    "darcy.hdf5": pdebench,
-    "set.pt": lambda path: torch.save({k: torch.tensor(v) for k, v in heat().items() if k != "wind"}, path),
-    "store.zarr": store,
-    "2024 run-1.h5": lambda path: write(path, {"data/in": heat()["k"], "data/out": heat()["T"]}),
+JOURNEYS: dict[str, tuple[Callable[[Path], Any], str]] = {  # and the output, where the layout does not define it
+    "heat.h5": (lambda path: write(path, heat()), "T"),
+    "vectors.npz": (lambda path: np.savez(path, **vectors()), "y"),
+    "last.npz": (lambda path: np.savez(path, **channels_last()), "y"),
+    "darcy.hdf5": (pdebench, ""),
+    "set.pt": (lambda path: torch.save({"x": torch.tensor(heat()["k"]), "y": torch.tensor(heat()["T"])}, path), ""),
+    "store.zarr": (store, "t"),
+    "2024 run-1.h5": (lambda path: write(path, {"data/in": heat()["k"], "data/out": heat()["T"]}), "data/out"),
 }
 
 
 @pytest.mark.parametrize("name", JOURNEYS)
 def test_a_draft_is_a_problem_file_that_passes_its_checks(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    JOURNEYS[name](path)
-    problem = drafted(path, tmp_path)
+    path, (make, output) = tmp_path / name, JOURNEYS[name]
+    make(path)
+    problem = drafted(path, tmp_path, *([output] if output else []))
     columns, _ = checked(problem, data_files(problem, tmp_path))
     assert problem.inputs
     assert problem.outputs
@@ -336,8 +336,9 @@ def test_a_draft_says_what_it_guessed(tmp_path: Path) -> None:
     np.savez(tmp_path / "vectors.npz", **vectors())
     with open_file(tmp_path / "vectors.npz") as file:
         text = draft(file, [tmp_path / "vectors.npz"]).toml()
-    assert 'components = ["c0", "c1"]' in text
-    assert "# guessed: the axis of 2 in x (12, 2, 60, 90) holds components" in text
+    assert 'components = ["c0", "c1"]  # guess: the axis of 2 in x [12 x 2 x 60 x 90] holds components' in text
+    assert "\nlength = 1.0  # guess: the file has no coordinates\n" in text
+    assert '\nboundary = "open"  # guess: say "wall" or "periodic" if you know it\n' in text
     assert tomllib.loads(text)["axes"].keys() == {"row", "column"}
 
 
@@ -354,7 +355,7 @@ def test_a_draft_names_the_symmetries_that_a_training_tries(
 ) -> None:
     values = np.random.default_rng(0).uniform(least, 1, (2, 20, *sides))
     np.savez(tmp_path / "field.npz", x=values[0], y=values[1])
-    assert drafted(tmp_path / "field.npz", tmp_path).symmetries == ()
+    assert drafted(tmp_path / "field.npz", tmp_path, "y").symmetries == ()
     text = (tmp_path / "problem.toml").read_text()
     assert f"[symmetries]\n# quick and laptop try what the axes allow: {tried}\nexact = []\n" in text
     assert text.count("# linear = true") == (least < 0)  # below the input
@@ -362,13 +363,13 @@ def test_a_draft_names_the_symmetries_that_a_training_tries(
 
 def test_fields_with_components_have_no_symmetries_to_try(tmp_path: Path) -> None:
     np.savez(tmp_path / "vectors.npz", x=np.zeros((12, 2, 60, 90)), y=np.ones((12, 60, 90)))
-    drafted(tmp_path / "vectors.npz", tmp_path)
+    drafted(tmp_path / "vectors.npz", tmp_path, "y")
     assert "try what the axes allow" not in (tmp_path / "problem.toml").read_text()
 
 
-def drafted(path: Path, folder: Path) -> ProblemFile:
+def drafted(path: Path, folder: Path, *outputs: str) -> ProblemFile:
     with open_file(path) as file:
-        (folder / "problem.toml").write_text(draft(file, [path]).toml())
+        (folder / "problem.toml").write_text(draft(file, [path], outputs=outputs).toml())
     return read_problem_file(folder / "problem.toml")
 
 
@@ -386,7 +387,7 @@ def test_a_draft_is_toml_whatever_the_names_and_meanings_are(tmp_path: Path) -> 
     write(tmp_path / "heat.h5", {'k "\n\t\x7f': heat()["k"], "K": heat()["f"], "T": heat()["T"]})
     with h5py.File(tmp_path / "heat.h5", "r+") as file:
         file["T"].attrs.update(long_name="temperature\nin the plate\r\x01", units="°C \\ \U0001f321")
-    problem = drafted(tmp_path / "heat.h5", tmp_path)
+    problem = drafted(tmp_path / "heat.h5", tmp_path, "T")
     assert problem["t"].meaning == "temperature\nin the plate\r\x01"
     assert problem["t"].units == "°C \\ \U0001f321"
     assert {section.key for section in problem.inputs} == {'k "\n\t\x7f', "K"}
@@ -401,4 +402,4 @@ def test_the_name_of_a_built_in_problem_is_refused(name: str, tmp_path: Path) ->
     with pytest.raises(ProblemFileError, match=f"such as own_{name}, but {name} is a built-in problem"):
         read_problem_file(path)
     write(tmp_path / f"{name}.h5", heat())
-    assert drafted(tmp_path / f"{name}.h5", tmp_path).name == f"own_{name}"
+    assert drafted(tmp_path / f"{name}.h5", tmp_path, "T").name == f"own_{name}"

@@ -25,7 +25,7 @@ Arrays = dict[str, NDArray[Any]]
 
 def described(folder: Path) -> ProblemFile:
     """Return the problem file that `describe` prints for a folder, written beside it."""
-    result = CliRunner().invoke(app, ["describe", str(folder)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["describe", str(folder), "--outputs", "solution"], catch_exceptions=False)
     path = folder.with_suffix(".toml")
     path.write_text(result.stdout[result.stdout.index("# ") :])
     return read_problem_file(path)

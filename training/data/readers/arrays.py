@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +30,9 @@ from training.data.readers.hdf5 import opened
 PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
 NAME = "array"
 """What the one array of a `.npy` file is called."""
-CLASSES = {"double": "f8", "single": "f4", "logical": "?", "char": "U1"}
+STRUCT = "a struct of MATLAB, which is not read: save its fields as variables (save('file.mat', '-struct', 'name'))"
+COMPRESSED, COMPLEX = 15, 0x800  # type of an element, and bit of the flags of an array, in files of version 5 to 7
+CLASSES = {"double": "f8", "single": "f4", "logical": "?", "char": "U1", "complex": "c16"}
 CLASSES |= {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
 """NumPy's types of MATLAB's classes."""
 
@@ -157,19 +160,47 @@ def open_matlab(path: Path) -> Iterator[DataFile]:
     if h5py.is_hdf5(path):
         with opened(path) as file:
             names = [name for name, item in file.items() if isinstance(item, h5py.Dataset)]
-            yield DataFile(path, "mat", {name: reversed_axes(file[name], name) for name in names})
+            structs = [name for name in file if name not in names and not name.startswith("#")]  # `#refs#` is MATLAB's
+            arrays = {name: reversed_axes(file[name], name) for name in names}
+            yield DataFile(path, "mat", arrays, left_out=dict.fromkeys(structs, STRUCT))
         return
     with damage_named(path, "a MATLAB file"):
         listed = contents(path)
-    yield DataFile(path, "mat", {name: whole(path, name, shape, kind) for name, shape, kind in listed})
+    read = [(name, shape, kind) for name, shape, kind in listed if kind in CLASSES]
+    others = {name: STRUCT if kind == "struct" else f"a {kind} of MATLAB" for name, _, kind in listed}
+    left_out = {name: reason for name, reason in others.items() if name not in {each for each, *_ in read}}
+    yield DataFile(path, "mat", {each[0]: whole(path, *each) for each in read}, left_out=left_out)
 
 
-def contents(path: Path) -> list[tuple[Any, ...]]:
-    """List name, shape and class of the variables of a file of version 5 to 7."""
+def contents(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
+    """List name, shape and class of the variables of a file of version 4 to 7; the class of complex ones is `complex`.
+
+    MATLAB calls a complex variable `double`, too, as `scipy.io.whosmat` does.
+    """
     try:
-        return list(io.whosmat(path))
+        listed = io.whosmat(path)
     except MatReadError as error:
         raise ValueError(str(error)) from error
+    if io.matlab.matfile_version(path)[0] != 1:  # version 4: `whole` refuses what turns out to be complex
+        return list(listed)
+    flags = complex_flags(path)
+    return [(name, shape, "complex" if flag else kind) for (name, shape, kind), flag in zip(listed, flags, strict=True)]
+
+
+def complex_flags(path: Path) -> list[bool]:
+    """Return which variables of a file of version 5 to 7 are complex, by the flags in their headers."""
+    found = []
+    with path.open("rb") as file:
+        order = "<" if file.read(128)[126:] == b"IM" else ">"
+        while len(tag := file.read(8)) == 8:
+            kind, size = struct.unpack(f"{order}II", tag)
+            start = file.tell()
+            head = file.read(min(size, 256))
+            if kind == COMPRESSED:
+                head = zlib.decompressobj().decompress(head, 64)[8:]
+            found.append(bool(struct.unpack(f"{order}I", head[8:12])[0] & COMPLEX))
+            file.seek(start + size)
+    return found
 
 
 def reversed_axes(dataset: h5py.Dataset, name: str) -> LazyArray:
@@ -187,6 +218,9 @@ def whole(path: Path, name: str, shape: tuple[int, ...], kind: str) -> LazyArray
     @cache
     def values() -> NDArray[Any]:
         with damage_named(path, "a MATLAB file"):
-            return np.asarray(io.loadmat(path, variable_names=[name])[name])
+            found = np.asarray(io.loadmat(path, variable_names=[name])[name])
+        if np.iscomplexobj(found) and kind != "complex":
+            raise ReadError(f"{path}: {name!r} is complex; expected real numbers")
+        return found
 
     return LazyArray(name, shape, np.dtype(CLASSES.get(kind, "O")), lambda start, stop: values()[start:stop])

@@ -113,6 +113,10 @@ class DataFile:
         coordinates: Positions of the grid points along an axis, by the axis' name, where the file tells them.
         boundaries: `wall`, `periodic` or `open` by the axis' name, where the file tells them.
         remarks: What the reader decided, in sentences, for the user to check.
+        samples: How the file says which axis counts samples: the name of that axis, or the layout that defines it;
+            empty where it does not, and the first axis is taken.
+        outputs: The arrays that the layout itself defines as outputs.
+        left_out: What the file holds besides arrays, and why it is not read, by name.
     """
 
     path: Path
@@ -121,6 +125,9 @@ class DataFile:
     coordinates: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     boundaries: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    samples: str = ""
+    outputs: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def array(self, name: str) -> LazyArray:
         """Return the array of that name.

@@ -70,7 +70,11 @@ def describe(path: Path, file: h5py.File) -> DataFile:
     if groups := sample_groups(file):
         found = {name: stacked(file, groups, name) for name in datasets(file[groups[0]])}
         remark = f"one group per sample: {groups[0]} … {groups[-1]}"
-        return DataFile(path, "hdf5", found, remarks=(remark,))
+        reason = (
+            f"an attribute of each group, which is not read: save it as a data set in the groups, such as {groups[0]}"
+        )
+        attributes = dict.fromkeys((f"{name} (attribute)" for name in file[groups[0]].attrs), reason)
+        return DataFile(path, "hdf5", found, remarks=(remark,), samples="one group per sample", left_out=attributes)
     return DataFile(path, "hdf5", {name: array(file[name], name) for name in datasets(file)})
 
 
@@ -167,7 +171,12 @@ def single(path: Path, file: h5py.File) -> DataFile:
     dimensions = ("time", *AXES[: file[names[0]].ndim - 2])
     arrays = {name: array(file[name], name, dimensions) for name in names}
     return DataFile(
-        path, "pdebench", arrays, coordinates | times(file), remarks=("trajectories [sample, time, *grid]",)
+        path,
+        "pdebench",
+        arrays,
+        coordinates | times(file),
+        remarks=("trajectories [sample, time, *grid]",),
+        samples="PDEBench",
     )
 
 
@@ -180,7 +189,8 @@ def darcy(path: Path, file: h5py.File, coordinates: dict[str, NDArray[Any]]) -> 
     beta = file.attrs.get("beta")
     source = () if beta is None else (f"the source is beta = {np.asarray(beta).item():g} everywhere",)
     found = {"nu": array(file["nu"], "nu", AXES[:2]), "tensor": solution}
-    return DataFile(path, "pdebench", found, coordinates, remarks=("Darcy flow", *source))
+    remarks = ("Darcy flow", *source)
+    return DataFile(path, "pdebench", found, coordinates, remarks=remarks, samples="PDEBench", outputs=("tensor",))
 
 
 def per_sample(path: Path, file: h5py.File) -> DataFile:
@@ -199,7 +209,7 @@ def per_sample(path: Path, file: h5py.File) -> DataFile:
     coordinates = {name: np.asarray(grid[name]) for name in axes if name in grid}
     remark = f"one group per sample: {groups[0]} … {groups[-1]}"
     time = {"time": np.asarray(grid["t"])} if "t" in grid else {}
-    return DataFile(path, "pdebench", {"data": found}, coordinates | time, remarks=(remark,))
+    return DataFile(path, "pdebench", {"data": found}, coordinates | time, remarks=(remark,), samples="PDEBench")
 
 
 def times(file: h5py.File) -> dict[str, NDArray[Any]]:
@@ -216,7 +226,8 @@ def open_the_well(path: Path) -> Iterator[DataFile]:
     with opened(path) as file:
         axes = tuple(map(text, file["dimensions"].attrs["spatial_dims"]))
         arrays = {one.name: one for one in (*fields(file, axes), *scalars(file))}
-        yield DataFile(path, "well", arrays, positions(file, axes), boundaries(file, axes), (title(file),))
+        said = positions(file, axes), boundaries(file, axes), (title(file),)
+        yield DataFile(path, "well", arrays, *said, samples="The Well", left_out=varying_scalars(file))
 
 
 def is_the_well(file: h5py.File) -> bool:
@@ -265,6 +276,13 @@ def scalars(file: h5py.File) -> Iterator[LazyArray]:
         dataset = file["scalars"][name]
         if not dataset.attrs["time_varying"]:
             yield scalar(dataset, name, samples, own=bool(dataset.attrs["sample_varying"]))
+
+
+def varying_scalars(file: h5py.File) -> dict[str, str]:
+    """Return the scalars that vary in time, which are not read, and say so."""
+    names = map(text, file["scalars"].attrs.get("field_names", ())) if "scalars" in file else ()
+    reason = "it changes in time: a parameter is one number per sample"
+    return {name: reason for name in names if file["scalars"][name].attrs["time_varying"]}
 
 
 def scalar(dataset: h5py.Dataset, name: str, samples: int, *, own: bool) -> LazyArray:

@@ -69,13 +69,21 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     numeric = {
         axis(name): value for name, value in coordinates.items() if value.dtype.kind in "fiu" and name not in SAMPLE
     }
-    return DataFile(path, format_, arrays, numeric)
+    samples = {sample_dimension(value) for value in data.data_vars.values() if value.ndim > 1}
+    said = all(dimension is not None and dimension.lower() in SAMPLE for dimension in samples)
+    named = f"the dimension {', '.join(sorted(map(str, samples)))}" if samples and said else ""
+    return DataFile(path, format_, arrays, numeric, samples=named)
+
+
+def sample_dimension(value: xarray.DataArray) -> str | None:
+    """Return the dimension of a variable that counts samples; None where it has no dimensions."""
+    dims = list(map(str, value.dims))
+    return next((dim for dim in dims if dim.lower() in SAMPLE), dims[0] if dims else None)
 
 
 def variable(name: str, value: xarray.DataArray) -> LazyArray:
     """Describe one variable."""
-    dims = list(map(str, value.dims))
-    sample = next((dim for dim in dims if dim.lower() in SAMPLE), dims[0] if dims else None)
+    dims, sample = list(map(str, value.dims)), sample_dimension(value)
     ahead = [dim for dim in dims if dim == sample]
     for kind in (TIME, COMPONENT):
         ahead += [dim for dim in dims if dim.lower() in kind and dim not in ahead]

@@ -52,9 +52,12 @@ def open_mesh(path: Path) -> Iterator[DataFile]:
         if not np.isfinite(points).all():
             raise ReadError(f"{path}: expected finite coordinates but those of point {first_bad(points)} are not")
         arrays = sample(mesh, points)
+        kinds = {name: np.asarray(blocks[0]).dtype for name, blocks in mesh.cell_data.items()}
+        kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
+    left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in arrays}
     remarks = () if "boundary" in arrays else ("the boundary is not known: there are no cells, or of other types",)
     held = {name: LazyArray.of(name, np.ascontiguousarray(values[None], np.float32)) for name, values in arrays.items()}
-    yield DataFile(path, "mesh", held, remarks=remarks)
+    yield DataFile(path, "mesh", held, remarks=remarks, samples="one file per sample", left_out=left_out)
 
 
 def first_bad(points: NDArray[np.float64]) -> int:
@@ -74,7 +77,8 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArray[
         found |= {"boundary": marked.astype(np.float64), "distance": np.asarray(nearest), AREA: areas(mesh, points)}
     data = {name: np.asarray(values) for name, values in mesh.point_data.items()}
     for name, blocks in mesh.cell_data.items():
-        data.setdefault(name, at_nodes(mesh, blocks, len(points)))
+        if all(np.asarray(block).dtype.kind in "fiub" for block in blocks):
+            data.setdefault(name, at_nodes(mesh, blocks, len(points)))
     for name, values in data.items():
         if values.dtype.kind not in "fiub" or name == "coordinates":
             continue

@@ -26,7 +26,7 @@ def open_torch(path: Path) -> Iterator[DataFile]:
     """Open a `.pt` file that holds tensors, or one tensor, which is then called `array`."""
     with damage_named(path, "a file of torch.save"):
         arrays = {name: dense(name, tensor) for name, tensor in tensors(path).items()}
-    yield DataFile(path, "pt", arrays)
+    yield DataFile(path, "pt", arrays, outputs=("y",) if {*arrays} == {"x", "y"} else ())  # as neuraloperator's
 
 
 def tensors(path: Path) -> dict[str, Tensor]:

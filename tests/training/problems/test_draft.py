@@ -1,0 +1,217 @@
+"""Drafts mark what they guess, name what they leave out, and are refused until their guesses are confirmed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+from click.testing import Result
+from numpy.typing import NDArray
+from scipy.io import savemat
+from scipy.ndimage import gaussian_filter1d
+from typer.testing import CliRunner
+
+from training.commands import app
+from training.data.readers import ReadError, open_file
+from training.problems.draft import DraftError
+from training.problems.marks import unconfirmed
+from training.problems.problem_file import ProblemFileError, read_problem_file
+
+RNG = np.random.default_rng(0)
+FLOW = ("diffusivity", "source", "velocity", "concentration")
+
+
+def smooth(*shape: int, axes: tuple[int, ...]) -> NDArray[Any]:
+    """Return values that change little along some axes and are independent along the others."""
+    values = RNG.standard_normal(shape)
+    for axis in axes:
+        values = gaussian_filter1d(values, 3, axis=axis, mode="wrap")
+    return values + 3
+
+
+def described(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["describe", *map(str, arguments)])
+
+
+def marks(*arguments: object) -> dict[str, str]:
+    """Describe files and return the subjects of the marks that have to be confirmed, by the text before them."""
+    result = described(*arguments)
+    assert result.exit_code == 0, result.exception
+    lines = result.stdout.splitlines()
+    return {lines[number - 1].partition("  #")[0]: subject for number, subject in unconfirmed(result.stdout).items()}
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Path:
+    with h5py.File(tmp_path / "flow.h5", "w") as file:
+        for name in FLOW:
+            file[name] = smooth(20, 12, 12, axes=(1, 2))
+    return tmp_path / "flow.h5"
+
+
+def test_a_guess_of_outputs_is_confirmed_before_a_training(flow: Path) -> None:
+    problem = flow.with_suffix(".toml")
+    problem.write_text(described(flow).stdout)
+    assert [*marks(flow).values()] == ["outputs"]
+    for command in ("fit", "data"):
+        refused = CliRunner().invoke(app, [command, str(problem), "--data", str(flow.parent / "data")])
+        assert isinstance(refused.exception, ProblemFileError)
+        message = str(refused.exception)
+        assert "which arrays are outputs (line " in message
+        assert f"`make describe FILE={flow} OUTPUTS=NAME`" in message
+        assert f"`python -m training describe {flow} --outputs NAME`" in message
+        assert all(name in message for name in FLOW)
+    number = next(iter(unconfirmed(problem.read_text())))
+    assert f"(line {number})" in message
+    problem.write_text(re.sub(r"  # guess: outputs.*", "", problem.read_text()))  # it is right
+    assert read_problem_file(problem).output_names == ("concentration",)
+
+
+def test_outputs_are_named_in_a_word(flow: Path) -> None:
+    problem = flow.with_suffix(".toml")
+    named = described(flow, "--outputs", "velocity, source")
+    assert "guess: outputs" not in named.stdout
+    problem.write_text(named.stdout)
+    found = read_problem_file(problem)
+    assert found.output_names == ("source", "velocity")
+    assert [one.name for one in found.inputs] == ["concentration", "diffusivity"]
+    wrong = described(flow, "--outputs", "temperature")
+    assert isinstance(wrong.exception, DraftError)
+    assert "velocity [20 x 12 x 12]" in str(wrong.exception)
+    assert "got 'temperature'" in str(wrong.exception)
+
+
+def test_a_mark_is_a_comment_and_no_text_in_quotes() -> None:
+    lines = (
+        'title = "# guess: outputs"',
+        "name = '# guess: time'",
+        "[outputs.u] # guess: outputs",
+        "step = 1 # guess: x",
+    )
+    assert unconfirmed("\n".join(lines)) == {3: "outputs"}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "expected"),
+    [
+        ({"k": smooth(40, 12, 12, axes=(1, 2))}, set()),
+        ({"k": smooth(12, 12, 40, axes=(0, 1))}, {"samples", "time"}),  # samples on the last axis, as in MATLAB
+        ({"k": smooth(24, 60, axes=(0,))}, {"samples"}),
+        ({"k": smooth(24, 60, axes=(1,))}, set()),
+        ({"k": smooth(48, 48, axes=(0, 1))}, {"samples"}),  # one sample alone
+        ({"k": RNG.random((32, 32, 200))}, {"samples", "time"}),  # noise: by the shape
+        ({"k": RNG.random((200, 32, 32))}, set()),
+        ({"k": RNG.random((32, 32, 32)), "n": RNG.random(32)}, set()),
+        ({"k": smooth(40, 10, 32, axes=(1, 2))}, {"time"}),
+        ({"k": smooth(40, 12, 16, axes=(1, 2)), "t": np.arange(12.0)}, {"time"}),
+        ({"k": smooth(40, 9, 12, 12, axes=(1, 2, 3))}, {"time"}),
+        ({"k": smooth(40, 12, 12, 12, axes=(1, 2, 3))}, set()),
+    ],
+)
+def test_the_sample_axis_and_time_are_asked_for_where_nothing_tells_them(
+    arrays: dict[str, NDArray[Any]], expected: set[str], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "own.npz", **arrays, u=2 * arrays["k"])
+    assert {*marks(tmp_path / "own.npz", "--outputs", "u").values()} == expected
+
+
+def test_files_of_one_sample_each_are_asked_for(tmp_path: Path) -> None:
+    for number in range(12):
+        k = RNG.random((24, 24))
+        np.savez(tmp_path / f"run_{number:03}.npz", k=k, u=2 * k)
+    found = marks(*sorted(tmp_path.glob("run_*.npz")), "--outputs", "u")
+    assert found == {f'files = ["{tmp_path}/run_*.npz"]': "samples"}
+
+
+def test_a_dimension_that_no_name_tells_is_asked_for(tmp_path: Path) -> None:
+    for name, expected in (("member", []), ("date", ["samples"])):
+        values = (name, "lat", "lon"), RNG.random((20, 8, 9))
+        xarray.Dataset({"k": values, "u": values}).to_netcdf(tmp_path / f"{name}.nc", engine="scipy")
+        assert [*marks(tmp_path / f"{name}.nc", "--outputs", "u").values()] == expected
+
+
+def left_out(*arguments: object) -> dict[str, str]:
+    """Describe a file and return the arrays that are left out with the reasons."""
+    result = described(*arguments)
+    assert result.exit_code == 0, result.exception
+    return dict(re.findall(r"^# left out: (.*?): (.*)$", result.stdout, re.MULTILINE))
+
+
+def test_every_array_that_is_left_out_is_named_with_its_reason(tmp_path: Path) -> None:
+    k = smooth(20, 8, 9, axes=(1, 2))
+    more: dict[str, Any] = {
+        "row": RNG.random((1, 20)),
+        "loads": RNG.random((20, 2)),
+        "frames": RNG.random((20, 8, 9, 30)),
+        "fine": RNG.random((20, 16, 18)),
+        "other": RNG.random((7, 8, 9)),
+        "complex": k + 1j,
+        "note": np.array(["m/s"] * 20),
+        "gravity": np.array(9.81),
+    }
+    np.savez(tmp_path / "own.npz", k=k, u=2 * k, nu=RNG.random(20), **more)
+    found = left_out(tmp_path / "own.npz", "--outputs", "u")
+    assert found.keys() == more.keys()
+    reasons = {
+        "row": "one row of 20 numbers",
+        "loads": "2 numbers per sample",
+        "frames": "is it time?",
+        "fine": "shape 20 x 16 x 18 is not that of the grid 8 x 9",
+        "other": "it has 7 on its first axis, and the fields have 20 samples",
+        "complex": "complex numbers (complex128)",
+        "note": "text (<U3)",
+        "gravity": "one number for all samples",
+    }
+    for name, reason in reasons.items():
+        assert reason in found[name]
+    table = described(tmp_path / "own.npz", "--outputs", "u").stderr
+    assert "left out" in table
+    assert "parameter" in table
+
+
+def test_parameters_in_attributes_of_groups_are_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "groups.h5", "w") as file:
+        for number in range(12):
+            group = file.create_group(f"run_{number}")
+            group.attrs["nu"] = 0.1 * number
+            group["k"] = group["u"] = RNG.random((8, 8))
+    assert left_out(tmp_path / "groups.h5").keys() == {"nu (attribute)"}
+
+
+def test_complex_and_structured_variables_of_matlab_are_named(tmp_path: Path) -> None:
+    k = 1 + RNG.random((12, 8, 8))
+    for compressed in (False, True):
+        savemat(tmp_path / "wave.mat", {"k": k, "p": k * np.exp(1j * k), "u": k}, do_compression=compressed)
+        assert "complex numbers" in left_out(tmp_path / "wave.mat")["p"]
+        with open_file(tmp_path / "wave.mat") as file:
+            assert file.array("p").read().dtype.kind == "c"  # nothing drops the imaginary part
+    savemat(tmp_path / "old.mat", {"p": k[0] + 1j}, format="4")
+    with open_file(tmp_path / "old.mat") as file, pytest.raises(ReadError, match="'p' is complex"):
+        file.array("p").read()
+    savemat(tmp_path / "struct.mat", {"data": {"k": k, "u": k}})
+    refused = described(tmp_path / "struct.mat").exception
+    assert isinstance(refused, DraftError)
+    assert "data left out: a struct of MATLAB" in str(refused)
+    with h5py.File(tmp_path / "new.mat", "w") as file:
+        file["data/k"] = k.T
+        file["k"], file["u"] = k.T, k.T
+        file["p"] = np.zeros(k.T.shape, [("real", "f8"), ("imag", "f8")])
+    found = left_out(tmp_path / "new.mat")
+    assert "complex numbers" in found["p"]
+    assert "struct" in found["data"]
+
+
+def test_numbers_alone_are_refused_by_name(tmp_path: Path) -> None:
+    shape = RNG.random((20, 8, 8))
+    np.savez(tmp_path / "drag.npz", shape=shape, drag=shape.mean((1, 2)))
+    refused = described(tmp_path / "drag.npz").exception
+    assert isinstance(refused, DraftError)
+    assert "shape [20 x 8 x 8] a field; drag [20] parameter" in str(refused)
+    np.savez(tmp_path / "drag.npz", shape=shape, u=shape, drag=shape.mean((1, 2)))
+    refused = described(tmp_path / "drag.npz", "--outputs", "drag").exception
+    assert "drag is a number per sample, which cannot be one yet" in str(refused)

@@ -1,0 +1,96 @@
+"""What arrays without named axes leave open: which axis counts samples, and whether another one counts time.
+
+By convention the first axis counts samples. Neighbours along it are independent, while fields change little from one
+grid point to the next: where the values contradict the convention, or the shapes do and the values say nothing, the
+draft asks. The first numbers of a file decide, so that large files are described at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.readers import LazyArray
+
+COMPONENTS = 4  # the most components that an unnamed axis is taken for
+READ = 1 << 24  # bytes of an array that are looked at
+MOST_ROWS = 64
+TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan"})
+CLEAR = 3.0  # axes along which the roughness differs by this factor are told apart
+NOISE = 0.4  # a roughness from which on neighbours have little in common
+ELONGATED = 1.5  # a grid whose longest side is so many times longer relative to its shortest is the less likely one
+LONG = 2.0  # a plane with sides of a larger ratio may as well be a line in time
+
+
+def roughness(values: NDArray[np.float64], axis: int) -> float:
+    """Compute the mean squared difference of neighbours along an axis in units of that of any two values.
+
+    It is 1 for independent neighbours and near 0 for a smooth change; NaN, as outside a domain, is left out.
+    """
+    spread = 2 * float(np.nanvar(values))
+    if values.shape[axis] < 2 or not spread > 0:
+        return 1.0
+    return float(np.nanmean(np.square(np.diff(values, axis=axis)))) / spread
+
+
+def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
+    """Return the roughness along the first and along a grid's axis, of the field where they differ most."""
+    found = [(1.0, 1.0)]
+    for one in fields:
+        last = -1 if one.shape[-1] > COMPONENTS else 1
+        values = one.read(0, int(np.clip(READ // max(1, one.sample_bytes), 2, MOST_ROWS))).astype(np.float64)
+        if np.isfinite(values).any():
+            scaled = values / (np.nanmax(np.abs(values)) or 1.0)  # squares of 1e-200 would be zero
+            found.append((max(roughness(scaled, 0), 1e-9), max(roughness(scaled, last), 1e-9)))
+    return max(found, key=lambda pair: abs(np.log(pair[0] / pair[1])))
+
+
+def doubt_of_samples(fields: Sequence[LazyArray], others: Sequence[LazyArray], files: int) -> str:
+    """Say why the first axis may not be the one that counts samples; nothing where it is clear.
+
+    Args:
+        fields: Arrays of more than a number per sample, all of the same number of samples.
+        others: All other arrays of numbers.
+        files: How many data files there are.
+    """
+    shape = fields[0].shape
+    first, last = (f"the first axis ({shape[0]})", f"the last ({shape[-1]})")
+    # Whether the last axis may count them, too.
+    alike = shape[-1] > COMPONENTS and {one.shape[-1] for one in fields} == {shape[-1]} != {shape[0]}
+    vectors = {one.shape[0]: one.name for one in others if all(side == 1 for side in one.shape[1:])}
+    if alike and shape[-1] in vectors:
+        return f"{first}, or {last}, as many as {vectors[shape[-1]]} has?"
+    along, across = (1.0, 0.0) if shape[0] in vectors else smoothness(fields)
+    if along >= CLEAR * across:
+        return ""
+    if alike and across >= CLEAR * along:
+        return f"{first}, or {last}, along which values change more?"
+    if max(along, across) < NOISE:  # one sample alone, too, or samples in the order of a parameter
+        return f"{first}, along which values change smoothly, or is every file one sample?"
+    if len(shape) == 2:
+        longer = alike and shape[0] < shape[1]
+        return f"{first}, or is every file one sample?" if files > 1 else f"{first}, or {last}?" if longer else ""
+    kept, turned = ([side for side in sides if side > COMPONENTS] or [1] for sides in (shape[1:], shape[:-1]))
+    likely = alike and ELONGATED * max(turned) / min(turned) < max(kept) / min(kept)
+    return f"{first}, or {last}?" if likely else ""
+
+
+def doubt_of_time(sides: tuple[int, ...], others: Sequence[LazyArray]) -> tuple[int, str]:
+    """Return which axis of a grid may count time, and why; an empty text where nothing says so.
+
+    Args:
+        sides: Points per axis of the grid.
+        others: The arrays of numbers that are no fields.
+    """
+    for one in others:
+        count = max(one.shape, default=0)
+        if one.name.rpartition("/")[2].lower() in TIMES and int(np.prod(one.shape)) == count and count in sides:
+            return sides.index(count), f"{one.name} has {count} values, too"
+    if len(sides) == 3 and len({*sides}) == 2 and sides[0] != sides[2]:
+        odd = 0 if sides[1] == sides[2] else 2
+        return odd, f"it has {sides[odd]} points, and both others {sides[1]}"
+    if len(sides) == 2 and max(sides) > LONG * min(sides):
+        return 0 if sides[0] < sides[1] else 1, f"it has {min(sides)} points, and the other {max(sides)}"
+    return 0, ""
