@@ -183,7 +183,7 @@ def test_the_documentation_shows_every_key() -> None:
     docs = Path(__file__).parents[3] / "docs"
     [document], points = (
         [tomllib.loads(part.partition("```")[0]) for part in (docs / name).read_text().split("```toml\n")[1:]]
-        for name in ("own-data.md", "geometry.md")
+        for name in ("problem-file.md", "geometry.md")
     )
     sections = {
         ProblemFile: [document, *points],
