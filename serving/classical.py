@@ -14,6 +14,7 @@ import os
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
@@ -24,6 +25,7 @@ from prometheus_client import Histogram
 
 from physics import registry
 from physics.registry import Classical
+from serving import timing
 from serving.catalogue.card import FRAME, Card
 from serving.errors import Problem
 from serving.quality import NETWORK, Quality
@@ -137,18 +139,20 @@ class ClassicalSolvers:
             raise Problem("no-reference", f"{_what(card)} has no classical solver; there are solvers for {known}")
         problem, batch = registry.problem(card.problem), inputs[card.inputs[0].name]
         largest = problem.largest or card.grid.maximum ** len(card.grid.axes)
-        time: dict[str, Any] = {}
+        frames: dict[str, Any] = {}
         if problem.trajectories and card.frames is not None:
-            time = {"frames": inputs[FRAME].shape[1], "interval": card.frames.step}
-        if batch.size * time.get("frames", 1) > largest:
-            every = f" in each of {time['frames']} frames" if time else ""
+            frames = {"frames": inputs[FRAME].shape[1], "interval": card.frames.step}
+        if batch.size * frames.get("frames", 1) > largest:
+            every = f" in each of {frames['frames']} frames" if frames else ""
             points = f"{math.prod(batch.shape)} points{every}"
             raise Problem("body-too-large", f"{points}; the classical solver takes at most {largest} in one call")
         worker = self._workers["slow" if problem.slow and purpose != "shadow" else purpose]
         try:
-            fields, bounds = await worker.run(_solve, problem, card, inputs, time)
+            fields, bounds, seconds = await worker.run(_solve, problem, card, inputs, frames)
         except (ArithmeticError, ValueError) as error:
             raise Problem("unsolvable", f"the classical solver failed: {error}") from error
+        if purpose != "shadow":
+            timing.spend("solver", seconds)
         return {card.outputs[0].name: fields}, bounds
 
     def verify(self, card: Card, inputs: Batches, outputs: Batches, quality: Quality, errors: Histogram) -> None:
@@ -177,16 +181,20 @@ class ClassicalSolvers:
 
 
 def _solve(
-    problem: Classical, card: Card, inputs: Batches, time: Mapping[str, Any]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    problem: Classical, card: Card, inputs: Batches, frames: Mapping[str, Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    """Return solutions, their error bounds, and the processor seconds of the solver."""
     lead, *others = card.names
     fields: list[NDArray[np.float32]] = []
     bounds: list[float] = []
+    seconds = 0.0
     for index, field in enumerate(inputs[lead]):
         about = {name: inputs[name][index] for name in others}
-        fields.append(problem.solve(field, card.outputs[0].points, **about, **time).astype(np.float32))
+        started = time.thread_time()
+        fields.append(problem.solve(field, card.outputs[0].points, **about, **frames).astype(np.float32))
+        seconds += time.thread_time() - started
         bounds.append(np.nan if problem.bound is None else problem.bound(field, fields[-1], **about))
-    return np.stack(fields), np.array(bounds, np.float32)
+    return np.stack(fields), np.array(bounds, np.float32), seconds
 
 
 def _lower(niceness: int) -> None:

@@ -45,6 +45,7 @@ from serving.limits import Caller
 from serving.observe import Metrics
 from serving.quality import ANY, ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, Verdict, split
 from serving.settings import Settings
+from serving.timing import TritonTimes
 from serving.triton import RUN_BYTES, Batch, Outputs, Triton
 
 logger = logging.getLogger(__name__)
@@ -141,9 +142,15 @@ class Predictor:
     """
 
     def __init__(
-        self, triton: Triton, catalogue: Catalogue, classical: ClassicalSolvers, metrics: Metrics, settings: Settings
+        self,
+        triton: Triton,
+        catalogue: Catalogue,
+        classical: ClassicalSolvers,
+        times: TritonTimes,
+        metrics: Metrics,
+        settings: Settings,
     ) -> None:
-        self._triton, self._catalogue = triton, catalogue
+        self._triton, self._catalogue, self._times = triton, catalogue, times
         self.classical, self.metrics, self.settings = classical, metrics, settings
         self.until = math.inf
 
@@ -263,6 +270,7 @@ class Predictor:
             notes = "\n".join(getattr(problem, "__notes__", ()))
             logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
             raise
+        self._times.spend(request_id)
         if sent is not inputs:  # padding has no outputs
             on_points = {tensor.name for tensor in card.outputs if card.grid.axes[0] in tensor.axes}
             outputs = {name: each[:, : lead.shape[1]] if name in on_points else each for name, each in outputs.items()}

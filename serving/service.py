@@ -20,6 +20,7 @@ from serving.observe import Metrics
 from serving.predict import Predictor
 from serving.settings import Settings
 from serving.telemetry import Traces
+from serving.timing import TritonTimes
 from serving.triton import Triton
 
 logger = logging.getLogger(__name__)
@@ -74,8 +75,8 @@ class Service:
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
-        self.classical = ClassicalSolvers()
-        self.predictor = Predictor(triton, self.catalogue, self.classical, self.metrics, settings)
+        self.classical, self._times = ClassicalSolvers(), TritonTimes(settings)
+        self.predictor = Predictor(triton, self.catalogue, self.classical, self._times, self.metrics, settings)
         self.on_drain: list[Callable[[], None]] = []
 
     @asynccontextmanager
@@ -92,6 +93,7 @@ class Service:
                         await task
                 await self.catalogue.close()
                 self.classical.close()
+                self._times.close()
                 if self.traces:
                     await self.traces.close()
 

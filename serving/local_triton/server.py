@@ -23,6 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Self
 
+from serving import timing
 from serving.local_triton import environment, supervisor
 from serving.settings import Settings
 from serving.triton import KEY_HEADER
@@ -238,7 +239,8 @@ def variables(wheel: Path, settings: Settings, key: str) -> dict[str, str]:
     programs = [str(wheel.parents[4] / "bin"), os.environ.get("PATH", os.defpath)]
     paths = {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "PATH": os.pathsep.join(programs)}
     secret = {RESTRICTION: f"{RESTRICTED}:{KEY_HEADER}={key}", TRACES: f"opentelemetry,url={settings.traces}"}
-    return os.environ | paths | secret | {"PYTHONDONTWRITEBYTECODE": "1"}
+    others = {"PYTHONDONTWRITEBYTECODE": "1", timing.VARIABLE: str(timing.path(settings))}
+    return os.environ | paths | secret | others
 
 
 def command(wheel: Path, backends: Path, settings: Settings, *, restricted: bool) -> list[str]:

@@ -152,10 +152,15 @@ _QUALITY = {
     }
     for name, about in Quality.model_fields.items()
 }
+_TIMING = {
+    "schema": {"type": "string"},
+    "description": "Milliseconds of processor time of the `network`, the `solver` or both, for the whole request; the "
+    "network's from a local Triton alone.",
+}
 PREDICTION = over_http.described(
     *(PredictionRequest, PredictionResponse, binary.NPY, binary.SAFETENSORS),
     parameters=over_http.QUERY,
-    headers=_ORIGIN | _QUALITY,
+    headers=_ORIGIN | _QUALITY | {"Server-Timing": _TIMING},
 )
 ROLLOUT = over_http.described(
     PredictionRequest,

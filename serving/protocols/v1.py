@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.background import BackgroundTask
 
-from serving import checks
+from serving import checks, timing
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository
 from serving.catalogue.card import Card, Model, Readiness
@@ -216,8 +216,9 @@ async def _predict(card: Card, request: Request, service: Service, *, derivative
     json = None if sent == JSON else 0
     wanted, content = await over_http.received(card, request, service, json=json, **how)
     body = Body(content, sent, media_type, derivative=derivative)
+    spent = timing.start()
     found = await over_http.unless_disconnected(request, service.predictor.predict(wanted, body))
-    return Response(found.body, media_type=body.response_type, headers=found.headers)
+    return Response(found.body, media_type=body.response_type, headers={**found.headers, **timing.headers(spent)})
 
 
 class Written(NamedTuple):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -147,3 +151,10 @@ async def test_one_purpose_does_not_wait_for_another(
     await asyncio.wait_for(solvers.example(card, 512, 1), 30)
     await asyncio.wait_for(solvers.solve(card, inputs, "tolerance"), 30)
     waiting.cancel()
+
+
+def test_solvers_multiply_matrices_on_one_thread() -> None:
+    program = "import json, serving.classical, threadpoolctl; print(json.dumps(threadpoolctl.threadpool_info()))"
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=environment)
+    assert {pool["num_threads"] for pool in json.loads(done.stdout)} == {1}

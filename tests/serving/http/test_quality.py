@@ -236,6 +236,17 @@ def test_a_model_without_bounds_meets_a_tolerance_by_the_solver(http: httpx2.Cli
     assert response["quality"]["solved_by"] == "solver"
 
 
+@pytest.mark.parametrize("route", ["gauge/predict", "gauge_torchscript/predict", "gauge/reference"])
+def test_the_processor_time_of_network_and_solver_is_in_a_header(
+    http: httpx2.Client, fields: NDArray[Any], route: str
+) -> None:
+    name = "solver" if route.endswith("reference") else "network"
+    timing = http.post(f"/v1/models/{route}", json=document(fields[0])).headers["server-timing"]
+    found = re.fullmatch(rf'{name};dur=([\d.]+);desc="processor time"', timing)
+    assert found
+    assert 0 < float(found[1]) < 10_000
+
+
 @pytest.mark.parametrize(("tolerance", "refined"), [(2e-3, True), (1e-4, False)])
 def test_a_policy_travels_as_query_and_as_parameters(
     gateway: Gateway, fields: NDArray[Any], tolerance: float, refined: bool
