@@ -86,7 +86,8 @@ export async function sample(name, index, signal) {
  * @param {number | null} version Null for the newest.
  * @param {Record<string, {shape: number[], data: Float32Array}>} inputs Arrays by input name, all with a batch axis or none.
  * @param {AbortSignal} [signal]
- * @returns {Promise<{outputs: object, milliseconds: number, headers: Headers}>} Arrays by name.
+ * @returns {Promise<{outputs: object, milliseconds: number, processor: number | undefined, headers: Headers}>} Arrays by name, and
+ *     the milliseconds of the round trip and of the processor.
  */
 export function predict(name, version, inputs, signal) {
   return post(paths.predict(name, version), inputs, signal);
@@ -113,7 +114,13 @@ async function post(path, inputs, signal) {
   const body = JSON.stringify({ inputs: mapped(inputs, toBase64) });
   const response = await call(path, { method: "POST", headers, body, signal });
   const outputs = mapped((await response.json()).outputs, fromBase64);
-  return { outputs, milliseconds: performance.now() - start, headers: response.headers };
+  return { outputs, milliseconds: performance.now() - start, processor: processorTime(response.headers), headers: response.headers };
+}
+
+/** Return the milliseconds of processor time in the header `Server-Timing`; undefined where it has none. */
+function processorTime(headers) {
+  const times = [...(headers.get("Server-Timing") ?? "").matchAll(/\bdur=([\d.]+)/g)].map(([, number]) => Number(number));
+  return times.length ? times.reduce((sum, each) => sum + each) : undefined;
 }
 
 function mapped(object, change) {

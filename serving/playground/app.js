@@ -3,25 +3,22 @@
 import * as api from "./api.js";
 import * as cards from "./card.js";
 import { withoutPadding } from "./cloud.js";
-import { darkness } from "./colours.js";
+import { darkness, ember, tide } from "./colours.js";
 import { typeset } from "./equation.js";
 import * as fields from "./fields.js";
 import { TimePictures } from "./times.js";
+import { read, save } from "./files.js";
 import { Inputs } from "./inputs.js";
-import { decode, encode } from "./npy.js";
-import { decode as fromNpz, encode as npz } from "./npz.js";
 import { duration, percent } from "./numbers.js";
 import { Outputs } from "./outputs.js";
 import { program } from "./program.js";
 import { badges, quality, show as showBadges } from "./quality.js";
 import { Reader } from "./reader.js";
-import { encode as safetensors } from "./safetensors.js";
+import { errors, measure as measureOf, sentence } from "./result.js";
 import { Scheduler } from "./scheduler.js";
 import { Status } from "./status.js";
-import { arraysOf } from "./mesh.js";
 import { Turner } from "./space.js";
 import { takesText } from "./vocabulary.js";
-import { decode as fromVtu } from "./vtu.js";
 
 const PAUSE = 350; // milliseconds without a change before the classical solver is called
 const QUICK = 1000; // milliseconds: slower solvers are called only on demand
@@ -34,6 +31,7 @@ const at = (id) => document.getElementById(id);
 /** The state of the page; everything that is shown is derived from it. */
 const state = {
   models: [], // those that the page supports, each with its card
+  leftOut: [], // the others
   model: null,
   forward: null, // the card of the model that computes the input of `model`, when the truth is drawn
   version: null, // null: the newest
@@ -75,8 +73,9 @@ async function load() {
     listLeftOut(known.filter(({ card }) => cards.unsupported(card)));
     fillOptions(at("model"), state.models.map(({ name }) => [name, name]));
     const before = modelOf(state.model?.name);
-    if (state.models.length) await choose(before ?? modelOf(location.hash.slice(1)) ?? state.models.find(({ card }) => cards.dimensions(card) === 2) ?? state.models[0], Boolean(before));
+    state.leftOut = known.filter(({ card }) => cards.unsupported(card));
     status.clear();
+    if (state.models.length) await choose(before ?? addressed() ?? first(), Boolean(before));
     showRelease();
   } catch (error) {
     failed(error);
@@ -85,6 +84,31 @@ async function load() {
 
 function modelOf(wanted) {
   return state.models.find(({ name }) => name === wanted);
+}
+
+/** Return the model that is shown where the address names none. */
+function first() {
+  return state.models.find(({ card }) => cards.dimensions(card) === 2) ?? state.models[0];
+}
+
+/** Return the model that the address names, such as `#plate`; undefined, with a message, where there is none. */
+function addressed() {
+  const name = decodeURIComponent(location.hash.slice(1));
+  const found = modelOf(name);
+  if (!name || found) return found;
+  const other = state.leftOut.find((model) => model.name === name);
+  const near = state.models.find((model) => model.name.startsWith(name.slice(0, 3)));
+  status.show(new Error(other ? `The model “${name}” is not shown here: it ${cards.unsupported(other.card)}` : `There is no model “${name}”${near ? `; did you mean “${near.name}”?` : ""}`));
+  return undefined;
+}
+
+/** Follow the address: a link, Back and Forward, or a chosen model. */
+function follow() {
+  status.clear();
+  const wanted = location.hash.length > 1 ? addressed() : first();
+  if (!wanted || wanted === state.model) return;
+  state.samples = null;
+  choose(wanted);
 }
 
 function listLeftOut(models) {
@@ -97,8 +121,10 @@ async function choose(model, same = false) {
   const sample = same && !takesText(model.card) ? inputs.sample : null;
   state.model = model;
   at("model").value = model.name;
-  at("title").textContent = model.card.title;
-  const { equation, boundary, task } = model.card;
+  const { equation, boundary, task, title } = model.card;
+  const [whole, name, rest] = /^(.*?): (.*)$/.exec(title) ?? [title, title, ""];
+  Object.assign(at("title"), { textContent: name, title: whole });
+  at("subtitle").textContent = rest;
   at("equation").replaceChildren(...(equation ? typeset(equation) : []), [equation && " · ", boundary].filter(Boolean).join("") || (equation ? "" : (task ?? "")));
   fillOptions(at("version"), [["", `newest (${model.version})`], ...[...model.versions].reverse().map((version) => [version, version])]);
   if (same && model.versions.includes(state.version)) at("version").value = state.version;
@@ -115,7 +141,7 @@ async function choose(model, same = false) {
 
 /** Show a first input: a new one of the training distribution, or a test sample where there is no sampler. */
 function begin() {
-  return cards.hasSolver(state.model.card) ? drawExample(cards.firstGrid(state.model.card)) : openSample(0);
+  return cards.hasSolver(state.model.card) && cards.solvable(state.model.card) ? drawExample(cards.firstGrid(state.model.card)) : openSample(0);
 }
 
 /** Show the text instead of the drawing. */
@@ -123,7 +149,13 @@ function openText(same) {
   fetching.abort();
   forget();
   at("points-label").hidden = true;
+  showWorth(cards.worthOfText(state.model.card));
   reader.open(state.model.card, same);
+}
+
+function showWorth({ kind, text }) {
+  at("worth").textContent = text;
+  at("worth").dataset.kind = kind;
 }
 
 /** Return the served model that computes the input of the present one, or null. */
@@ -143,10 +175,14 @@ function setForward(card) {
   const isCurve = cards.dimensions(state.model.card) === 1;
   const layout = isCurve ? "curve" : card ? "inverse" : "forward";
   at("stage").dataset.layout = layout;
-  inputs.open(drawnCard(), cards.scattered(state.model.card) ? movesAbout() : { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout]);
-  outputs.open(state.model.card, layout, state.dark);
+  const inverts = Boolean(partner());
+  inputs.dark = state.dark;
+  inputs.open(drawnCard(), cards.scattered(state.model.card) ? movesAbout() : { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout], inverts && !card ? ember : tide);
+  outputs.open(state.model.card, layout, state.dark, inverts);
+  at("stage").dataset.outputs = outputs.rows.length;
   if (cards.spatial(state.model.card)) for (const { view } of outputs.panels) new Turner(view.surface, () => inputs.turned());
   times.open(state.model.card, state.dark);
+  at("stage").toggleAttribute("data-times", !at("times").hidden);
   moveTools();
   play(false);
   at("frame-row").hidden = !cards.rollsOut(state.model.card);
@@ -173,9 +209,9 @@ function describe(isCurve, isInverse) {
   const move = "Drag a point of the boundary: points within reach follow, with their values. Space chooses a point, arrow keys move it. Upload a mesh of your own as .vtu, or arrays as .npz.";
   const turn = "Drag a picture, or use the arrow keys, to turn the points. Upload a mesh of your own as .vtu, or arrays as .npz.";
   at("hint").textContent = isSpatial ? turn : isFixed ? move : isCurve ? pull : paint;
-  at("value-row").hidden = isCurve || isFixed;
+  for (const part of [at("value-row"), at("swatches")]) part.hidden = isCurve || isFixed;
   for (const part of [at("blobs"), at("fill"), at("grid-label")]) part.hidden = isFixed;
-  for (const part of [at("undo"), at("size").closest("label")]) part.hidden = isSpatial;
+  for (const part of [at("undo"), at("size-row")]) part.hidden = isSpatial;
   if (isFixed !== (at("size").max === WIDEST_REACH)) Object.assign(at("size"), isFixed ? { max: WIDEST_REACH, value: 40 } : { max: 30, value: 9 });
   inputs.showSize();
   at("file").accept = isFixed ? ".vtu,.npz" : ".npy,.npz";
@@ -186,7 +222,8 @@ function describe(isCurve, isInverse) {
   at("fill").textContent = isCurve ? "Flatten" : "Fill";
   at("blobs").textContent = isCurve ? "Bumps" : "Blobs";
   at("random-row").hidden = !cards.hasSolver(state.model.card);
-  for (const id of ["solver-row", "classical-figure"]) at(id).hidden = !cards.solvable(state.model.card);
+  at("predict-name").textContent = cards.isMethod(state.model.card) ? "Method" : "Network";
+  at("solver-row").hidden = !cards.solvable(state.model.card);
 }
 
 // Samples and grids
@@ -294,7 +331,19 @@ function changed() {
   outputs.age("classical", "difference");
   at("solve").disabled = false;
   at("solve-hint").textContent = solverHint();
+  compare(sample.truth);
   showFacts();
+}
+
+/** Make room for what a prediction is compared with, where there is a truth or is going to be one, and for its figures. */
+function compare(truth) {
+  const isComing = cards.solvable(state.model.card) && at("auto").checked;
+  const is = Boolean(truth) || state.forward !== null || isComing;
+  at("stage").dataset.truth = is ? "known" : "none";
+  outputs.comparing = is;
+  at("error").parentElement.hidden = !is;
+  const isSolved = state.classical?.revision === state.revision;
+  at("classical-figure").hidden = !cards.solvable(state.model.card) || !(isSolved || isComing);
 }
 
 /** Handle a change of the text, or of the model or version that it is sent to. */
@@ -320,8 +369,8 @@ async function predict(signal) {
   const { sample } = inputs;
   const drawn = inputs.request();
   const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
-  const { outputs: found, headers, milliseconds } = await api.predict(model.name, state.version, request, signal);
-  state.result = { outputs: named(model.card.outputs, found), quality: quality(headers), milliseconds, revision, request, drawn, sample, truth: sample.truth };
+  const { outputs: found, headers, ...times } = await api.predict(model.name, state.version, request, signal);
+  state.result = { outputs: named(model.card.outputs, found), quality: quality(headers), ...times, revision, request, drawn, sample, truth: sample.truth };
   status.clear();
   showResults();
   if (at("auto").checked && revision === state.revision) solver.restart(PAUSE); // afterwards, so that neither time includes the other
@@ -358,12 +407,12 @@ async function solve(signal) {
   outputs.busy("classical", true);
   at("solve-hint").textContent = "solving …";
   try {
-    const { outputs: solved, milliseconds } = await api.reference(model.name, request, signal);
-    state.classical = { outputs: named(model.card.outputs, solved), milliseconds, revision };
+    const { outputs: solved, headers, ...times } = await api.reference(model.name, request, signal);
+    state.classical = { outputs: named(model.card.outputs, solved), ...times, revision };
   } finally {
     if (!signal.aborted) outputs.busy("classical", false);
   }
-  at("solve-hint").textContent = "";
+  at("solve-hint").textContent = solverHint();
   showResults();
 }
 
@@ -393,7 +442,7 @@ function failed(error, source = null) {
     if (error.status === 401 || error.status === 403) openKey(true);
     if (source === solver) at("solve-hint").textContent = "";
     if (source === predictor) discardResult();
-    status.show(error);
+    status.show(error, (text) => (state.model ? cards.inWords(drawnCard(), text) : text));
   }
 }
 
@@ -411,14 +460,18 @@ function showResults() {
   const result = state.result && framed(state.result);
   const solved = state.classical?.revision === state.revision ? framed(state.classical) : null;
   const truth = result && truthOf(result, solved);
+  compare(truth);
   outputs.slice = inputs.slice;
   if (result) showPrediction(result, truth);
   if (solved && state.forward) outputs.showSolution(solved.outputs, baseRange());
   times.show(state.result, state.classical?.revision === state.result?.revision ? state.classical : null);
   showError(result, truth);
-  showBadges(at("quality"), result ? badges(result.quality) : []);
-  at("predict-time").textContent = result ? duration(result.milliseconds) : "–";
-  at("classical-time").textContent = solved ? duration(solved.milliseconds) : "–";
+  const { card } = state.model;
+  const coverage = cards.coverage(card, inputs.grid, noise(), result?.frame?.index ?? null);
+  showBadges(at("quality"), result ? badges(result.quality, coverage) : []);
+  if (result?.frame) showMeasured(cards.measured(card, inputs.grid, noise()), result.frame);
+  showTime("predict", result);
+  showTime("classical", solved);
   at("download-output").disabled = !result;
   announce(result, solved, truth);
 }
@@ -429,11 +482,12 @@ function framed(result) {
   if (!cards.rollsOut(card)) return result;
   const frames = result.outputs[card.outputs[0].name].shape[0];
   const index = Math.min(Number(at("frame").value), frames) - 1;
+  const time = Number(cards.timeOf(card, index).toPrecision(6));
   Object.assign(at("frame"), { max: frames });
-  at("frame-shown").textContent = `${index + 1} of ${frames}, time ${Number(cards.timeOf(card, index).toPrecision(6))}`;
+  at("frame-shown").textContent = `${index + 1} of ${frames}, time ${time}`;
   const chosen = (found) => Object.fromEntries(Object.entries(found ?? {}).map(([name, field]) => [name, fields.frame(field, index)]).filter(([, field]) => field));
   const quality = result.quality && { ...result.quality, estimate: card.rollout?.[index]?.error_estimate };
-  return { ...result, quality, outputs: chosen(result.outputs), truth: chosen(result.truth) };
+  return { ...result, quality, outputs: chosen(result.outputs), truth: chosen(result.truth), frame: { index, frames, time } };
 }
 
 /** Show one frame after the other until the last one, or stop. */
@@ -468,16 +522,30 @@ function drawnTruth(drawn, found) {
   return { [name]: fields.sameShape(truth, found[name]) ? truth : fields.blockMeans(truth, found[name].shape, cards.blockExtent(state.model.card)) };
 }
 
-function showPrediction({ outputs: found, request, revision, sample }, truth) {
-  if (state.forward) outputs.showMeasurement(request[state.model.card.inputs[0].name]);
-  if (!truth && revision === state.revision && !cards.hasSolver(state.model.card)) outputs.clear(...Array(2).fill("not known for an input of your own"));
-  outputs.show(found, truth, state.forward ? {} : sample.fields, state.forward ? baseRange() : wholeRange());
+function showPrediction({ outputs: found, request, revision, sample, frame }, truth) {
+  const { card } = state.model;
+  if (state.forward) outputs.showMeasurement(request[card.inputs[0].name]);
+  if (!truth && revision === state.revision && !at("auto").checked) outputs.clear("not solved yet", "");
+  const whole = scalesOf(card.outputs);
+  if (!state.forward) inputs.share(scalesOf(card.inputs));
+  const when = frame ? `, time ${frame.time}` : "";
+  outputs.show(found, truth, state.forward ? {} : sample.fields, { base: state.forward ? baseRange() : null, whole, when });
 }
 
-/** Return the range of all frames of a trajectory, so that a colour means one value in all of them; null for others. */
-function wholeRange() {
+/**
+ * Return ranges by name for tensors: those of all frames of a trajectory and of the same quantity among inputs and outputs, so
+ * that a colour means one value in all pictures.
+ */
+function scalesOf(tensors) {
   const { card } = state.model;
-  return cards.rollsOut(card) && card.outputs.length === 1 ? fields.range(state.result.outputs[card.outputs[0].name]) : null;
+  const { outputs: found, sample } = state.result;
+  const all = [...card.inputs.map((tensor) => [tensor, sample.fields[tensor.name]]), ...card.outputs.map((tensor) => [tensor, found[tensor.name]])];
+  const ranges = tensors.map((tensor) => {
+    const alike = all.filter(([other, field]) => field && (other === tensor || cards.sameQuantity(other, tensor)));
+    const isShared = alike.length > 1 || (cards.rollsOut(card) && cards.channels([tensor]).length === 1);
+    return isShared && alike.length ? [tensor.name, fields.range(...alike.map(([, field]) => field))] : null;
+  });
+  return Object.fromEntries(ranges.filter(Boolean));
 }
 
 /** Return the range of the drawn field's picture. */
@@ -487,36 +555,44 @@ function baseRange() {
   return [Math.min(base[0], low), Math.max(base[1], high)];
 }
 
-/** Return the relative L2 error per output, where it can be compared. */
-function errors(found, truth) {
-  const comparable = Object.keys(found).filter((name) => truth?.outputs[name] && fields.sameShape(found[name], truth.outputs[name]));
-  const known = comparable.map((name) => ({ name, error: fields.relativeL2(found[name], truth.outputs[name]) }));
-  return known.filter(({ error }) => Number.isFinite(error)); // a truth of zero has no relative error
+function showError(result, truth) {
+  const { name, value, note } = measureOf(state.model.card, result, truth, inputs.grid, noise());
+  at("error-name").textContent = name;
+  at("error").textContent = value;
+  at("error-note").textContent = note;
 }
 
-function showError(result, truth) {
-  const known = result ? errors(result.outputs, truth) : [];
-  const worst = Math.max(...known.map(({ error }) => error));
-  at("error").textContent = known.length ? percent(worst) : "–";
-  at("error-name").textContent = { drawn: "From the truth", sample: "Error" }[truth?.kind] ?? "Difference";
-  const measures = { drawn: "relative L2 to the drawn field", sample: "relative L2 to the truth", solved: "relative L2 to the classical solution" };
-  const each = known.length > 1 ? `: ${known.map(({ name, error }) => `${name} ${percent(error)}`).join(", ")}` : "";
-  const zero = truth && result && !known.length ? "; it is zero, or on another grid" : "";
-  at("error-note").textContent = truth ? measures[truth.kind] + each + zero : "no truth is known";
+/** Show the processor time of a result and, beside it, how long its way took. */
+function showTime(id, result) {
+  const time = result?.processor ?? result?.milliseconds;
+  const way = result && `${duration(result.milliseconds)} round trip`;
+  at(`${id}-time`).textContent = result ? duration(time) : "–";
+  at(`${id}-note`).textContent = !result ? "" : result.processor === undefined ? "round trip" : `processor time; ${way}`;
 }
 
 /** Show the published figures for this request. */
 function showFacts() {
   const { card } = state.model;
   const row = cards.measured(card, inputs.grid, noise());
-  at("measured-error").textContent = row ? percent(row.relative_l2) : "–";
-  const between = row && Math.abs((row.noise ?? 0) - noise()) > 1e-9 ? `, the nearest measured level to ${percent(noise())}` : "";
-  const level = row && (row.noise || between) ? ` with ${percent(row.noise ?? 0)} of noise${between}` : "";
-  at("measured-note").textContent = row ? `mean of ${row.fields} test fields${level}${row.worst ? `, worst ${percent(row.worst)}` : ""}` : "not published for this grid";
+  const worth = cards.worth(card, inputs.grid, noise());
+  showWorth(worth);
+  outputs.poor = worth.kind === "poor" ? worth.error : null;
+  at("measured-error").dataset.kind = worth.kind;
+  showMeasured(row);
   const trust = cards.trust(card, inputs.grid, inputs.sample.origin);
   if (state.version && state.version !== card.version) trust.unshift({ good: false, text: `Version ${state.version} is in use; the figures here are those of version ${card.version}.` });
   at("trust").replaceChildren(...trust.map(({ good, text }) => item(text, good ? "good" : "care")));
   showProgram();
+}
+
+/** Show the published error for this grid and noise, of a trajectory for the frame. */
+function showMeasured(row, frame = null) {
+  const own = frame && state.model.card.rollout?.[frame.index];
+  at("measured-error").textContent = row ? percent((own ?? row).relative_l2) : "–";
+  const between = row && Math.abs((row.noise ?? 0) - noise()) > 1e-9 ? `, the nearest measured level to ${percent(noise())}` : "";
+  const level = row && (row.noise || between) ? ` with ${percent(row.noise ?? 0)} of noise${between}` : "";
+  const which = own ? `, frame ${frame.index + 1}` : `${level}${row?.worst ? `, worst ${percent(row.worst)}` : ""}`;
+  at("measured-note").textContent = row ? `mean of ${row.fields} test fields${which}` : "not published for this grid";
 }
 
 function item(text, kind) {
@@ -532,36 +608,24 @@ let announcing = 0;
 function announce(result, solved, truth) {
   clearTimeout(announcing);
   if (!result) return;
-  const text = `${sentence(result, solved, truth).filter(Boolean).join("; ")}.`;
+  const text = sentence(state.model.card, { result, solved, truth, inverse: state.forward !== null, noise: noise() });
   announcing = setTimeout(() => (at("sentence").textContent = text), 500);
-}
-
-/** Return the parts of the sentence. */
-function sentence(result, solved, truth) {
-  const output = state.model.card.outputs.map(cards.label).join(" and ");
-  const worst = (found) => percent(Math.max(...errors(found, truth).map(({ error }) => error)));
-  const error = result && truth && errors(result.outputs, truth).length ? worst(result.outputs) : null;
-  const from = solved && truth && truth.kind !== "solved" ? `, ${worst(solved.outputs)} from the truth` : "";
-  if (state.forward) {
-    const readings = noise() ? ` from readings with ${percent(noise())} of noise` : "";
-    return [`${output}: recovered in ${duration(result.milliseconds)}${readings}${error ? `, ${error} from the truth (relative L2)` : ""}`, solved && `the classical inversion took ${duration(solved.milliseconds)}${from}`];
-  }
-  if (truth?.kind === "sample") return [`${output}: predicted in ${duration(result.milliseconds)}${error ? `, ${error} from the truth (relative L2)` : ""}`, solved && `the classical solution took ${duration(solved.milliseconds)}${from}`];
-  return [`${output}: predicted in ${duration(result.milliseconds)}`, solved && `the classical solution took ${duration(solved.milliseconds)}`, error && `they differ by ${error} (relative L2)`];
 }
 
 function setAuto() {
   const { card } = state.model;
   const usual = cards.classical(card, cards.firstGrid(card));
-  at("auto").checked = !state.forward && usual !== undefined && usual.milliseconds < QUICK;
+  at("auto").checked = !state.forward && cards.solvable(card) && usual !== undefined && usual.milliseconds < QUICK;
   at("solve").disabled = false;
   outputs.clear("not solved yet", state.forward ? "" : "compared when it is solved");
 }
 
+/** Return how the solver solves, and how long a slow one takes. */
 function solverHint() {
   const usual = cards.classical(state.model.card, inputs.grid, noise());
-  if (!usual || usual.milliseconds < QUICK) return "";
-  return `took ${duration(usual.milliseconds)} on ${cards.gridText(usual.grid)} points in the published measurement`;
+  if (!usual) return "";
+  const slow = usual.milliseconds < QUICK ? "" : `; took ${duration(usual.milliseconds)} on ${cards.gridText(usual.grid)} points in the published measurement`;
+  return `${usual.method ?? ""}${slow}`.replace(/^; /, "");
 }
 
 function showProgram() {
@@ -580,7 +644,7 @@ function fieldRequest() {
     outputs: model.card.outputs.map(({ name }) => name),
     points: inputs.grid[0],
     origin: forward ? { kind: "own" } : origin,
-    classical: cards.hasSolver(model.card) && !forward,
+    classical: cards.hasSolver(model.card) && cards.solvable(model.card) && !forward,
   };
 }
 
@@ -606,62 +670,46 @@ function fillOptions(select, options) {
 
 // Files, keys, tabs
 
+/** Show an input of the user; one that cannot be read, or that the service refuses, leaves the present input. */
 async function upload(file, asReading) {
+  const { model } = state;
   try {
-    if (asReading) setForward(null);
-    const { card } = inputs;
-    if (cards.scattered(card)) return void (await uploadPoints(file, card));
-    const most = card.grid.maximum ** cards.dimensions(card) * Math.max(...card.inputs.map(cards.components));
-    const arrays = file.name.endsWith(".npz") ? card.inputs.length : 1;
-    if (file.size > arrays * (8 * most + 20_000)) throw new Error(`it has ${file.size} bytes; the largest grid takes ${arrays * 8 * most} as float64.`);
-    if (file.name.endsWith(".npz")) return void inputs.replaceAll(await fromNpz(await file.arrayBuffer(), most));
-    const { shape, data } = decode(await file.arrayBuffer(), most);
-    const isBatch = shape.length > inputs.active.channel.tensor.axes.length - 1 && shape[0] === 1;
-    inputs.replace(isBatch ? shape.slice(1) : shape, data, asReading);
+    const { card } = asReading ? model : inputs;
+    const found = await read(file, card);
+    if (asReading && state.forward) {
+      await checkAccepted(model.name, { [card.inputs[0].name]: found.field });
+      setForward(null);
+    }
+    const sample = found.arrays ? inputs.read(found.arrays) : inputs.replaced(found.field.shape, found.field.data);
+    if (!asReading) await checkAccepted((state.forward ?? card).model, inputs.requestOf(sample));
+    if (model === state.model) inputs.adopt(sample, asReading);
   } catch (error) {
-    status.show(new Error(`The file “${file.name}” cannot be drawn: ${error.message}`));
+    status.show(new Error(`The file “${file.name}” cannot be drawn: ${cards.inWords(inputs.card, error.message)}`));
   }
 }
 
-/** Show points of the user, which may come with the truth. */
-async function uploadPoints(file, card) {
-  const { maximum } = card.grid;
-  const width = Math.max(...[...card.inputs, ...card.outputs].map(cards.components));
-  const content = await file.arrayBuffer();
-  if (file.name.endsWith(".npz")) return inputs.replaceAll(withoutPadding(await fromNpz(content, maximum * width), card));
-  if (!file.name.endsWith(".vtu")) throw new Error("expected a file .vtu or .npz; `petrov predict` reads other mesh files.");
-  inputs.replaceAll(arraysOf(await fromVtu(content, maximum), card));
-}
-
-/** Save one array as .npy, and several as the program of the page reads them. */
-function save(arrays, model) {
-  const [[name, only], ...others] = Object.entries(arrays);
-  if (others.length === 0) return download(encode(only), `${name}.npy`);
-  if (state.language === "curl") return download(safetensors(arrays), `${model}.safetensors`);
-  download(npz(arrays), `${model}.npz`);
-}
-
-function download(content, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([content]));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+/** Have the service check an input before it replaces the present one: what it refuses is an error. */
+async function checkAccepted(name, request) {
+  try {
+    await api.predict(name, null, request);
+  } catch (error) {
+    if (!error.passing && !error.busy) throw error;
+  }
 }
 
 function saveInput() {
   const { name, card } = state.model;
-  if (takesText(card)) return reader.tokens && save({ [card.inputs[0].name]: reader.tokens }, name);
+  if (takesText(card)) return reader.tokens && save({ [card.inputs[0].name]: reader.tokens }, name, state.language);
   const request = state.forward ? state.result?.request : inputs.request();
   if (!request) return;
   const isUsual = inputs.parameters.usual;
   const sent = Object.entries(request).filter(([key]) => !isUsual || state.forward || !(key in inputs.parameters.values));
-  save(Object.fromEntries(sent), name);
+  save(Object.fromEntries(sent), name, state.language);
 }
 
 function saveOutput() {
   const { model, labelled, result } = state;
-  save(labelled ? { [model.card.outputs[0].name]: labelled.output } : result.outputs, `${model.name}_output`);
+  save(labelled ? { [model.card.outputs[0].name]: labelled.output } : result.outputs, `${model.name}_output`, state.language);
 }
 
 function openKey(open) {
@@ -695,11 +743,8 @@ async function copyProgram() {
 
 function wire() {
   const on = (id, type, act) => at(id).addEventListener(type, act);
-  on("model", "change", () => {
-    history.replaceState(null, "", `#${at("model").value}`);
-    state.samples = null;
-    choose(modelOf(at("model").value));
-  });
+  on("model", "change", () => (location.hash = at("model").value));
+  addEventListener("hashchange", follow);
   on("version", "change", () => {
     state.version = Number(at("version").value) || null;
     takesText(state.model.card) ? textChanged() : changed();
@@ -776,8 +821,10 @@ function wirePictures() {
     }
   });
   state.dark = darkness((dark) => {
-    state.dark = dark;
+    inputs.dark = state.dark = dark;
     outputs.restyle(dark);
+    times.dark = dark;
+    for (const drawing of inputs.sample ? inputs.drawings : []) drawing.show();
     if (state.result) showResults();
   });
 }

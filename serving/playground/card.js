@@ -1,5 +1,7 @@
 /** What the page offers for a model and says about it, from its card. No model is known here by name. */
 
+import { sign } from "./equation.js";
+import { percent } from "./numbers.js";
 import { readable, takesText } from "./vocabulary.js";
 
 /** Return why the page does not support a model; null if it does. */
@@ -15,6 +17,7 @@ export function unsupported(card) {
 }
 
 export const COORDINATES = "coordinates"; // the first input of a model on points
+export const [BOUNDARY, DISTANCE] = ["boundary", "distance"]; // inputs that follow from the cells of a mesh
 export const COUNTS = "counts"; // and a parameter of it, for samples that are padded
 const COMPONENT = "component"; // the axis of a vector field, before those of the grid; on points behind them
 const FRAME = "frame"; // the axis of a trajectory's frames, before it
@@ -42,20 +45,16 @@ export function dimensions(card) {
 /**
  * Return the scalar fields of tensors, as panels show them: one per component of a vector field.
  *
- * @returns {{tensor: object, component: number, name: string}[]} `name` is that of the tensor, in few words, and of a vector the component.
+ * @returns {{tensor: object, component: number, name: string}[]} `name` is that of the quantity, and of a vector the component.
  */
 export function channels(tensors) {
   return tensors.flatMap((tensor) =>
     Array.from({ length: components(tensor) }, (_, component) => {
       const part = tensor.components?.[component] ?? String(component + 1);
-      if (components(tensor) === 1) return { tensor, component, name: label(tensor) };
-      const whole = label(tensor).length > WIDE ? label({ name: tensor.name }) : label(tensor); // so that the component is seen
-      return { tensor, component, name: `${whole}, ${part}` };
+      return { tensor, component, name: components(tensor) === 1 ? title(tensor) : `${title(tensor)}, ${part}` };
     }),
   );
 }
-
-const WIDE = 24; // letters of a name that fit a panel, together with a component
 
 /** Return the number of components of a field: 1 of a scalar one. */
 export function components({ axes, shape }) {
@@ -69,10 +68,55 @@ export function shapeOn(tensor, grid) {
   return [...(tensor.axes.includes(COMPONENT) ? [components(tensor)] : []), ...grid];
 }
 
-/** Return what a tensor or a parameter is, in words. */
+/** Return what a parameter is, in words, or its sign in mathematics. */
 export function label({ name, meaning }) {
   const text = meaning || name;
+  return sign(text) ?? capital(text);
+}
+
+const CUT = /,|;|\(| (?:at|on|in|of|to|from|over|along|for|after|before|averaged|measured|by|per) /i; // where a description begins
+const LONGEST = 28; // letters of a name
+
+/** Return the name of a quantity: what its meaning begins with, before it says where, when and how; else its name on the wire. */
+export function title({ name, meaning }) {
+  const [start] = (meaning || "").split(CUT, 1);
+  const text = start.length <= LONGEST && /^[\p{L}]/u.test(start) ? start.trim() : name.replaceAll("_", " ");
+  return text.length === 1 ? text : capital(text);
+}
+
+/** Return the rest of a quantity's meaning, where it is short and in words. */
+export function rest(tensor) {
+  const text = (tensor.meaning || "").slice(title(tensor).length).replace(/^[,; ]+/, "");
+  const inWords = text.length <= 60 && !/[_/]|\.\.\.|^\(/.test(text);
+  return (tensor.meaning || "").toLowerCase().startsWith(title(tensor).toLowerCase()) && inWords ? text : "";
+}
+
+function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Return whether two tensors are the same quantity, perhaps at other times: it has one colour map and one scale. */
+export function sameQuantity(one, other) {
+  return title(one) === title(other) && one.units === other.units;
+}
+
+/** Return a text of the service with the names on the screen in place of those on the wire, and indices in words. */
+export function inWords(card, text) {
+  const named = [...card.inputs, ...parameters(card), ...card.outputs].map((tensor) => [tensor.name, tensor.axes?.length > 1 ? title(tensor) : label(tensor), axesOf(card, tensor)]);
+  const known = text.replace(/\b(error|solve)_(bound|estimate)\b/g, "$1 $2");
+  return named.reduce((found, [name, shown, axes]) => {
+    const wire = new RegExp(`(^|[\\s"“(])${name}\\[([\\d,]+)\\]|^${name}\\b|"${name}"`, "g");
+    return found.replace(wire, (_, before = "", index) => `${before}${shown}${index ? ` at ${place(axes, index.split(","))}` : ""}`);
+  }, known);
+}
+
+function axesOf(card, { axes = [] }) {
+  return axes.slice(1);
+}
+
+/** Return an index in words: row 4, column 7. */
+function place(axes, index) {
+  return index.map((number, i) => `${axes[axes.length - index.length + i] ?? "sample"} ${number}`).join(", ");
 }
 
 /** Return units in brackets, or nothing for a dimensionless quantity. */
@@ -90,9 +134,20 @@ export function spatial(card) {
   return scattered(card) && components(card.inputs[0]) === 3;
 }
 
-/** Return the inputs with a panel: of points the coordinates only where there are no others. */
+/** Return the inputs with a panel: of points those that do not follow from the mesh or, where there are none, the mesh itself. */
 export function pictured(card) {
-  return card.inputs.filter(({ name }) => !scattered(card) || name !== COORDINATES || card.inputs.length === 1);
+  if (!scattered(card)) return card.inputs;
+  const others = card.inputs.filter(({ name }) => name !== COORDINATES && (spatial(card) || !follows(name)));
+  return others.length ? others : card.inputs.slice(0, 1);
+}
+
+function follows(name) {
+  return name === BOUNDARY || name === DISTANCE;
+}
+
+/** Return whether a tensor is shown as a mesh: the coordinates of a plane. */
+export function isMesh(card, { name }) {
+  return scattered(card) && !spatial(card) && name === COORDINATES;
 }
 
 /** Return the inputs that a request must have: the others have a default. */
@@ -107,7 +162,12 @@ export function hasSolver(card) {
 
 /** Return whether a classical solver may solve the problem: that of a trajectory has no published figures. */
 export function solvable(card) {
-  return hasSolver(card) || rollsOut(card);
+  return (hasSolver(card) || rollsOut(card)) && !isMethod(card);
+}
+
+/** Return whether nothing was trained: the model is the classical method itself, which is not compared with itself. */
+export function isMethod({ training }) {
+  return training?.fields === 0;
 }
 
 /** Return width over height of a picture: by the lengths of its axes, or by its points where they are not known. */
@@ -117,10 +177,10 @@ export function aspect(card, shape) {
   return Math.min(MOST_UNEQUAL, Math.max(1 / MOST_UNEQUAL, width / height));
 }
 
-/** Return the axes that are shown with their lengths, which are 0 where they are not known; none of points. */
+/** Return the axes of a grid that are shown, with their ends, which are not known of some; those of points are `cloud.axes`. */
 export function axes(card) {
   const { grid } = card;
-  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, length: grid.lengths?.[i] ?? 0 }));
+  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, ends: grid.lengths?.[i] ? [0, grid.lengths[i]] : [] }));
 }
 
 const MOST_UNEQUAL = 3; // beyond it a picture is too narrow to draw on
@@ -201,6 +261,66 @@ function nearestNoise(rows, noise) {
   return rows.reduce((best, row) => (best && distance(best) <= distance(row) ? best : row), undefined);
 }
 
+const LEAST_COVERAGE = 0.7; // of an estimate that is a promise
+
+/**
+ * Return for how many test samples the error estimate held, on the nearest grid and at the nearest level of noise.
+ *
+ * @param {object} card
+ * @param {number[]} shape
+ * @param {number} noise 0 to 1.
+ * @param {number | null} frame Index of a trajectory's frame.
+ * @returns {{share: number, text: string, holds: boolean} | null} Null where it was not measured.
+ */
+export function coverage(card, shape, noise, frame = null) {
+  const found = frame === null ? tested(card, shape, noise) : card.rollout?.[Math.min(frame, card.rollout.length - 1)];
+  if ((found?.coverage ?? null) === null) return null;
+  const fields = found.fields ?? card.errors?.[0]?.fields;
+  const where = frame !== null ? " at this frame" : scattered(card) ? "" : ` on ${gridText(found.grid)} points`;
+  const level = noise || found.noise ? ` with ${percent(found.noise ?? 0)} of noise` : "";
+  return { share: found.coverage, holds: found.coverage >= LEAST_COVERAGE, text: `held for ${percent(found.coverage)} of ${fields} test samples${where}${level}` };
+}
+
+/** Return the row of the test of the estimates that is nearest; those of special conditions come last. */
+function tested(card, shape, noise) {
+  const rows = (card.calibration?.test ?? []).filter((row) => (row.coverage ?? null) !== null);
+  const special = (row) => Object.values(row).some((value) => typeof value === "string");
+  const usual = rows.some((row) => !special(row)) ? rows.filter((row) => !special(row)) : rows;
+  const size = (grid) => grid.reduce((product, points) => product * points, 1);
+  const distance = (row) => Math.abs(Math.log(size(row.grid) / size(shape)));
+  const closest = Math.min(...usual.map(distance));
+  return nearestNoise(usual.filter((row) => distance(row) === closest), noise);
+}
+
+const [ROUGH, POOR] = [0.05, 0.2]; // mean errors
+
+/**
+ * Return what a model is worth in a sentence, and how that looks: "good", "care" or "poor".
+ *
+ * @param {object} card
+ * @param {number[]} shape Shape of the input.
+ * @param {number} noise 0 to 1.
+ */
+export function worth(card, shape, noise) {
+  const row = measured(card, shape, noise) ?? nearestNoise(card.errors ?? [], noise);
+  if (!row) return { kind: "care", text: "No error is published for this model" };
+  const error = row.relative_l2;
+  const kind = error >= POOR ? "poor" : error >= ROUGH ? "care" : "good";
+  const name = { poor: "Poor model: mean error", care: "Rough model: mean error", good: "Mean error" }[kind];
+  return { kind, error, text: `${name} ${percent(error)} on ${row.fields} test fields` };
+}
+
+const [SEVERAL_WRONG, MOST_WRONG] = [0.8, 0.5]; // accuracies below which labels are often, or mostly, wrong
+
+/** Return what a model of texts is worth, likewise. */
+export function worthOfText({ accuracy = [] }) {
+  const [row] = accuracy;
+  if (!row) return { kind: "care", text: "No accuracy is published for this model" };
+  const kind = row.accuracy < MOST_WRONG ? "poor" : row.accuracy < SEVERAL_WRONG ? "care" : "good";
+  const name = { poor: "Poor model: right for", care: "Rough model: right for", good: "Right for" }[kind];
+  return { kind, text: `${name} ${percent(row.accuracy)} of ${row.sequences ?? row.fields ?? "the"} test sequences` };
+}
+
 /**
  * Return where each block of a coarser output lies, as `fields.blockMeans` takes it.
  *
@@ -224,8 +344,9 @@ export function blockExtent(card) {
  * @returns {{good: boolean, text: string}[]}
  */
 export function trust(card, shape, origin) {
-  const warnings = (card.warnings ?? []).map((text) => ({ good: false, text }));
-  return [...warnings, onGrid(card, shape), fromDistribution(card, origin)].filter(Boolean);
+  const warnings = (card.warnings ?? []).map((text) => ({ good: false, text: inWords(card, text) }));
+  const method = isMethod(card) ? { good: true, text: "Nothing was trained: the model is a classical method itself, and only test samples are compared with another one." } : null;
+  return [...warnings, method, onGrid(card, shape), fromDistribution(card, origin)].filter(Boolean);
 }
 
 function onGrid(card, shape) {

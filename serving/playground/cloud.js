@@ -23,12 +23,27 @@ const WIDEST = 2; // the circle around a triangle, in distances of its corners t
  * @param {Record<string, object>} inputs The fields of the sample that it belongs to, by name.
  */
 export function shown(card, whole, component, slice, inputs) {
-  if (cards.scattered(card)) return cloud(inputs[cards.COORDINATES]).picture(whole, component);
+  if (cards.scattered(card)) return { ...cloud(inputs[cards.COORDINATES]).picture(whole, component), smooth: true };
   const plane = fields.plane(whole, cards.dimensions(card), component, slice);
   const mask = inputs[card.mask];
   if (!mask || whole === mask || whole.data.length % mask.data.length) return plane;
   const inside = fields.plane(mask, cards.dimensions(card), 0, slice);
   return { shape: plane.shape, data: plane.data.map((value, i) => (inside.data[i] === 1 ? value : NaN)) };
+}
+
+/** Return a picture of the mesh of points of the plane: the edges of its triangles. */
+export function mesh(coordinates) {
+  const { shape, where, sides } = cloud(coordinates);
+  return { shape, data: new Float32Array(shape[0] * shape[1]).fill(NaN), where, lines: sides, smooth: true, points: coordinates.shape[0] };
+}
+
+/** Return the axes of a picture of points of the plane, which have the units of the coordinates; none in space. */
+export function axes(card, inputs) {
+  if (!cards.scattered(card) || cards.spatial(card)) return cards.axes(card);
+  const [tensor] = card.inputs;
+  const { low, extent } = cloud(inputs[cards.COORDINATES]);
+  const named = [0, 1].map((k) => ({ name: (tensor.components?.[k] ?? "xy"[k]) + cards.inUnits(tensor), ends: [low[k], low[k] + extent[k]] }));
+  return [{ ...named[1], up: true }, named[0]];
 }
 
 /** Return width over height of the picture of a sample's fields. */
@@ -109,8 +124,17 @@ class Cloud {
 
   /** The edge of the domain: the two ends of every part, as positions (row, column) in pixels. */
   get outline() {
-    this.lines ??= edges(this.triangles).flatMap((point) => [this.row[point] + 0.5, this.column[point] + 0.5]);
-    return this.lines;
+    return (this.around ??= this.#positions(edges(this.triangles)));
+  }
+
+  /** The sides of all triangles, likewise. */
+  get sides() {
+    const { triangles } = this;
+    return (this.inner ??= this.#positions(Array.from({ length: 2 * triangles.length }, (_, end) => triangles[end % 2 ? next(end >> 1) : end >> 1])));
+  }
+
+  #positions(points) {
+    return points.flatMap((point) => [this.row[point] + 0.5, this.column[point] + 0.5]);
   }
 
   /** Find the corners of the triangle around the middle of every pixel, and their weights there. */
@@ -143,6 +167,11 @@ class Cloud {
   }
 }
 
+/** Return the index of the corner of a triangle that follows one. */
+function next(corner) {
+  return corner % 3 === 2 ? corner - 2 : corner + 1;
+}
+
 /** Return the lowest corner and the sides of the picture around points. */
 function around(x, y) {
   const low = [x, y].map((values) => values.reduce((least, value) => Math.min(least, value), Infinity));
@@ -154,7 +183,7 @@ function around(x, y) {
 /** Return the triangles that are no larger or flatter than the spacing of their corners allows. */
 function within(x, y, triangles) {
   const nearest = [0, 1, 2].map(() => new Float64Array(x.length).fill(Infinity)); // neighbours of every point
-  const end = (edge) => triangles[edge % 3 === 2 ? edge - 2 : edge + 1];
+  const end = (edge) => triangles[next(edge)];
   const lengths = Float64Array.from(triangles, (i, edge) => Math.sqrt((x[i] - x[end(edge)]) ** 2 + (y[i] - y[end(edge)]) ** 2));
   triangles.forEach((i, edge) => {
     let length = lengths[edge];

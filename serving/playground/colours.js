@@ -14,10 +14,26 @@ export const ember = sequential({ from: 0.16, to: 0.97, hue: [285, 460], chroma:
 
 /** For differences: blue below zero, the page's own lightness at zero, rust above. */
 export function divergent(dark) {
-  const [middle, end] = dark ? [0.2, 0.82] : [0.975, 0.42];
+  return aroundZero(dark, 252, 42);
+}
+
+/** For quantities with both signs: teal below zero, the page's own lightness at zero, plum above. */
+export function signed(dark) {
+  return aroundZero(dark, 185, 345);
+}
+
+/** Return whether a quantity with this range has both signs, so that its scale has zero in the middle. */
+export function hasSigns([low, high]) {
+  return Math.min(-low, high) > LEAST_SIGN * Math.max(-low, high);
+}
+
+const LEAST_SIGN = 0.02; // less on one side of zero is rounding
+
+function aroundZero(dark, below, above) {
+  const [middle, end] = dark ? [0.2, 0.82] : [0.975, 0.36];
   return table((t) => {
     const side = Math.abs(2 * t - 1);
-    return [middle + (end - middle) * side, 0.17 * side ** 0.8, t < 0.5 ? 252 : 42];
+    return [middle + (end - middle) * side, 0.18 * side ** 0.65, t < 0.5 ? below : above];
   });
 }
 

@@ -4,7 +4,8 @@
  */
 
 import * as cards from "./card.js";
-import { aspect, framed, located, outline, position, shown, width } from "./cloud.js";
+import { aspect, axes, framed, located, mesh, outline, position, shown, width } from "./cloud.js";
+import { hasSigns, signed } from "./colours.js";
 import * as fields from "./fields.js";
 import { movable, moved } from "./mesh.js";
 import { Mover } from "./mover.js";
@@ -16,6 +17,7 @@ const ROOM = 0.1; // above and below a curve, as a share of its height
 
 export class Drawing {
   base = [0, 1]; // the range of the sample that was drawn on
+  scale = [0, 1]; // the values at the ends of the colours
   value = 1;
   other = 0;
 
@@ -144,7 +146,8 @@ export class Drawing {
   /** Return what the panel shows of the whole field. */
   #shown(whole = this.inputs.sample.fields[this.channel.tensor.name]) {
     const { card, slice, sample } = this.inputs;
-    return { ...shown(card, whole, this.channel.component, slice, sample.fields), outline: this.fixed ? outline(this.coordinates) : [] };
+    const seen = cards.isMesh(card, this.channel.tensor) ? mesh(this.coordinates) : shown(card, whole, this.channel.component, slice, sample.fields);
+    return { ...seen, outline: this.fixed ? outline(this.coordinates) : [] };
   }
 
   /** Set the range of the values that the brush offers, and a little more. */
@@ -175,13 +178,34 @@ export class Drawing {
     this.field.data.set(values.data);
   }
 
+  /** Return the share of the scale at which a value is. */
+  share(value) {
+    const [low, high] = this.scale;
+    return high > low ? (value - low) / (high - low) : 0.5;
+  }
+
+  /** Choose the colours for values in a range, and return the range of the scale: around zero where they have both signs. */
+  #colour(own) {
+    const { dark, ramp, scales } = this.inputs;
+    const shared = scales[this.channel.tensor.name] ?? own;
+    const range = [Math.min(own[0], shared[0]), Math.max(own[1], shared[1])];
+    const isSigned = !this.channel.tensor.positive && hasSigns(range);
+    const most = Math.max(...range.map(Math.abs));
+    this.panel.ramp = isSigned ? signed(dark) : ramp;
+    this.scale = isSigned ? [-most, most] : range;
+    return this.scale;
+  }
+
   show(frozen = false) {
     const seen = this.#shown();
     const [low, high] = fields.range(seen);
     const room = this.isCurve ? ROOM * (high - low) : 0;
     const least = this.channel.tensor.positive ? Math.max(0, low - room) : low - room;
-    const range = this.isCurve && frozen ? this.view.range : [Math.min(this.base[0], least), Math.max(this.base[1], high + room)];
-    if (!this.isCurve) this.panel.aspect = aspect(this.inputs.card, seen.shape, this.inputs.sample.fields);
+    let range = this.isCurve && frozen ? this.view.range : [Math.min(this.base[0], least), Math.max(this.base[1], high + room)];
+    if (!this.isCurve) {
+      range = this.#colour(range);
+      Object.assign(this.panel, { aspect: aspect(this.inputs.card, seen.shape, this.inputs.sample.fields), axes: axes(this.inputs.card, this.inputs.sample.fields) });
+    }
     this.panel.show(seen, range);
     if (this.fixed) return void this.view.label(`${this.view.surface.getAttribute("aria-label")}. ${cards.spatial(this.inputs.card) ? "Arrow keys turn it." : "Space chooses a point of the boundary, arrow keys move it."}`);
     const keys = this.isCurve ? "Left and right move, up and down pull the curve." : "Arrow keys move the brush, Space paints.";

@@ -1,16 +1,17 @@
 /** The equation of a card, which is plain text, with the signs of mathematics: -div(a grad u) becomes −∇·(a ∇u). */
 
 const WORDS = {
-  div: "∇·", grad: "∇", laplace: "∆", laplacian: "∆", alpha: "α", beta: "β", gamma: "γ", delta: "δ", kappa: "κ",
+  div: "∇·", grad: "∇", laplace: "∆", laplacian: "∆", lap: "∆", alpha: "α", beta: "β", gamma: "γ", delta: "δ", kappa: "κ",
   lambda: "λ", mu: "μ", nu: "ν", omega: "ω", phi: "φ", pi: "π", psi: "ψ", rho: "ρ", sigma: "σ", tau: "τ", theta: "θ",
 };
-const TOKEN = /([A-Za-zα-ω]+)(?:_([A-Za-z0-9]+))?|\^(-?[0-9]+)|-|[^A-Za-zα-ω^-]+/g;
+const TOKEN = /([A-Za-zα-ω]+)(?:_([A-Za-z0-9]+))?|\^(-?[0-9]+)|_([A-Za-z0-9]+)|-|[^A-Za-zα-ω^_-]+/g;
 
 /** Return nodes for an equation; words that are no signs stay as they are. */
 export function typeset(equation) {
   const nodes = [];
-  for (const [text, word, index, power] of equation.matchAll(TOKEN)) {
-    if (power) nodes.push(small("sup", power.replace("-", "−")));
+  for (const [text, word, index, power, below] of equation.matchAll(TOKEN)) {
+    if (below) nodes.push(small("sub", below));
+    else if (power) nodes.push(small("sup", power.replace("-", "−")));
     else if (text === "-") nodes.push("−");
     else if (!word) nodes.push(WORDS_BEFORE.test(nodes.at(-1) ?? "") ? text.trimStart() : text);
     else {
@@ -32,4 +33,9 @@ function small(name, text) {
   const made = document.createElement(name);
   made.textContent = text;
   return made;
+}
+
+/** Return the sign of a Greek letter that a text is; undefined for any other. */
+export function sign(text) {
+  return /^[α-ω]$/.test(WORDS[text.toLowerCase()] ?? "") ? WORDS[text.toLowerCase()] : undefined;
 }

@@ -1,7 +1,7 @@
 /** The input of a request: fields in panels to draw on, parameters, and the tools that change them. */
 
 import * as cards from "./card.js";
-import { tide } from "./colours.js";
+import { colour, tide } from "./colours.js";
 import { Drawing } from "./drawing.js";
 import * as fields from "./fields.js";
 import { short } from "./numbers.js";
@@ -21,6 +21,8 @@ export class Inputs {
    */
   sample = null;
   card = null;
+  scales = {}; // ranges by name of what is the same quantity elsewhere on the page, whose scales are one
+  dark = false; // whether the page is
   drawings = [];
   active = null;
   slice = 0;
@@ -35,9 +37,9 @@ export class Inputs {
     this.#wire();
   }
 
-  /** Show panels for the inputs of a card: of a model, or of the model whose solution is measured. */
-  open(card, about) {
-    Object.assign(this, { card, about, sample: null, slice: 0 });
+  /** Show panels for the inputs of a card, of a model or of the model whose solution is measured, in a colour map. */
+  open(card, about, ramp = tide) {
+    Object.assign(this, { card, about, ramp, scales: {}, sample: null, slice: 0 });
     this.#history = [];
     at("undo").disabled = true;
     this.parameters.open(cards.parameters(card));
@@ -69,8 +71,13 @@ export class Inputs {
 
   /** Return the request: arrays by name, as copies. */
   request() {
-    const arrays = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.copy(field)]);
-    const numbers = Object.entries(this.sample.parameters).map(([name, value]) => [name, { shape: [], data: Float32Array.of(value) }]);
+    return this.requestOf(this.sample);
+  }
+
+  /** Return the request for a sample. */
+  requestOf({ fields: found, parameters }) {
+    const arrays = Object.entries(found).map(([name, field]) => [name, fields.copy(field)]);
+    const numbers = Object.entries(parameters).map(([name, value]) => [name, { shape: [], data: Float32Array.of(value) }]);
     return Object.fromEntries([...arrays, ...numbers]);
   }
 
@@ -97,6 +104,14 @@ export class Inputs {
     this.sample = { ...this.sample, fields };
     for (const drawing of this.drawings) drawing.show();
     this.edited();
+  }
+
+  /** Share the scales of quantities that are also shown elsewhere: ranges by name of the input. */
+  share(scales) {
+    if (JSON.stringify(scales) === JSON.stringify(this.scales)) return;
+    this.scales = scales;
+    for (const drawing of this.drawings) drawing.show(drawing.view.dimensions === 1);
+    this.showBrush();
   }
 
   /** Draw the points again after the direction has changed that they are seen from. */
@@ -128,44 +143,48 @@ export class Inputs {
     this.showBrush();
   }
 
-  /** Replace a field by that of a file, of one panel or of all components; `anew` as for `set`. */
-  replace(shape, values, anew) {
+  /** Show an input of the user, which can be undone; `anew` as for `set`. */
+  adopt(sample, anew) {
+    if (this.sample) this.remember();
+    this.set(sample, anew);
+  }
+
+  /** Return the present input with a field of a file, of one panel or of all components. */
+  replaced(shape, values) {
     const { tensor } = this.active.channel;
     const dimensions = cards.dimensions(this.card);
     const grid = shape.slice(-dimensions);
     const whole = String(shape) === String(cards.shapeOn(tensor, grid));
     if (!whole && shape.length !== dimensions) throw new Error(`it has shape (${shape}); expected one field with axes ${tensor.axes.slice(1).join(", ")}.`);
-    if (this.sample) this.remember();
     const sample = this.sample ? this.resized(grid) : this.constant(grid);
     if (whole) sample.fields[tensor.name] = { shape, data: values };
-    else sample.fields[tensor.name].data.set(values, this.active.channel.component * values.length);
-    this.set(sample, anew);
+    else sample.fields[tensor.name] = part(sample.fields[tensor.name], values, this.active.channel.component * values.length);
+    return sample;
   }
 
   /**
-   * Replace inputs and parameters by the arrays of a file, which may hold the true outputs, too, of a model on points.
+   * Return the inputs and parameters in the arrays of a file, which may hold the true outputs, too, of a model on points.
    *
    * @param {Record<string, {shape: number[], data: Float32Array}>} arrays By their names; others are ignored.
    */
-  replaceAll(arrays) {
+  read(arrays) {
     const missing = cards.required(this.card).filter(({ name }) => !arrays[name]);
-    if (missing.length) throw new Error(`it holds ${Object.keys(arrays).join(", ") || "nothing"}; expected ${missing.map(({ name }) => name).join(", ")}.`);
+    if (missing.length) throw new Error(`it holds ${Object.keys(arrays).join(", ") || "nothing"}; expected ${missing.map(named).join(", ")}.`);
     const found = this.card.inputs.filter(({ name }) => arrays[name]);
     for (const tensor of found) {
       const { shape } = arrays[tensor.name];
       const lead = arrays[found[0].name].shape;
       const expected = cards.shapeOn(tensor, cards.scattered(this.card) ? lead.slice(0, 1) : lead.slice(-cards.dimensions(this.card)));
-      if (String(shape) !== String(expected)) throw new Error(`${tensor.name} has shape (${shape}); expected (${expected}), one field.`);
+      if (String(shape) !== String(expected)) throw new Error(`${named(tensor)} has shape (${shape}); expected (${expected}), one field.`);
     }
-    if (this.sample) this.remember();
     const numbers = cards.parameters(this.card).filter(({ name }) => arrays[name]);
     const truth = cards.scattered(this.card) ? this.card.outputs.filter(({ name }) => arrays[name]) : [];
-    this.set({
+    return {
       fields: Object.fromEntries(found.map(({ name }) => [name, arrays[name]])),
       parameters: Object.fromEntries(numbers.map(({ name }) => [name, arrays[name].data[0]])),
       origin: { kind: "own" },
       truth: truth.length ? Object.fromEntries(truth.map(({ name }) => [name, arrays[name]])) : null,
-    });
+    };
   }
 
   get size() {
@@ -187,12 +206,12 @@ export class Inputs {
     const [least, most] = active.offered;
     Object.assign(at("value"), { min: least, max: most, value: active.value });
     at("value-shown").textContent = short(active.value);
-    const map = active.view.ramp;
-    [["low", map.subarray(0, 3)], ["high", map.subarray(-3)]].forEach(([id, colour], end) => {
+    ["low", "high"].forEach((id, end) => {
       const value = active.ends[end];
       at(id).lastElementChild.textContent = short(value);
       at(id).setAttribute("aria-label", `Brush value ${short(value)}`);
-      at(id).firstElementChild.style.background = `rgb(${colour})`;
+      at(id).setAttribute("aria-pressed", value === active.value);
+      at(id).firstElementChild.style.background = `rgb(${colour(active.view.ramp, active.share(value))})`;
     });
   }
 
@@ -204,14 +223,17 @@ export class Inputs {
   #build(drawn = new Set()) {
     this.#opened = drawn;
     const dimensions = cards.dimensions(this.card);
-    const shown = cards.channels(cards.pictured(this.card).filter(({ name }) => this.#isDrawn(name)));
+    const pictured = cards.pictured(this.card).filter(({ name }) => this.#isDrawn(name));
+    const shown = pictured.length === 1 && cards.isMesh(this.card, pictured[0]) ? [{ tensor: pictured[0], component: 0, name: "Mesh" }] : cards.channels(pictured);
     at("stage").dataset.inputs = ["one", "two"][shown.length - 1] ?? "many";
     this.drawings = shown.map((channel) => {
       const panel = new Panel(figure("input", channel.tensor.name));
-      panel.become(dimensions, dimensions === 1 ? null : tide);
+      panel.become(dimensions, dimensions === 1 ? null : this.ramp);
       panel.axes = cards.axes(this.card);
       panel.view.round = cards.scattered(this.card);
-      panel.describe(channel.name + cards.inUnits(channel.tensor), this.about);
+      const isMesh = cards.isMesh(this.card, channel.tensor);
+      const rest = isMesh ? "" : cards.rollsOut(this.card) ? "at time 0" : cards.rest(channel.tensor);
+      panel.describe(channel.name + (isMesh ? "" : cards.inUnits(channel.tensor)), [this.about, rest].filter(Boolean).join(", "));
       return new Drawing(this, channel, panel);
     });
     at("inputs").replaceChildren(...this.drawings.map(({ panel }) => panel.figure));
@@ -227,7 +249,7 @@ export class Inputs {
     const others = cards.pictured(this.card).filter(({ name }) => !this.#isDrawn(name));
     const made = others.map((tensor) => {
       const button = document.createElement("button");
-      Object.assign(button, { type: "button", className: "quiet", textContent: `Draw ${cards.label(tensor).toLowerCase()} (now ${short(tensor.default)})` });
+      Object.assign(button, { type: "button", className: "quiet", textContent: `Draw ${cards.title(tensor).toLowerCase()} (now ${short(tensor.default)})` });
       button.addEventListener("click", () => this.#draw(tensor));
       return button;
     });
@@ -270,7 +292,7 @@ export class Inputs {
     on("size", "input", () => this.showSize());
     on("value", "input", () => {
       this.active.value = Number(at("value").value);
-      at("value-shown").textContent = short(this.active.value);
+      this.showBrush();
     });
     [["low", 0], ["high", 1]].forEach(([id, end]) =>
       on(id, "click", () => {
@@ -299,4 +321,17 @@ export class Inputs {
     this.active.fill(make(this.active.field, this.active));
     this.active.changed(true);
   }
+}
+
+/** Return a copy of a field with other values from a position on. */
+function part(field, values, start) {
+  const copy = fields.copy(field);
+  copy.data.set(values, start);
+  return copy;
+}
+
+/** Return the name of an array in files, with the name on the screen where that is another. */
+function named(tensor) {
+  const shown = cards.title(tensor);
+  return shown.toLowerCase() === tensor.name ? tensor.name : `${tensor.name} (${shown})`;
 }

@@ -3,7 +3,7 @@
 import * as cards from "./card.js";
 import { product } from "./fields.js";
 
-const [BOUNDARY, DISTANCE] = ["boundary", "distance"];
+const { BOUNDARY, DISTANCE } = cards;
 const CLOSE = 1e-3; // of the extent: distances that agree
 const SIDES = [[0, 1], [1, 2], [2, 0]];
 const FOUR = [[0, 1], [1, 2], [2, 3], [3, 0]];

@@ -24,9 +24,10 @@ export function percent(share) {
   return `${Number((100 * share).toPrecision(2))} %`;
 }
 
-/** A duration in the unit that fits: 38 ms, 1.2 s. */
+/** A duration in the unit that fits: 5.8 ms, 38 ms, 1.2 s. */
 export function duration(milliseconds) {
-  if (milliseconds < 1000) return `${Math.max(1, Math.round(milliseconds))} ms`;
+  if (milliseconds < 10) return `${Number(milliseconds.toPrecision(2))} ms`;
+  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
   return `${Number((milliseconds / 1000).toPrecision(2))} s`;
 }
 

@@ -35,18 +35,31 @@ export class Panel {
     this.#part(".view").style.aspectRatio = ratio;
   }
 
-  /** Name the axes of the grid that are shown, the first downwards, each with its length. */
+  /**
+   * Name the axes that are shown, the last one across and the one before downwards.
+   *
+   * @param {{name: string, ends: number[], up?: boolean}[]} named `ends` are the values at the picture's sides, empty where they
+   *     are not known; an axis may run upwards.
+   */
   set axes(named) {
+    this.view.axes = named;
     const sides = { ".across": named.at(-1), ".down": named.at(-2) };
     for (const [selector, axis] of Object.entries(sides)) {
-      const texts = axis ? ["0", axis.name, axis.length ? short(axis.length) : ""] : [];
+      const [first, last] = axis?.ends.length ? axis.ends.map(short) : ["0", ""];
+      const texts = axis ? [first, axis.name, last] : [];
       this.#part(selector).replaceChildren(...texts.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
+      this.#part(selector).toggleAttribute("data-up", Boolean(axis?.up));
     }
+  }
+
+  /** Use a colour map from the next field on. */
+  set ramp(map) {
+    this.view.ramp = map;
   }
 
   describe(title, about) {
     Object.assign(this.#part("h2"), { textContent: title, title });
-    this.#part(".about").textContent = about;
+    Object.assign(this.#part(".about"), { textContent: about, title: about });
     this.title = title;
   }
 
@@ -62,6 +75,7 @@ export class Panel {
     const [low, high] = ends(range);
     this.#part(".scale .low").textContent = low;
     this.#part(".scale .high").textContent = high;
+    this.figure.dataset.picture = field.lines ? "mesh" : "field";
     this.view.show(field, range, baseline);
     this.view.label(`${this.title}, ${field.points ?? field.shape.join(" by ")} points, scale from ${low} to ${high}`);
     this.#paintRamp();

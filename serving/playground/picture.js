@@ -16,7 +16,8 @@ export class Picture {
     this.surface = this.canvas;
   }
 
-  show({ shape: [rows, columns], data, outline = [] }, [low, high]) {
+  show({ shape: [rows, columns], data, outline = [], lines = [], smooth = false }, [low, high]) {
+    this.canvas.toggleAttribute("data-smooth", smooth);
     if (this.canvas.height !== rows || this.canvas.width !== columns) Object.assign(this.canvas, { height: rows, width: columns });
     const pixels = new ImageData(columns, rows);
     const scale = high > low ? 1 / (high - low) : 0;
@@ -29,14 +30,9 @@ export class Picture {
     }
     const context = this.canvas.getContext("2d");
     context.putImageData(pixels, 0, 0);
-    if (!outline.length) return;
-    context.beginPath();
-    for (let at = 0; at < outline.length; at += 4) {
-      context.moveTo(outline[at + 1], outline[at]);
-      context.lineTo(outline[at + 3], outline[at + 2]);
-    }
-    Object.assign(context, { lineWidth: 2.5, lineCap: "round", strokeStyle: getComputedStyle(this.canvas).getPropertyValue("--warm") });
-    context.stroke();
+    const style = getComputedStyle(this.canvas);
+    stroke(context, lines, { lineWidth: 0.8, strokeStyle: style.getPropertyValue("--soft") });
+    stroke(context, outline, { lineWidth: 2.5, lineCap: "round", strokeStyle: style.getPropertyValue("--warm") });
   }
 
   label(text) {
@@ -51,10 +47,12 @@ export class Picture {
   }
 
   /** Return place and value at a position; nothing outside the domain. A field with `where` has pixels instead of points. */
-  reading({ shape: [rows, columns], data, where }, [down, across]) {
+  reading({ shape: [rows, columns], data, where, lines }, [down, across]) {
     const [row, column] = [Math.min(rows - 1, Math.floor(down * rows)), Math.min(columns - 1, Math.floor(across * columns))];
     const value = data[row * columns + column];
-    return Number.isNaN(value) ? "" : `${where?.([down, across]) ?? `row ${row}, column ${column}`}: ${short(value)}`;
+    const found = where?.([down, across]) ?? [place(this.axes?.at(-2), row, rows, "row"), place(this.axes?.at(-1), column, columns, "column")].join(", ");
+    if (lines) return found;
+    return Number.isNaN(value) ? "" : `${found}: ${short(value)}`;
   }
 
   mark(position) {
@@ -63,4 +61,23 @@ export class Picture {
     Object.assign(this.cross.style, { top: `${100 * position[0]}%`, left: `${100 * position[1]}%` });
     if (this.brush) Object.assign(this.cross.style, { width: `${100 * this.brush}%`, height: this.round ? "auto" : `${100 * this.brush}%`, aspectRatio: this.round ? 1 : "auto" });
   }
+}
+
+/** Return where a point is on an axis: its coordinate where the axis has one, else its index. */
+function place(axis, index, points, usual) {
+  const { name = usual, ends = [] } = axis ?? {};
+  const isIndex = ends.length === 0 || name === "row" || name === "column";
+  return `${name} ${isIndex ? index : short(ends[0] + ((ends[1] - ends[0]) * index) / Math.max(1, points - 1))}`;
+}
+
+/** Draw lines between pairs of positions (row, column). */
+function stroke(context, lines, style) {
+  if (!lines.length) return;
+  context.beginPath();
+  for (let at = 0; at < lines.length; at += 4) {
+    context.moveTo(lines[at + 1], lines[at]);
+    context.lineTo(lines[at + 3], lines[at + 2]);
+  }
+  Object.assign(context, style);
+  context.stroke();
 }

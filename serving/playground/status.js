@@ -21,12 +21,17 @@ export class Status {
     document.getElementById("banner-close").addEventListener("click", () => this.clear());
   }
 
-  /** Show an error; if the service is lost, check until it is back. */
-  show(error) {
+  /**
+   * Show an error; if the service is lost, check until it is back.
+   *
+   * @param {Error} error
+   * @param {(text: string) => string} inWords Puts the names on the screen in place of those on the wire.
+   */
+  show(error, inWords = (text) => text) {
     const known = error instanceof Problem;
     const passing = known && error.passing;
     const advice = passing ? AGAIN : [401, 403].includes(error.status) ? KEY : "";
-    this.#say(known ? error.title : "Error", error.message + (advice && `. ${advice}`));
+    this.#say(known ? error.title : "Error", inWords(error.message) + (advice && `. ${advice}`));
     if (passing) this.#lose();
     else this.banner.dataset.kind = "fault";
   }

@@ -1,11 +1,11 @@
 /** Pictures of trajectories on one axis: time downwards, position across (Hovmöller diagrams). */
 
 import * as cards from "./card.js";
-import { divergent, ember } from "./colours.js";
+import { divergent, ember, hasSigns, signed } from "./colours.js";
 import * as fields from "./fields.js";
 import { Panel, figure } from "./panel.js";
 
-const TITLES = { predicted: "Predicted over time", expected: "True or solved over time", apart: "Difference over time" };
+const TITLES = { predicted: "predicted", expected: "true or solved", apart: "difference" };
 
 export class TimePictures {
   /** @param {HTMLElement} section Holds the panels. */
@@ -16,7 +16,7 @@ export class TimePictures {
 
   /** Show empty panels for a model of trajectories on one axis, and nothing for any other. */
   open(card, dark) {
-    this.card = card;
+    Object.assign(this, { card, dark });
     const fits = cards.rollsOut(card) && cards.dimensions(card) === 1;
     this.rows = fits ? cards.channels(card.outputs).filter(({ tensor }) => !tensor.components?.length).map(({ name, tensor }) => this.#row(name, tensor, dark)) : [];
     this.section.hidden = this.rows.length === 0;
@@ -35,9 +35,12 @@ export class TimePictures {
       if (!found) continue;
       const truth = result.truth?.[tensor.name] ?? solved?.outputs[tensor.name];
       const expected = truth && fields.sameShape(truth, found) ? truth : null;
-      const range = fields.range(...[found, expected].filter(Boolean));
-      const lengths = [{ name: "time", length: cards.timeOf(this.card, found.shape[0] - 1) }, ...cards.axes(this.card)];
-      for (const panel of Object.values(panels)) panel.axes = lengths;
+      const values = fields.range(...[found, expected].filter(Boolean));
+      const most = Math.max(...values.map(Math.abs));
+      const range = hasSigns(values) ? [-most, most] : values;
+      const named = [{ name: "time", ends: [cards.timeOf(this.card, 0), cards.timeOf(this.card, found.shape[0] - 1)] }, ...cards.axes(this.card)];
+      for (const panel of Object.values(panels)) panel.axes = named;
+      for (const panel of [panels.predicted, panels.expected]) panel.ramp = hasSigns(values) ? signed(this.dark) : ember;
       panels.predicted.show(found, range);
       if (!expected) {
         for (const panel of [panels.expected, panels.apart]) panel.clear("solve it to compare");
@@ -45,8 +48,8 @@ export class TimePictures {
       }
       panels.expected.show(expected, range);
       const apart = fields.difference(found, expected);
-      const most = Math.max(...fields.range(apart).map(Math.abs)) || 1;
-      panels.apart.show(apart, [-most, most]);
+      const largest = Math.max(...fields.range(apart).map(Math.abs)) || 1;
+      panels.apart.show(apart, [-largest, largest]);
     }
   }
 
@@ -55,7 +58,7 @@ export class TimePictures {
     for (const [kind, title] of Object.entries(TITLES)) {
       const panel = new Panel(figure(`time-${kind}`, tensor.name));
       panel.become(2, kind === "apart" ? divergent(dark) : ember);
-      panel.describe(title, name + cards.inUnits(tensor));
+      panel.describe(`${name}${cards.inUnits(tensor)} over time`, title);
       panel.aspect = 1;
       panels[kind] = panel;
     }

@@ -1,0 +1,54 @@
+/** Files of the user: inputs that are read, and arrays that are saved. */
+
+import * as cards from "./card.js";
+import { withoutPadding } from "./cloud.js";
+import { arraysOf } from "./mesh.js";
+import { decode, encode } from "./npy.js";
+import { decode as fromNpz, encode as npz } from "./npz.js";
+import { encode as safetensors } from "./safetensors.js";
+import { decode as fromVtu } from "./vtu.js";
+
+/**
+ * Return the arrays in a file by name, or the only field that it holds.
+ *
+ * @param {File} file
+ * @param {object} card Of the model whose input it is.
+ * @returns {Promise<{arrays?: Record<string, object>, field?: {shape: number[], data: Float32Array}}>}
+ * @throws {Error} The file is no input of the model.
+ */
+export async function read(file, card) {
+  if (cards.scattered(card)) return { arrays: await readPoints(file, card) };
+  const most = card.grid.maximum ** cards.dimensions(card) * Math.max(...card.inputs.map(cards.components));
+  const arrays = file.name.endsWith(".npz") ? card.inputs.length : 1;
+  if (file.size > arrays * (8 * most + 20_000)) throw new Error(`it has ${file.size} bytes; the largest grid takes ${arrays * 8 * most} as float64.`);
+  if (file.name.endsWith(".npz")) return { arrays: await fromNpz(await file.arrayBuffer(), most) };
+  const { shape, data } = decode(await file.arrayBuffer(), most);
+  const isBatch = shape.length > cards.dimensions(card) && shape[0] === 1;
+  return { field: { shape: isBatch ? shape.slice(1) : shape, data } };
+}
+
+/** Return points of the user, which may come with the truth. */
+async function readPoints(file, card) {
+  const { maximum } = card.grid;
+  const width = Math.max(...[...card.inputs, ...card.outputs].map(cards.components));
+  const content = await file.arrayBuffer();
+  if (file.name.endsWith(".npz")) return withoutPadding(await fromNpz(content, maximum * width), card);
+  if (!file.name.endsWith(".vtu")) throw new Error("expected a file .vtu or .npz; `petrov predict` reads other mesh files.");
+  return arraysOf(await fromVtu(content, maximum), card);
+}
+
+/** Save one array as .npy, and several as the program of the page in this language reads them. */
+export function save(arrays, model, language) {
+  const [[name, only], ...others] = Object.entries(arrays);
+  if (others.length === 0) return download(encode(only), `${name}.npy`);
+  if (language === "curl") return download(safetensors(arrays), `${model}.safetensors`);
+  download(npz(arrays), `${model}.npz`);
+}
+
+function download(content, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([content]));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
