@@ -189,6 +189,14 @@ def pictures(repository: Repository = EXPORTED) -> None:
 
 
 @app.command()
+def drawing(url: Annotated[str, typer.Option(help="A running service.")] = "http://127.0.0.1:8080") -> None:
+    """Draw in the playground of a running service, and record it; into docs/."""
+    from benchmarks.drawing import record  # noqa: PLC0415
+
+    record(url, DOCS / "playground.png", DOCS / "drawing.webp")
+
+
+@app.command()
 def accuracy() -> None:
     """Evaluate every trained model: write its card, and draw its best, median and worst fields."""
     for card in sorted(CHECKPOINTS.glob("*/card.json")):

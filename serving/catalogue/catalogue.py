@@ -374,7 +374,7 @@ class Catalogue:
         seconds, most = self._settings.request_seconds, self._settings.max_body_bytes
         try:
             for batch in () if entry.base else samples(card, most):
-                await self._triton.infer(entry.name, number, batch, seconds=seconds, request_id="warm")
+                await self._triton.infer(entry.name, number, batch, seconds=seconds)
         except Exception as error:
             if isinstance(error, Problem) and error.kind == "triton-unavailable":
                 raise

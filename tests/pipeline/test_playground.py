@@ -35,6 +35,7 @@ PICTURES = ROOT / "test-artefacts" / "playground"
 FORWARD, INVERSE, CURVE = "darcy", "darcy_inverse", "burgers"
 EXPRESSION, LETTERS = "listops", "memoriser"
 SEVERAL, OPTIONAL, REPORTING = toy_fields.NAME, "drift_at_ease", "gauge"
+METHOD, POOR = "burgers_exact", "drift_at_a_loss"
 #: Test samples of the model that reports on itself: the second is unlike its training data.
 GAUGED = np.stack([np.full((16, 16), 3.0), np.full((16, 16), 40.0)]).astype(np.float32)
 #: A browser on a busy machine: an idle one needs a second.
@@ -68,14 +69,30 @@ def service(
     """Serve the released models; `make test` has installed them."""
     assert browser.is_connected()  # requested first: without it nothing is started
     repository = tmp_path_factory.mktemp("playground") / "model_repository"
-    for name in (FORWARD, INVERSE, CURVE, EXPRESSION, LETTERS):
+    for name in (FORWARD, INVERSE, CURVE, METHOD, EXPRESSION, LETTERS):
         shutil.copytree(ROOT / "model_repository" / name, repository / name)
     toy_fields.add(repository)
     toy_fields.add(repository, OPTIONAL, velocity=0.5)
+    toy_fields.add(repository, POOR, velocity=0.5)
+    with card_of(repository, POOR) as card:
+        card["outputs"][0] |= {"meaning": "density at the end", "positive": True}
+        card["errors"] = [{"grid": list(toy_fields.GRID), "fields": 53, "relative_l2": 0.41}]
     toy_gauges.add(repository)
+    with card_of(repository, REPORTING) as card:
+        held = {"grid": [16, 16], "fields": 80, "outside": 0.0}
+        card["calibration"] = {"test": [held | {"coverage": 0.92}, {**held, "grid": [60, 60], "coverage": 0.32}]}
     save_file({"coefficient": GAUGED, "solution": GAUGED / 9}, repository / REPORTING / "1" / "examples.safetensors")
     with run_service(repository) as gateway:
         yield gateway
+
+
+@contextmanager
+def card_of(repository: Path, model: str) -> Iterator[dict[str, Any]]:
+    """Change the card of a model."""
+    file = repository / model / "1" / "card.json"
+    card = json.loads(file.read_text())
+    yield card
+    file.write_text(json.dumps(card))
 
 
 class Visit:
@@ -253,7 +270,7 @@ def test_one_draws_and_sees_the_prediction_beside_the_solution(visit: Callable[.
     person.drag((0.2, 0.2), (0.8, 0.3), (0.3, 0.8))
     expect(person.sentence).not_to_have_text(first)
     person.settled("they differ by")
-    person.header_picture("readme")  # docs/playground.png is a copy of it
+    person.header_picture("header")
     drawn = person.download("#download-input")
     assert np.unique(drawn).tolist() == np.unique(before).tolist() == [3.0, 12.0]
     assert (drawn != before).mean() > 0.02
@@ -261,6 +278,9 @@ def test_one_draws_and_sees_the_prediction_beside_the_solution(visit: Callable[.
     np.testing.assert_array_equal(found, predicted(service, FORWARD, drawn))
     error = per_cent(person.page.inner_text("#error"))
     assert error == pytest.approx(relative_l2(found, physics.darcy.solve(drawn)), rel=0.1)  # two digits are shown
+    assert "on this grid, which is itself 0.36 % off the truth" in person.page.inner_text("#error-note")
+    for part in ("predict", "classical"):
+        assert re.fullmatch(r"processor time; [\d.]+ m?s round trip", person.page.inner_text(f"#{part}-note"))
     assert "own" in person.page.inner_text("#trust")
     person.page.click("#undo")
     person.settled("they differ by")
@@ -285,7 +305,9 @@ def test_after_a_fill_the_brush_leaves_a_trace(visit: Callable[..., Visit]) -> N
 def test_the_page_ends_with_release_documentation_and_licence(visit: Callable[..., Visit]) -> None:
     person = visit()
     expect(person.page.locator("#release")).to_have_text(VERSION)
-    assert person.page.locator("footer a").all_inner_texts() == ["Documentation of the interface", "Apache-2.0"]
+    assert person.page.locator("footer a").all_inner_texts() == [
+        *("Documentation of the interface", "Models", "Metrics", "Apache-2.0")
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -307,17 +329,28 @@ def luminance(element: Locator, style: str) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
-def test_on_a_phone_input_and_prediction_are_seen_together_and_scrolling_draws_nothing(
-    visit: Callable[..., Visit],
-) -> None:
-    person = visit(viewport={"width": 390, "height": 780}, has_touch=True, is_mobile=True)
+def test_at_a_desk_all_that_one_draws_with_is_seen(visit: Callable[..., Visit]) -> None:
+    person = visit(viewport={"width": 1400, "height": 900})
+    person.settled("they differ by")
+    for control in ("#low", "#high", "#undo", "#size", "#value", "#random", "#upload"):
+        box = person.page.locator(control).bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900, control
+
+
+def test_on_a_phone_the_picture_is_first_and_scrolling_draws_nothing(visit: Callable[..., Visit]) -> None:
+    person = visit(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     person.settled("they differ by")
     before = person.download("#download-input")
-    person.surface().evaluate("element => element.scrollIntoView({block: 'center'})")
+    person.page.evaluate("scrollTo(0, 0)")
+    box = person.surface().bounding_box()
+    assert box is not None
+    assert (box["width"], box["y"] < 120) == (358, True)
+    person.surface().evaluate("element => element.scrollIntoView({block: 'start'})")
     boxes = [person.surface(role).bounding_box() for role in ("input", "prediction")]
     for box in boxes:
         assert box is not None
-        assert 0 <= box["y"] <= 780 - box["height"]
+        assert -1 <= box["y"] <= 844 - box["height"]
     touch = "element => element.dispatchEvent(new PointerEvent('{}', {{pointerType: 'touch', bubbles: true, {}}}))"
     middle = "clientX: 100, clientY: element.getBoundingClientRect().top + 40"
     for kind in ("pointerdown", "pointermove", "pointercancel"):  # as a browser reports a finger that scrolls
@@ -422,6 +455,9 @@ def test_every_field_component_and_parameter_of_a_sample_is_shown(visit: Callabl
     shown = person.page.locator("[data-role=prediction] h2").all_inner_texts()
     assert shown == ["Density afterwards (kg/m3)", "Flux, x (kg/(m2 s))", "Flux, y (kg/(m2 s))"]
     assert person.page.locator("[data-role=difference][data-state=fresh]").count() == 3
+    for panel in (person.panel("input").nth(1), person.panel("prediction").nth(1)):  # both have both signs
+        low, high = panel.locator(".scale").inner_text().split()
+        assert low == f"\N{MINUS SIGN}{high}"
     box = person.surface("prediction", 1).bounding_box()
     assert box is not None
     assert box["width"] / box["height"] == pytest.approx(1.5, rel=0.02)  # the lengths of the axes
@@ -443,7 +479,9 @@ def test_one_component_is_drawn_and_a_parameter_is_moved(visit: Callable[..., Vi
     person.page.get_by_role("slider", name=re.compile("Time")).fill("0.5")
     expect(person.page.locator("#trust")).to_contain_text("own")
     expect(person.panel("difference").first).to_have_attribute("data-state", "empty")
-    expect(person.page.locator("#error")).to_have_text("\N{EN DASH}")
+    for part in ("classical", "difference"):
+        assert not person.panel(part).first.is_visible()
+    assert not person.page.locator("#error").is_visible()
     expect(person.sentence).not_to_contain_text("truth")
     drawn, found = person.archive("#download-input"), person.archive("#download-output")
     stored = {name: array[0] for name, array in toy_fields.samples().items()}
@@ -512,7 +550,7 @@ def test_an_archive_is_uploaded(visit: Callable[..., Visit], write: Any) -> None
         np.testing.assert_array_equal(array, inputs[name])
     refused = {
         archived(write, rho=inputs["density"]): "it holds rho; expected density, velocity",
-        archived(write, **inputs | {"velocity": inputs["density"]}): "velocity has shape (20,31); expected (2,20,31)",
+        archived(write, **inputs | {"velocity": inputs["density"]}): "Velocity has shape (20,31); expected (2,20,31)",
         archived(write, **inputs)[:-30]: "not an .npz file",
     }
     for content, part in refused.items():
@@ -560,6 +598,13 @@ def test_what_is_known_about_the_error_is_shown(visit: Callable[..., Visit]) -> 
     expect(badges.nth(4)).to_contain_text("outside")
     expect(badges.nth(4)).to_have_attribute("data-kind", "care")
     person.picture("quality-light")
+    expect(badges.nth(3)).to_contain_text("it held for 92 % of 80 test samples on 16 \N{MULTIPLICATION SIGN} 16 points")
+    person.page.locator("#grid").select_option("other")
+    person.page.fill("#points", "50")
+    person.page.press("#points", "Enter")
+    expect(badges.nth(3)).to_contain_text("unreliable")
+    expect(badges.nth(3)).to_contain_text("it held for 32 % of 80 test samples")
+    expect(badges.nth(3)).not_to_contain_text("\N{LESS-THAN OR EQUAL TO}")
     person.choose(FORWARD)
     person.settled("they differ by")
 
@@ -587,19 +632,82 @@ def test_what_is_no_field_is_refused_with_a_reason(visit: Callable[..., Visit]) 
     expect(person.page.get_by_role("alert")).to_be_hidden()
 
 
-def test_the_gateways_reason_is_shown(visit: Callable[..., Visit]) -> None:
+def test_an_upload_that_the_gateway_refuses_keeps_the_input(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
+    before = person.download("#download-input")
     field = np.full((30, 30), 3.0)
     field[4, 7] = -2
-    person.page.set_input_files("#file", {"name": "mine.npy", "mimeType": "", "buffer": npy(field)})
-    expect(person.page.get_by_role("alert")).to_contain_text("must be positive")
-    expect(person.page.get_by_role("alert")).to_contain_text("coefficient[4,7] is -2.0")
+    alert = person.page.get_by_role("alert")
+    for name in ("#file", "#file"):  # a message that is dismissed comes again
+        person.page.set_input_files(name, {"name": "mine.npy", "mimeType": "", "buffer": npy(field)})
+        expect(alert).to_contain_text("Permeability at row 4, column 7 is -2.0; a permeability must be positive")
+        person.page.get_by_role("button", name="Dismiss").click()
+    np.testing.assert_array_equal(person.download("#download-input"), before)
+    assert person.page.locator("#undo").is_disabled()
+    person.choose(INVERSE)
+    truth = person.settled("from the truth")
+    person.page.set_input_files("#file-reading", {"name": "mine.npy", "mimeType": "", "buffer": npy(field / np.nan)})
+    expect(alert).to_contain_text("Pressure at row 0, column 0 is nan")
+    assert person.sentence.inner_text() == truth
+    assert person.page.locator("#stage").get_attribute("data-layout") == "inverse"
     person.picture("refused")
-    person.errors.clear()  # the browser itself logs the 422
-    person.page.click("#random")
+    assert all("422" in error for error in person.errors), person.errors  # the browser itself logs them
+    person.errors.clear()
+
+
+def test_the_address_names_the_model(visit: Callable[..., Visit], service: Gateway) -> None:
+    person = visit()
     person.settled("they differ by")
-    expect(person.page.get_by_role("alert")).to_be_hidden()
+    person.choose(CURVE)
+    person.settled("they differ by")
+    assert person.page.url == f"{service.url}/#{CURVE}"
+    person.page.goto(f"{service.url}/#{EXPRESSION}")
+    person.labelled("with a probability of")
+    person.page.go_back()
+    expect(person.page.locator("#model")).to_have_value(CURVE)
+    person.page.go_back()
+    expect(person.page.locator("#model")).to_have_value(FORWARD)
+    person.page.go_forward()
+    expect(person.page.locator("#model")).to_have_value(CURVE)
+    person.settled("they differ by")
+    person.page.goto(f"{service.url}/#darcie")
+    expect(person.page.get_by_role("alert")).to_contain_text("no model “darcie”; did you mean “darcy”?")
+    person.page.reload()
+    expect(person.page.get_by_role("alert")).to_contain_text("no model “darcie”")
+    person.settled("they differ by")
+    assert person.page.input_value("#model") == FORWARD
+
+
+def test_a_poor_model_looks_poor_and_a_quantity_has_one_scale(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.choose(POOR)
+    person.settled("0 % from the truth")
+    assert person.page.inner_text("#worth") == "Poor model: mean error 41 % on 53 test fields"
+    expect(person.page.locator("#worth")).to_have_attribute("data-kind", "poor")
+    first = person.panel("prediction").first
+    expect(first).to_have_attribute("data-worth", "poor")
+    assert "mean error 41 %" in first.locator(".about").inner_text()
+    person.picture("poor")
+    density = [person.panel("input").first, first]
+    assert [panel.locator("h2").inner_text() for panel in density] == ["Density (kg/m3)"] * 2
+    scales = [panel.locator(".scale").inner_text() for panel in density]
+    assert scales[0] == scales[1]
+    person.choose(FORWARD)
+    person.settled("they differ by")
+    expect(person.page.locator("#worth")).to_have_attribute("data-kind", "good")
+
+
+def test_a_method_is_not_compared_with_itself(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.choose(METHOD)
+    person.settled("from the truth (relative L2)")
+    expect(person.page.locator("#solver-row")).to_be_hidden()
+    person.page.click("#random")
+    expect(person.page.locator("#trust")).to_contain_text("Nothing was trained")
+    expect(person.panel("difference")).to_be_hidden()
+    expect(person.sentence).not_to_contain_text("differ")
+    assert "/reference" not in person.page.inner_text("#program")
 
 
 def test_the_programs_do_what_the_page_did(visit: Callable[..., Visit], tmp_path: Path) -> None:
@@ -617,11 +725,11 @@ def test_the_programs_do_what_the_page_did(visit: Callable[..., Visit], tmp_path
 
 def test_the_colours_rise_evenly(visit: Callable[..., Visit]) -> None:
     script = """async () => {
-      const { tide, ember, divergent } = await import("./playground/colours.js");
-      return [tide, ember, divergent(false), divergent(true)].map((map) => [...map]);
+      const { tide, ember, divergent, signed } = await import("./playground/colours.js");
+      return [tide, ember, divergent(false), signed(false), divergent(true), signed(true)].map((map) => [...map]);
     }"""
-    tide, ember, light, dark = (np.array(table).reshape(-1, 3) for table in visit().page.evaluate(script))
-    for rising in (tide, ember, light[:128], dark[128:]):
+    tide, ember, *around = (np.array(table).reshape(-1, 3) for table in visit().page.evaluate(script))
+    for rising in (tide, ember, *(each[:128] for each in around[:2]), *(each[128:] for each in around[2:])):
         steps = np.diff(lightness(rising)[::16])
         assert steps.min() > 0.6 * steps.mean()
         assert steps.max() < 1.4 * steps.mean()

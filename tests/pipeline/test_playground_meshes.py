@@ -85,7 +85,8 @@ def test_a_point_of_the_boundary_is_dragged_and_the_prediction_follows(person: V
     start = at(before, point)
     person.drag(start, (start[0] + 0.06, start[1] - 0.04))
     expect(person.page.locator("#trust")).to_contain_text("own")
-    expect(person.panel("difference").first).to_have_attribute("data-state", "empty")
+    expect(person.panel("difference").first).to_be_hidden()
+    expect(person.panel("classical").first).to_be_hidden()
     person.picture("plate-moved")
     after = person.archive("#download-input")
     step = (after["coordinates"] - before["coordinates"])[point]
@@ -128,6 +129,14 @@ def test_the_components_of_vectors_have_their_names(person: Visit) -> None:
     person.picture("plate")
     shown = person.page.locator("[data-role=prediction] h2").all_inner_texts()
     assert shown == ["Stress, xx", "Stress, yy", "Stress, xy"]
+    assert person.page.locator("[data-role=input] h2").all_inner_texts() == ["Mesh"]
+    for role, number in (("input", 0), ("prediction", 2), ("difference", 1)):
+        axes = person.panel(role).nth(number).locator(".axis").all_inner_texts()
+        assert [axis.split("\n") for axis in axes] == [
+            ["\N{MINUS SIGN}0.54", "y", "0.54"],
+            ["\N{MINUS SIGN}0.54", "x", "0.54"],
+        ], role
+    assert "in units of the traction on the sides" in person.panel("prediction").first.inner_text()
     assert person.page.locator("#points-label").is_hidden()
     assert person.page.locator("#tools").get_by_role("button", name="Fill").count() == 0
 
