@@ -78,9 +78,8 @@ def warnings(measured: Mapping[str, Any], signature: Signature) -> list[str]:
         worst = min(poor, key=lambda row: row["coverage"])
         points, noisy = " x ".join(map(str, worst["grid"])), any("noise" in row for row in held)
         noise = f" with {worst['noise']:.0%} of noise" if "noise" in worst else " without noise" if noisy else ""
-        found.append(
-            f"The error_estimate held for {worst['coverage']:.0%} of the test samples on {points} points{noise}."
-        )
+        tested = f"test trajectories in frame {worst['frame']:g}" if "frame" in worst else "test samples"
+        found.append(f"The error_estimate held for {worst['coverage']:.0%} of the {tested} on {points} points{noise}.")
     by_frame = any("error_estimate" in row for row in measured.get("rollout", ()))
     trained = signature.vocabulary is None and measured.get("training", {}).get("epochs") != 0
     if trained and not by_frame and "error_estimate" not in signature.quality:

@@ -223,6 +223,15 @@ class Card(Part):
     rollout: tuple[dict[str, Any], ...] = Field(
         default=(), description="What was measured of a model of trajectories, frame by frame."
     )
+    calibration: dict[str, Any] | None = Field(
+        default=None,
+        description="What `error_estimate` and `novelty` rest on. `test` has a row per case (`grid`, and `noise`, "
+        "`source` or `conditions` where there are any): the share of test samples whose error was below the estimate "
+        "(`coverage`, with its standard error), of which 0.9 is the aim, and their number (`fields`; of a trajectory "
+        "`trajectories`, and the worst `frame`). An estimate is worth the coverage of the row with the nearest noise "
+        "and grid, or of the worst row where the noise is not known; below 0.7 it is no promise.",
+        exclude_if=lambda calibration: calibration is None,
+    )
     checkpoint: dict[str, Any]
     product: Product | None = Field(default=None, description="Of a graph that belongs to another model.")
     differentiable: tuple[Kind, ...] = Field(default=(), description="The derivatives that are served.")

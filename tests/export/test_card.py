@@ -21,6 +21,7 @@ HELD = [
     {"grid": [64, 64], "coverage": 0.42},
     {"grid": [64, 64], "noise": 0.1, "coverage": 0.79},
 ]
+BY_FRAME = [{"grid": [64, 64], "frame": 7.0, "coverage": 0.61}]
 TRAINED: dict[str, Any] = {"training": {"epochs": 3}, "calibration": {"errors": 9}}
 
 
@@ -35,6 +36,11 @@ def rows(*errors: float) -> list[dict[str, Any]]:
         (("error_estimate", "novelty"), TRAINED | {"errors": rows(0.3, 0.44, 0.1)}, [LARGE]),
         (("error_estimate", "novelty"), TRAINED | {"calibration": {"errors": 9, "test": HELD}}, [POOR]),
         (("error_estimate", "novelty"), TRAINED | {"calibration": {"errors": 9, "test": HELD[:1]}}, []),
+        (
+            ("novelty",),
+            TRAINED | {"calibration": {"test": BY_FRAME}, "rollout": [{"frame": 1, "error_estimate": 0.1}]},
+            ["The error_estimate held for 61% of the test trajectories in frame 7 on 64 x 64 points."],
+        ),
         (("novelty",), TRAINED | {"errors": rows(0.1)}, [f"{FEW} 9 validation"]),
         ((), {"training": {"epochs": 3}, "errors": rows(0.1, 0.44)}, [LARGE, f"{FEW} 16 training samples and 9"]),
         ((), {"training": {"epochs": 0}, "errors": rows(1e-5)}, []),
@@ -45,6 +51,7 @@ def rows(*errors: float) -> list[dict[str, Any]]:
         "large",
         "estimates that fail",
         "estimates that hold",
+        "frames that fail",
         "few",
         "few and large",
         "a closed form",

@@ -5,6 +5,7 @@ that an exported graph holds them beside the operator.
 """
 
 from training.calibration.calibration import (
+    FEWEST_FITTED,
     FILE,
     CalibratedOperator,
     Calibration,
@@ -27,6 +28,7 @@ from training.calibration.samples import (
 from training.calibration.statistics import InputStatistics
 
 __all__ = [
+    "FEWEST_FITTED",
     "FILE",
     "MOST_FITTED",
     "CalibratedOperator",

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, fewest
+from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, bounds, fewest
 from training.calibration.statistics import InputStatistics
 from training.files import CALIBRATION, replacing
 from training.operators.operator import Operator
@@ -58,6 +58,7 @@ class Layout(BaseModel):
     # request leaves them out, while one of them varies in the second; none where there is one group.
     apart: tuple[int, ...] = ()
     second: int = 0  # calibration inputs of the second group, which are not among `inputs`
+    noise: tuple[float, ...] = ()  # levels of noise that the roughness tells apart, ascending; none where there is one
 
 
 class Calibration(nn.Module):
@@ -68,8 +69,9 @@ class Calibration(nn.Module):
         self.layout = layout
         self.statistics = InputStatistics([channel.logarithm for channel in layout.channels], layout.periodic)
         self.novelty = Novelty(layout.statistics, layout.inputs, layout.second)
-        sizes = layout.statistics + layout.roughness, len(layout.grids), 2 if layout.apart else 1
-        self.estimate = ErrorEstimate(*sizes) if layout.errors else None
+        sizes = layout.statistics + layout.roughness, len(layout.grids)
+        cases = 2 if layout.apart else 1, max(1, len(layout.noise)), layout.roughness
+        self.estimate = ErrorEstimate(*sizes, *cases) if layout.errors else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -141,6 +143,7 @@ class Measured:
     errors: Tensor | None = None  # relative L2 errors `[sample]`; none where only the inputs are known
     # What tells the samples from others on the same grid, such as their noise, for the card.
     kind: Mapping[str, Any] = field(default_factory=dict)
+    noise: Tensor | None = None  # the level of noise of each `[sample]`, where they have several
 
     def __len__(self) -> int:
         return len(self.inputs[0])
@@ -148,10 +151,14 @@ class Measured:
     def points(self, axes: int) -> int:
         return self.inputs[0].shape[-axes:].numel()
 
+    def first(self, count: int) -> Measured:
+        """Return copies of the first samples."""
+        return self.select(torch.arange(min(count, len(self))))
+
     def select(self, mask: Tensor) -> Measured:
-        """Return some of the samples."""
-        errors = None if self.errors is None else self.errors[mask]
-        return Measured([tensor[mask] for tensor in self.inputs], errors, self.kind)
+        """Return the samples of a mask, or of some numbers."""
+        errors, noise = (None if each is None else each[mask] for each in (self.errors, self.noise))
+        return Measured([tensor[mask] for tensor in self.inputs], errors, self.kind, noise)
 
 
 def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Sequence[Measured]) -> Calibration | None:
@@ -173,6 +180,7 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     apart = _apart(list(measured.values()), axes)
     groups = _groups(calibration, apart)
     rows, *others = (torch.cat([statistics(one.inputs) for one in each]) for each in (fitted, *groups))
+    separate = _noise_bounds(fitted, groups, statistics) if enough else {}
     layout = Layout(
         channels=channels,
         periodic=periodic,
@@ -184,12 +192,15 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
         grids=tuple(sorted(measured)),
         apart=apart,
         second=len(others[1]) if apart else 0,
+        noise=_noise_levels(fitted) if separate else (),
     )
     found = Calibration(layout).eval()
     found.statistics = statistics
     found.novelty.fit(rows, *others)
     if found.estimate is not None:
         found.estimate.fit(_sized(fitted, statistics), layout.grids)
+        if separate:
+            found.estimate.bounds.copy_(torch.stack([separate[points] for points in layout.grids], dim=1))
         for index, group in enumerate(groups):
             found.estimate.calibrate(_sized(group, statistics), index)
     return found
@@ -217,6 +228,35 @@ def _groups(calibration: Sequence[Measured], apart: tuple[int, ...]) -> list[lis
     if not pairs:
         return [list(calibration)]
     return [[one.select(~mask) for one, mask in pairs], [one.select(mask) for one, mask in pairs]]
+
+
+def _noise_levels(samples: Sequence[Measured]) -> tuple[float, ...]:
+    """Return the levels of noise of samples, ascending."""
+    return tuple(sorted({level for one in samples if one.noise is not None for level in one.noise.tolist()}))
+
+
+def _noise_bounds(
+    fitted: Sequence[Measured], groups: Sequence[Sequence[Measured]], statistics: InputStatistics
+) -> dict[int, Tensor]:
+    """Return the roughness that separates the levels of noise, by the number of points of each grid.
+
+    There are none without several levels, or where the calibration samples of a level are too few for a quantile.
+    """
+    axes, levels = statistics.axes, _noise_levels(fitted)
+    found: dict[int, Tensor] = {}
+    for one in fitted if len(levels) > 1 else ():
+        if one.noise is None or any((one.noise == level).sum() < FEWEST_FITTED for level in levels):
+            return {}
+        roughness = statistics.roughness(one.inputs).mean(dim=1)
+        found[one.points(axes)] = bounds({level: roughness[one.noise == level] for level in levels})
+    for one in (one for group in groups for one in group if found and one.errors is not None):
+        separate = found.get(one.points(axes))
+        if separate is None:
+            return {}
+        level = (statistics.roughness(one.inputs).mean(dim=1, keepdim=True) > separate).sum(dim=1)
+        if torch.bincount(level, minlength=len(levels)).min() < fewest():
+            return {}
+    return found
 
 
 def _sized(samples: Sequence[Measured], statistics: InputStatistics) -> dict[int, Sized]:

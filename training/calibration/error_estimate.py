@@ -7,9 +7,9 @@ with g the calibrated grids next to that of the input, one where it is calibrate
 input's statistics and of its roughness, which shows the noise, and :math:`\phi` are hinges, by which the logarithm of
 the error is piecewise linear in every score. Weights and level are a ridge regression on fitted samples of the grid,
 and q is the conformal quantile of error over :math:`\sigma` on calibration samples of the grid. So the estimate covers
-at least 90 % of the calibration's distribution on each grid, and nearly so at each level of noise. Where samples are of
-two groups that an input tells apart (see `Calibration`), each has a quantile of its own, and the estimate covers 90 %
-of either (Mondrian conformal prediction, Vovk et al. 2005).
+at least 90 % of the calibration's distribution on each grid. Where samples are of two groups that an input tells apart
+(see `Calibration`), or have one of several levels of noise, which the roughness tells apart, each of these cases has a
+quantile of its own, and the estimate covers 90 % of each (Mondrian conformal prediction, Vovk et al. 2005).
 
 Ranks among calibration samples are valid for any distribution (Angelopoulos and Bates, A gentle introduction to
 conformal prediction, arXiv 2107.07511). The novelty of an input is one, too: the conformal p-value of its statistics
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,20 +51,32 @@ Sized = tuple[Statistics, Errors]  # statistics, and the relative errors of the 
 
 
 class ErrorEstimate(nn.Module):
-    """Estimate the relative L2 error of every sample, on calibrated grids and between them, for one or two groups."""
+    """Estimate the relative L2 error of every sample, on calibrated grids and between them.
+
+    Args:
+        statistics: How many there are per sample, the roughness last.
+        grids: How many grids are calibrated.
+        groups: One, or two that an input tells apart.
+        levels: How many levels of noise the roughness tells apart.
+        roughness: How many of the statistics, the last ones, are the roughness.
+    """
 
     weight: Tensor
     bias: Tensor
     points: Tensor
     quantiles: Tensor
+    bounds: Tensor
 
-    def __init__(self, statistics: int, grids: int, groups: int = 1) -> None:
+    def __init__(self, statistics: int, grids: int, groups: int = 1, levels: int = 1, roughness: int = 1) -> None:
         super().__init__()
+        self.groups, self.levels, self.roughness = groups, levels, roughness
         self.scores = NormalScores(statistics)
         self.register_buffer("weight", torch.zeros(grids, statistics * (1 + len(HINGES))))
         self.register_buffer("bias", torch.zeros(grids))
         self.register_buffer("points", torch.zeros(grids))
-        self.register_buffer("quantiles", torch.zeros(grids) if groups == 1 else torch.zeros(groups, grids))
+        self.register_buffer("quantiles", torch.zeros(*(count for count in (groups, levels) if count > 1), grids))
+        if levels > 1:
+            self.register_buffer("bounds", torch.zeros(levels - 1, grids))
 
     @torch.no_grad()
     def fit(self, samples: Mapping[int, Sized], grids: tuple[int, ...]) -> None:
@@ -80,7 +93,19 @@ class ErrorEstimate(nn.Module):
         """Set the quantiles of a group from samples that serve nothing else, by the number of points of their grid."""
         for index, (_, (statistics, errors)) in enumerate(sorted(samples.items())):
             scores = errors.double() / self.sigma(statistics)[:, index].double()
-            self.quantiles.view(-1, len(self.points))[group, index] = quantile(np.asarray(scores))
+            above = self.noise(statistics) > self.bounds[:, index] if self.levels > 1 else torch.zeros(len(scores), 1)
+            for each in range(self.levels):
+                chosen = scores[above.sum(dim=1) == each]
+                self.quantiles.view(self.cases)[group, each, index] = quantile(np.asarray(chosen))
+
+    @property
+    def cases(self) -> tuple[int, int, int]:
+        """The shape of the quantiles with an axis for groups, levels of noise and grids."""
+        return self.groups, self.levels, len(self.points)
+
+    def noise(self, statistics: Statistics) -> Float[Tensor, "batch 1"]:
+        """Return the mean roughness, which grows with the level of noise."""
+        return statistics[:, -self.roughness :].mean(dim=1, keepdim=True)
 
     def features(self, statistics: Statistics) -> Float[Tensor, "batch _"]:
         """Return the scores of at most `CLIP` deviations, and by how much they exceed the hinges."""
@@ -102,10 +127,23 @@ class ErrorEstimate(nn.Module):
         self, statistics: Statistics, points: Float[Tensor, " 1"], group: Bool[Tensor, "batch 1"] | None = None
     ) -> Float[Tensor, "batch 1"]:
         """Estimate the relative L2 errors that 90 % of inputs stay below, on a grid of `points` points."""
-        quantiles = self.quantiles if group is None else torch.where(group, self.quantiles[1], self.quantiles[0])
-        estimates = quantiles * self.sigma(statistics)
+        quantiles = self.quantiles.view(self.cases)
+        levels = quantiles[0] if group is None else torch.where(group[..., None], quantiles[1], quantiles[0])
+        found, noise = levels[..., 0, :], self.noise(statistics)
+        for level in range(1, self.levels):
+            found = torch.where(noise > self.bounds[level - 1], levels[..., level, :], found)
+        estimates = found * self.sigma(statistics)
         below, above = self.neighbours(points)
         return torch.maximum(estimates.index_select(1, below), estimates.index_select(1, above))
+
+
+def bounds(samples: Mapping[float, Float[Tensor, " _"]]) -> Float[Tensor, " _"]:
+    """Return what separates the roughness of samples with neighbouring levels of noise, ascending.
+
+    Each bound is as many deviations from the mean of the one level as from that of the other.
+    """
+    spread = [torch.std_mean(values.double()) for _, values in sorted(samples.items())]
+    return torch.stack([(low * b + high * a) / (a + b) for (a, low), (b, high) in pairwise(spread)])
 
 
 def regression(features: Float[Tensor, "sample feature"], errors: Errors) -> tuple[Tensor, Tensor]:
@@ -145,6 +183,19 @@ def quantile(scores: NDArray[np.floating[Any]], coverage: float = COVERAGE) -> f
             f"expected at least {fewest(coverage)} scores for a coverage of {coverage} but got {len(scores)}"
         )
     return float(np.sort(scores)[rank - 1])
+
+
+def coverage(covered: NDArray[np.bool_]) -> dict[str, float]:
+    """Return the share of test samples that are covered, and its standard error, as if one more was and one was not.
+
+    Example:
+        >>> coverage(np.array([True] * 9 + [False]))
+        {'coverage': 0.9, 'coverage_standard_error': 0.1179}
+    """
+    count, hits = len(covered), int(covered.sum())
+    likely = (hits + 1) / (count + 2)  # few samples that are all covered leave an uncertainty
+    error = math.sqrt(likely * (1 - likely) / count)
+    return {"coverage": round(hits / count, 4), "coverage_standard_error": round(error, 4)}
 
 
 class Novelty(nn.Module):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from training.calibration.calibration import Calibration, Measured, calibrate
-from training.calibration.error_estimate import OUTSIDE
+from training.calibration.error_estimate import OUTSIDE, coverage
 from training.operators.operator import Operator
 from training.problems.schema import Axis, Description, Parameter, Quantity
 
@@ -24,11 +25,11 @@ INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 @dataclass(frozen=True)
 class CalibrationSamples:
-    """Samples with the errors of a network's predictions, one element per grid."""
+    """Samples with the errors of a network's predictions, one element per grid; read once, as they take memory."""
 
-    fitted: Sequence[Measured]  # they give the units of the statistics and the expected size of the error
-    calibration: Sequence[Measured]  # they serve nothing else; some may be without errors
-    test: Sequence[Measured]  # they check the result
+    fitted: Iterable[Measured]  # they give the units of the statistics and the expected size of the error
+    calibration: Iterable[Measured]  # they serve nothing else; some may be without errors
+    test: Iterable[Measured]  # they check the result
 
 
 def affordable(count: int, sample_bytes: int) -> int:
@@ -40,7 +41,7 @@ def affordable(count: int, sample_bytes: int) -> int:
 def calibrated(problem: Description, operator: Operator, samples: CalibrationSamples) -> Calibration | None:
     """Calibrate an operator; None where there are too few samples."""
     fitted, calibration = (
-        [Measured(operator.canonical(*one.inputs), one.errors, one.kind) for one in each]
+        [replace(one, inputs=operator.canonical(*one.inputs)) for one in each]
         for each in (samples.fitted, samples.calibration)
     )
     return calibrate(on_grid(problem) if operator.scattered else problem, fitted, calibration)
@@ -64,17 +65,23 @@ def on_grid(problem: Description) -> Description:
 def account(calibration: Calibration, operator: Operator, samples: CalibrationSamples) -> dict[str, Any]:
     """Return what a card says of a calibration: its samples, and how it does on test samples.
 
-    These are per grid and kind the share whose error stays below the estimate (`coverage`), the means of estimate and
-    error, and the share of inputs that are outside; and that share per foreign family, on the finest grid.
+    These are per grid and kind the share whose error stays below the estimate (`coverage`) with its standard error, the
+    means of estimate and error, and the share of inputs that are outside; and that share per foreign family, on the
+    finest grid. `errors` counts the calibration samples of a grid, `errors_of_a_case` those that a quantile rests on.
     """
-    layout = calibration.layout
-    finest = max(samples.test, key=lambda one: one.points(len(layout.periodic)))
+    layout, rows, finest = calibration.layout, [], None
+    for one in samples.test:
+        rows.append(row(calibration, operator, one))
+        if finest is None or one.points(len(layout.periodic)) > finest.points(len(layout.periodic)):
+            finest = one.first(FOREIGN_SAMPLES)
     return {
         "fitted": layout.fitted,
         "inputs": layout.inputs,
         "errors": layout.errors,
-        "test": [row(calibration, operator, one) for one in samples.test],
-        "foreign": foreign_shares(calibration, operator, finest),
+        "errors_of_a_case": layout.errors // (max(1, len(layout.noise)) * (2 if layout.apart else 1)),
+        **({"noise": list(layout.noise)} if layout.noise else {}),
+        "test": rows,
+        "foreign": {} if finest is None else foreign_shares(calibration, operator, finest),
     }
 
 
@@ -89,7 +96,7 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
     }
     if "error_estimate" in quality and samples.errors is not None:
         estimate = quality["error_estimate"][:, 0]
-        figures["coverage"] = share(samples.errors <= estimate)
+        figures |= coverage(np.asarray(samples.errors <= estimate))
         figures["mean_estimate"] = float(f"{estimate.mean().item():.4g}")
         figures["mean_error"] = float(f"{samples.errors.mean().item():.4g}")
     return figures
@@ -97,7 +104,7 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
 
 def foreign_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
     """Return the share of inputs that are outside, per foreign family; every field that varies is changed."""
-    axes, inputs = len(calibration.layout.periodic), [tensor[:FOREIGN_SAMPLES] for tensor in samples.inputs]
+    axes, inputs = len(calibration.layout.periodic), samples.inputs
     canonical, mask = operator.canonical, None if operator.mask is None else inputs[operator.mask]
     if operator.scattered:  # the families are of fields on a grid
         inputs, canonical = [*operator.canonical(*inputs)], lambda *fields: fields
@@ -121,8 +128,11 @@ def share(flags: Tensor) -> float:
 def joined(*parts: Measured) -> Measured:
     """Return samples of several kinds on one grid, all with errors, as one set."""
     errors = [part.errors for part in parts if part.errors is not None]
+    noise = [part.noise for part in parts if part.noise is not None]
     return Measured(
-        [torch.cat(tensors) for tensors in zip(*(part.inputs for part in parts), strict=True)], torch.cat(errors)
+        [torch.cat(tensors) for tensors in zip(*(part.inputs for part in parts), strict=True)],
+        torch.cat(errors),
+        noise=torch.cat(noise) if len(noise) == len(parts) else None,
     )
 
 

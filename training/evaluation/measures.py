@@ -21,7 +21,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from physics.numerics import volumes
 from physics.numerics.grid import relative_l2
-from training.calibration.error_estimate import fewest, quantile
+from training.calibration.error_estimate import coverage, fewest, quantile
 from training.losses import Batch
 from training.operators import Operator
 from training.problems.problem import Array
@@ -177,10 +177,8 @@ class Measures(NamedTuple):
         """Return the card's figures; errors `held` `[trajectory, frame]` give the error estimates of the frames."""
         truth, predicted = self.energy.mean(axis=0)
         rows = [*self.rows(step)]
-        if held is not None and len(held) >= fewest():
-            for row, calibration, errors in zip(rows, held.T, self.errors.T, strict=True):
-                row["error_estimate"] = significant(quantile(calibration))
-                row["coverage"] = significant(float((errors <= row["error_estimate"]).mean()))
+        if held is not None:
+            rows = estimates(rows, held, self.errors)
         return {
             "rollout": rows,
             "correlation_time": float(step * correlated_frames(self.correlation).mean()),
@@ -207,6 +205,22 @@ class Measures(NamedTuple):
                 "persistence": self.persistence[:, index].mean(),
             }
             yield {name: significant(float(value)) for name, value in figures.items() if np.isfinite(value)}
+
+
+def estimates(
+    rows: Sequence[Mapping[str, Any]], held: NDArray[np.float64], tested: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """Return rows of frames with the quantile of errors `held` `[trajectory, frame]`, and how `tested` ones do.
+
+    Too few trajectories give no estimate.
+    """
+    if len(held) < fewest():
+        return [dict(row) for row in rows]
+    limits = [significant(quantile(calibration)) for calibration in held.T]
+    return [
+        {**row, "error_estimate": limit, "trajectories": len(tested), **coverage(errors <= limit)}
+        for row, limit, errors in zip(rows, limits, tested.T, strict=True)
+    ]
 
 
 # Times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,21 +22,22 @@ from training.data.pools import ALL_CORES, Pool
 from training.data.samples import Rows
 from training.evaluation.measures import processor
 from training.evaluation.rows import at_defaults, has_defaults, ranges, strided, validity
-from training.fit.task import OperatorWorkload, Order, Scope
+from training.fit.task import CALIBRATION_SEED, OperatorWorkload, Order, Scope, ScopeError
 from training.losses import Batch
 from training.operators import Operator
 from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Problem
 from training.recipe import Recipe, RecipeError
 
-CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses
 WATCHED = 16  # validation samples whose error is logged after every epoch; all of them where they choose the epoch
 MOST_VARIED = 200  # test samples with varied inputs, each of which is solved
+FRESH_TESTED = 250  # test samples at least that new calibration samples are checked with: coverage to 2 %
 
 
 class FieldWorkload(OperatorWorkload[Recipe]):
     """A recipe of an operator between fields."""
 
     pool: Pool = ALL_CORES  # where samples are computed
+    new: int = 0  # calibration samples that are drawn anew; 0: the validation samples calibrate
 
     def check(self) -> None:
         """Refuse a recipe without validation samples, from which the watched error comes."""
@@ -114,20 +116,28 @@ class FieldWorkload(OperatorWorkload[Recipe]):
         levels, sides = self.levels(scope), self.sides(scope)
         return evaluation.report(network, problem, self.recipe.data, self.path, levels, sides, patient=scope.patient)
 
-    def calibration_samples(self, network: Operator, fresh: int = 0) -> CalibrationSamples:
+    def renewed(self, samples: int, files: tuple[str, ...] = ()) -> FieldWorkload:
+        if files:
+            raise ScopeError(f"{self.recipe.name}: its samples are drawn, so --samples makes new ones, and not --files")
+        found = copy(self)
+        found.new = samples
+        return found
+
+    def calibration_samples(self, network: Operator) -> CalibrationSamples:
         """Return training samples as fitted and the validation samples, or new ones, on every measured grid."""
-        data, path = self.recipe.data, self.path
-        fitted, held, before = min(MOST_FITTED, data.train), data.validation, data.train
-        if fresh:  # a half of them to fit, then all of them to calibrate
-            fitted, held, before = fresh // 2, fresh, fresh // 2
-            wanted = Request(self.problem, data.mesh, fitted, 0, CALIBRATION_SEED, held)
-            path = prepare(wanted, self.data, progress=self.progress)
-        test = prepare(replace(request(self.recipe), train=0, validation=0), self.data, progress=self.progress)
-        stored = partial(CalibrationFields, self, network, self.problem.vary if fresh and network.optional else None)
+        data = self.recipe.data
+        fitted, held, before, tested = min(MOST_FITTED, data.train), data.validation, data.train, data.test
+        if self.new:  # a half of them to fit, then all of them to calibrate
+            fitted, held, before, tested = self.new // 2, self.new, self.new // 2, max(data.test, FRESH_TESTED)
+        wanted = Request(self.problem, data.mesh, fitted, 0, CALIBRATION_SEED, held)
+        path = prepare(wanted, self.data, self.pool, progress=self.progress) if self.new else self.path
+        checked = replace(request(self.recipe), train=0, validation=0, test=tested)
+        test = prepare(checked, self.data, self.pool, progress=self.progress)
+        stored = partial(CalibrationFields, self, network, self.problem.vary if self.new and network.optional else None)
         return CalibrationSamples(
             fitted=stored(path, "train", fitted).mixture(),
             calibration=stored(path, "validation", held, after=before).mixture(),
-            test=stored(test, "test", data.test).kinds(),
+            test=stored(test, "test", tested).kinds(),
         )
 
     def examples(self) -> Tensors:
@@ -183,26 +193,25 @@ class CalibrationFields:
         """Points per axis of the stored mesh."""
         return (mesh(self.path, self.split),) * len(self.work.problem.description.axes)
 
-    def mixture(self) -> list[Measured]:
-        """Return samples of all kinds in equal parts, per grid: all levels of noise, inputs varied or not."""
-        varied = self.count // 2 if self.vary else 0
+    def mixture(self) -> Iterator[Measured]:
+        """Return samples of all kinds, per grid: each at every level of noise, a half with inputs varied."""
+        varied, levels = self.count // 2 if self.vary else 0, self.work.recipe.fit.levels
         others, plain = self.varied(slice(self.count - varied, None)), replace(self, count=self.count - varied)
-        return [
-            joined(self.noisy(samples), self.strided(others, sides)) if others else self.noisy(samples)
-            for sides, samples in plain.on_grids()
-        ]
+        for sides, samples in plain.on_grids():
+            parts = [self.noisy(samples, level) for level in levels]
+            yield joined(*parts, *([self.strided(others, sides)] if others else []))
 
-    def kinds(self) -> list[Measured]:
+    def kinds(self) -> Iterator[Measured]:
         """Return samples on every grid, of one kind each."""
         description, others = self.work.problem.description, self.varied(slice(MOST_VARIED))
         default = at_defaults(self.read(self.whole)) if has_defaults(description) else None
         drawn = {"conditions": named} if (named := ranges(description)) else {}
-        found: list[Measured] = []
         for sides, samples in self.on_grids():
-            found += [self.noisy(strided(default, sides))] if default else []
-            found += [self.noisy(samples, level, drawn) for level in self.work.recipe.fit.levels]
-            found += [self.strided(others, sides)] if others else []
-        return found
+            if default:
+                yield self.noisy(strided(default, sides))
+            yield from (self.noisy(samples, level, drawn) for level in self.work.recipe.fit.levels)
+            if others:
+                yield self.strided(others, sides)
 
     def on_grids(self) -> Iterator[tuple[evaluation.Sides, Samples]]:
         """Read samples on every grid that they can be strided to; published splits may differ in their mesh."""
@@ -214,19 +223,17 @@ class CalibrationFields:
     def read(self, sides: evaluation.Sides) -> Samples:
         return read(self.path, self.split, self.count, sides, after=self.after, problem=self.work.problem)
 
-    def noisy(
-        self, samples: Samples, level: float | None = None, others: Mapping[str, float | str] | None = None
-    ) -> Measured:
-        """Return samples with noise of a level, by default each of a trained one, and the errors of the network."""
-        rng, levels, fields = np.random.default_rng(self.work.recipe.seed), self.work.recipe.fit.noise, samples.inputs
+    def noisy(self, samples: Samples, level: float = 0.0, others: Mapping[str, float | str] | None = None) -> Measured:
+        """Return samples with noise of a level, drawn anew for every split, and the errors of the network."""
+        fields = samples.inputs
         if level:
+            rng = np.random.default_rng([self.work.recipe.seed, *self.split.encode(), *np.float64(level).tobytes()])
             normals = rng.standard_normal(fields.shape, dtype=np.float32)
             fields = add_noise(fields, np.full(len(fields), level, np.float32), samples.deviation, normals)
-        elif level is None and levels:
-            fields = measured(fields, samples.deviation, levels, rng)
         defaults = [np.full_like(fields, one.default) for one in self.work.problem.optional if self.vary]
         kind: dict[str, float | str] = {"noise": level} if level else {}
-        return self.errors([fields, *defaults, *samples.parameters], samples.targets, **kind, **(others or {}))
+        found = self.errors([fields, *defaults, *samples.parameters], samples.targets, **kind, **(others or {}))
+        return replace(found, noise=torch.full((len(fields),), level, dtype=torch.float64))
 
     def varied(self, rows: slice) -> list[Array] | None:
         """Vary the optional inputs of some samples, if they are varied, and solve: inputs and outputs on the mesh."""

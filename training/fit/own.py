@@ -6,9 +6,9 @@ learned in single steps first, then in longer and longer rollouts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable
+from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.data.samples import Rows, SampleFile, generate
-from training.evaluation.measures import LOST, Measures, distribution, processor, rounded
-from training.fit.task import FIELDS, Metric, OperatorWorkload, Order, Scope, ScopeError, Task
+from training.data.samples import Rows, SampleFile, generate, prepare
+from training.evaluation.measures import LOST, Measures, distribution, estimates, processor, rounded
+from training.fit.task import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Order, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.operators import Operator
 from training.problems import symmetries
 from training.problems.problem import Problem, trajectories_of
-from training.problems.problem_file import INSIDE, WEIGHTS
+from training.problems.problem_file import INSIDE, WEIGHTS, DataSection
 from training.recipe import OwnRecipe, RecipeError
 
 BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
 STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
+RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
@@ -353,17 +354,39 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         row = {"grid": list(self.samples.sides), "fields": len(errors)} | summary(errors)
         return {"errors": [row], "classical": [], "clock": {"processor": processor()}, **rollouts}
 
-    def calibration_samples(self, network: Any, fresh: int = 0) -> CalibrationSamples | None:
+    def renewed(self, samples: int, files: tuple[str, ...] = ()) -> OwnWorkload:
+        """Return a workload of new samples alone, which are divided as those of a training are.
+
+        Trajectories that our solvers make are drawn. A half as many as calibrate are fitted, and as many check.
+        """
+        generated = None if files else trajectories_of(self.file.name)
+        if generated is not None:
+            drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
+            problem = generated.file.model_copy(update={"data": drawn, "seed": CALIBRATION_SEED})
+            sample = partial(generated.sample, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
+            path = generate(replace(generated, file=problem, sample=sample), self.data)
+        elif files:
+            named = {"files": files, "coarse": None, **RENEWED}
+            problem = self.file.model_copy(update={"data": self.file.data.model_copy(update=named)})
+            path = prepare(problem, Path(), self.data)
+        else:
+            raise ScopeError(
+                f"{self.recipe.name}: a user's samples cannot be drawn: --files names files of new ones, and without "
+                "any the validation samples calibrate"
+            )
+        recipe = self.recipe.model_copy(update={"problem": problem, "samples": path.name, "coarse": None})
+        return OwnWorkload(recipe, self.data, progress=self.progress)
+
+    def estimated(self, network: Any, rollout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return a card's rows of frames with error estimates by the validation trajectories, checked with the test."""
+        found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
+        return estimates(rollout, held.errors, found.errors)
+
+    def calibration_samples(self, network: Any) -> CalibrationSamples | None:
         """Return every other training sample as fitted, the rest as inputs, and the validation samples.
 
         Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame.
         """
-        if fresh and self.moving:
-            raise ScopeError(
-                f"{self.recipe.name}: trajectories are calibrated by those of the run, not by new --samples"
-            )
-        if fresh:
-            raise ScopeError(f"{self.recipe.name}: a user's samples cannot be generated")
         splits = {name: np.asarray(self.samples.split(name)) for name in ("train", "validation", "test")}
         if self.moving:
             fitted, held, test = map(self.states, splits.values())

@@ -7,6 +7,7 @@ import logging
 import resource
 import shutil
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,12 @@ EXPECTED_WARNINGS = (
     ".*is smaller than the logging interval",  # a tiny run has few batches, and metrics are logged by epoch
     ".*isinstance.treespec, LeafSpec.. is deprecated",  # Lightning's own use of torch
 )
+OF_FRAME = ("error_estimate", "trajectories", "coverage", "coverage_standard_error")  # keys of a frame's estimate
+#: By key of the calibration's row what it has of the worst frame.
+WORST_FRAME = {key: key for key in ("frame", *OF_FRAME[1:])} | {
+    "mean_estimate": "error_estimate",
+    "mean_error": "relative_l2",
+}
 MISSING = "missing"  # the card's key for figures that have not been measured
 
 
@@ -175,7 +182,8 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
     card |= {"race": raced} if raced else {}
     checkpoint.save(run.path, network, recipe, work.problem, card)
     try:
-        figures = work.measure(network, work.problem, Scope()) | calibrate(work, network, run)
+        figures = work.measure(network, work.problem, Scope())
+        figures |= calibrate(work, network, run, figures.get("rollout", ()))
         complete(work, run, card, figures)
     except Exception as error:
         raise RunError(
@@ -184,9 +192,11 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
         ) from error
 
 
-def calibrate(work: Workload[Any], network: nn.Module, run: RunFolder, fresh: int = 0) -> dict[str, Any]:
-    """Write the calibration of a trained network, by `fresh` new samples if any, and return what its card says."""
-    samples = work.calibration_samples(network, fresh)
+def calibrate(
+    work: Workload[Any], network: nn.Module, run: RunFolder, rollout: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Write the calibration of a trained network, and return what its card says; `rollout` are its rows of frames."""
+    samples = work.calibration_samples(network)
     if samples is None or not isinstance(network, Operator) or not isinstance(work.problem, Problem):
         return {}
     described = replace(work.problem, description=work.problem.description_for(network.optional)).of_samples.description
@@ -194,7 +204,20 @@ def calibrate(work: Workload[Any], network: nn.Module, run: RunFolder, fresh: in
     if found is None:
         return {}
     calibration.save(run.path, found)
-    return {"calibration": calibration.account(found, network, samples)}
+    figures = calibration.account(found, network, samples)
+    if covered := [row for row in rollout if "coverage" in row]:  # the row of the states says how the worst frame does
+        worst = min(covered, key=lambda row: row["coverage"])
+        frame = {name: worst[key] for name, key in WORST_FRAME.items()}
+        figures["test"] = [row | frame for row in figures["test"]]
+    return {"calibration": figures}
+
+
+def estimates_kept(measured: Mapping[str, Any], card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a card's rows of frames as they were measured anew, with the error estimates of its calibration."""
+    if "rollout" not in measured:
+        return {}
+    pairs = zip(measured["rollout"], card.get("rollout", measured["rollout"]), strict=True)
+    return {"rollout": [new | {key: old[key] for key in OF_FRAME if key in old} for new, old in pairs]}
 
 
 def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, keep: bool = True) -> None:

@@ -41,6 +41,7 @@ OfOperator = TypeVar("OfOperator", Recipe, OwnRecipe)
 Item = TypeVar("Item")
 
 FIELDS = 16  # samples that a network sees at one time while it is measured
+CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses
 ORTHOGONALITY = 1e-2  # weight of the penalty of matrices that are to be orthogonal, where a recipe has no other
 
 
@@ -153,9 +154,18 @@ class Workload(ABC, Generic[R]):
         del network, scope, folder
         raise ScopeError(f"no pictures are drawn of predictions of {problem.name}")
 
-    def calibration_samples(self, network: Any, fresh: int = 0) -> CalibrationSamples | None:
-        """Return samples to calibrate a network with, `fresh` new ones or those of the run; None for other kinds."""
-        del network, fresh
+    def renewed(self, samples: int, files: tuple[str, ...] = ()) -> Workload[R]:
+        """Return the workload with new calibration samples: as many, or those of a user's files.
+
+        Raises:
+            ScopeError: There is no way to have such samples.
+        """
+        del samples, files
+        raise ScopeError(f"{self.recipe.name}: expected a model of fields, which has samples to calibrate it with")
+
+    def calibration_samples(self, network: Any) -> CalibrationSamples | None:
+        """Return samples to calibrate a network with: those of the run, or the `renewed` ones; None for other kinds."""
+        del network
         return None
 
     @abstractmethod

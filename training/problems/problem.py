@@ -153,8 +153,8 @@ class Trajectories:
     """Trajectories that a solver makes, all at once: a problem file, and what takes the place of its data files."""
 
     file: ProblemFile
-    # Makes all arrays from a seed, by their keys in the problem file.
-    sample: Callable[[int], Mapping[str, NDArray[np.floating]]]
+    # Makes all arrays from a seed, by their keys in the problem file; `count` says how many trajectories, if given.
+    sample: Callable[..., Mapping[str, NDArray[np.floating]]]
     # Makes the problem's own operator of the general one that a preset chooses; None where that is used.
     adapt: Callable[[TrajectoryConfig], TrajectoryConfig] | None = None
 

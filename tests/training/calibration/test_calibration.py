@@ -72,27 +72,40 @@ def test_estimates_cover_and_inputs_of_the_distribution_are_inside(found: Calibr
         assert (novelty < 0.01).double().mean().item() <= 0.03
 
 
-def test_every_level_of_noise_is_covered_on_every_grid(problem: Description) -> None:
-    """The noise dominates the error, by a factor that depends on the grid; only the roughness tells its level."""
-    levels = torch.tensor([0.0, 0.01, 0.1])
+LEVELS = torch.tensor([0.0, 0.01, 0.1], dtype=torch.float64)
 
-    def noisy(points: int, first: int, count: int) -> Measured:
-        inputs, generator = smooth(points, first, count), torch.Generator().manual_seed(first)
-        level = levels[torch.randint(3, (count,), generator=generator)]
-        inputs = inputs + level[:, None, None] * torch.randn(inputs.shape, generator=generator)
-        size = (0.01 + level * (20 / points) ** 2) * torch.rand(count, generator=generator).add(0.5)
-        return Measured([inputs], size, {"level": level})
 
-    made = calibration.calibrate(
-        problem, [noisy(points, 0, 200) for points in GRIDS], [noisy(points, 200, 400) for points in GRIDS]
-    )
+def noisy(points: int, first: int, count: int) -> Measured:
+    """Return samples at every level of noise, whose errors grow and spread with the noise and shrink with the grid."""
+    generator, noise = torch.Generator().manual_seed(first), LEVELS.repeat_interleave(count)
+    inputs = smooth(points, first, count).repeat(len(LEVELS), 1, 1)
+    inputs = inputs + noise.float()[:, None, None] * torch.randn(inputs.shape, generator=generator)
+    spread = (1 + 20 * noise) * torch.randn(len(noise), generator=generator)
+    errors = (0.01 + noise * (20 / points) ** 2) * torch.exp(spread)
+    return Measured([inputs], errors.float(), noise=noise)
+
+
+@pytest.mark.parametrize("points", GRIDS)
+def test_every_level_of_noise_is_covered_on_every_grid(problem: Description, points: int) -> None:
+    """The noise decides size and spread of the error, by a factor that depends on the grid; only roughness tells it."""
+    fitted, held, new = ([noisy(n, first, count) for n in GRIDS] for first, count in ((0, 100), (200, 400), (600, 400)))
+    made = calibration.calibrate(problem, fitted, held)
     assert made is not None
-    for points in GRIDS:
-        new = noisy(points, 600, 600)
-        assert new.errors is not None
-        covered = new.errors <= made(*new.inputs)[0][:, 0]
-        for level in levels:
-            assert covered[new.kind["level"] == level].double().mean().item() > 0.8
+    assert made.layout.noise == tuple(LEVELS.tolist())
+    tested = new[GRIDS.index(points)]
+    assert tested.errors is not None
+    covered = (tested.errors <= made(*tested.inputs)[0][:, 0]).double().reshape(len(LEVELS), -1).mean(dim=1)
+    assert covered.tolist() == pytest.approx([0.9] * 3, abs=3 * np.sqrt(0.09 / 400 + 0.09 / 400))
+
+
+def test_one_quantile_serves_levels_of_noise_with_too_few_samples(problem: Description) -> None:
+    fitted = [noisy(21, 0, 20)]
+    few = noisy(21, 200, 8)
+    made, plain = (calibration.calibrate(problem, fitted, [each]) for each in (few, Measured(few.inputs, few.errors)))
+    assert made is not None
+    assert plain is not None
+    assert made.layout.noise == ()
+    assert all(map(torch.equal, made(*few.inputs), plain(*few.inputs)))
 
 
 def grouped(points: int, first: int, count: int, *, varied: bool) -> Measured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,26 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from typer.testing import CliRunner
 
+from training import checkpoint
+from training.commands import app
 from training.data import samples as sample_files
 from training.data.samples import SampleFile, prepare
 from training.evaluation import measures
 from training.evaluation.measures import Measures
+from training.files import read_json
 from training.fit import presets
 from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS, working_grid
-from training.fit.task import ScopeError
+from training.fit.task import Scope, ScopeError
 from training.losses import Batch
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.checks import DataError
 from training.problems.problem_file import ProblemFileError, read_problem_file
 from training.recipe import OwnFit, OwnRecipe
 
+ROOT = Path(__file__).parents[3]
 WAVES = """
 name = "waves"
 [data]
@@ -272,11 +278,38 @@ def test_frames_have_conformal_estimates_where_the_held_trajectories_suffice(
     assert "error_estimate" not in found.summary(0.5, held[:8])["rollout"][0]
 
 
-def test_new_samples_for_a_calibration_are_refused(samples: SampleFile, operator: TrajectoryOperator) -> None:
-    work = workload(samples)
-    assert work.calibration_samples(operator) is not None
-    with pytest.raises(ScopeError, match="waves-tiny: trajectories are calibrated by those of the run"):
-        work.calibration_samples(operator, 500)
+def test_a_user_s_new_samples_cannot_be_drawn(samples: SampleFile) -> None:
+    with pytest.raises(ScopeError, match="waves-tiny: a user's samples cannot be drawn: --files names files"):
+        workload(samples).renewed(500)
+
+
+def test_trajectories_are_calibrated_with_new_ones_of_files(
+    samples: SampleFile, operator: TrajectoryOperator, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "new.npz", **{name: np.concatenate([each, each + 20]) for name, each in arrays().items()})
+    renewed = workload(samples).renewed(0, (str(tmp_path / "new.npz"),))
+    assert renewed.samples.counts == (7, 10, 7)
+    of_run = workload(samples)
+    [row, *_] = renewed.estimated(operator, of_run.measure(operator, of_run.problem, Scope())["rollout"])
+    assert (row["trajectories"], row["coverage"]) == (7, pytest.approx(6 / 7, abs=1 / 7 + 1e-4))
+    assert row["relative_l2"] > 0
+
+
+def test_trajectories_of_a_solver_are_calibrated_with_new_ones(tmp_path: Path) -> None:
+    """The estimates of the frames are new; the errors of the card stay those of its own test trajectories."""
+    folder, before = tmp_path / "waves", ROOT / "checkpoints" / "kuramoto_sivashinsky"
+    shutil.copytree(before, folder, ignore=shutil.ignore_patterns("published"))
+    arguments = ["calibrate", str(folder), "--samples", "10", "--data", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    old, new = (read_json(each / checkpoint.CARD) for each in (before, folder))
+    for one, other in zip(old["rollout"], new["rollout"], strict=True):
+        assert one["relative_l2"] == other["relative_l2"]
+        assert one["error_estimate"] != other["error_estimate"]
+    [row] = new["calibration"]["test"]
+    worst = min(new["rollout"], key=lambda frame: frame["coverage"])
+    assert (row["coverage"], row["frame"], row["trajectories"]) == (worst["coverage"], worst["frame"], 10)
+    assert row["coverage_standard_error"] > 0.05
 
 
 FAULTS = {
