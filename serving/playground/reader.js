@@ -46,7 +46,9 @@ export class Reader {
     const { vocabulary } = this.#card;
     const count = vocabulary.labels.length;
     const choices = Array.from({ length: response.output.data.length / count }, (_, row) => decode(vocabulary.labels, response.output.data.subarray(row * count, (row + 1) * count)));
-    this.#part("[data-fact=time]").textContent = duration(response.milliseconds);
+    const { processor, milliseconds } = response;
+    this.#part("[data-fact=time]").textContent = duration(processor ?? milliseconds);
+    this.#part("[data-fact=time-note]").textContent = processor === undefined ? "round trip" : `processor time; ${duration(milliseconds)} round trip`;
     vocabulary.answer === "token" ? this.#showTokens(choices) : this.#showSequence(choices[0]);
   }
 

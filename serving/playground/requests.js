@@ -1,0 +1,155 @@
+/** The requests for what the page shows, after every change, and their errors. */
+
+import * as api from "./api.js";
+import * as cards from "./card.js";
+import * as fields from "./fields.js";
+import { drawnCard } from "./models.js";
+import { quality } from "./quality.js";
+import { named, showGrids, showSampleNumber } from "./samples.js";
+import { showFacts, showProgram, showResults, solverHint } from "./show.js";
+import { at, inputs, labeller, outputs, predictor, reader, solver, state, status } from "./state.js";
+
+const PAUSE = 350; // milliseconds without a change before the classical solver is called
+const DEVIATION_FIELDS = 12; // which estimate the deviation to within a fifth
+
+/** Handle a change of the request: predict at once, and solve classically after a pause. */
+export function changed() {
+  const { sample } = inputs;
+  if (!sample) return;
+  state.revision += 1;
+  showGrids(inputs.grid);
+  showSampleNumber(sample.origin.index ?? null);
+  predictor.schedule();
+  solver.cancel();
+  outputs.busy("classical", false);
+  outputs.age("classical", "difference");
+  at("solve").disabled = false;
+  at("solve-hint").textContent = solverHint();
+  compare(sample.truth);
+  showFacts();
+}
+
+/** Make room for what a prediction is compared with, where there is a truth or is going to be one, and for its figures. */
+export function compare(truth) {
+  const isComing = cards.solvable(state.model.card) && at("auto").checked;
+  const is = Boolean(truth) || state.forward !== null || isComing;
+  at("stage").dataset.truth = is ? "known" : "none";
+  outputs.comparing = is;
+  at("error").parentElement.hidden = !is;
+  const isSolved = state.classical?.revision === state.revision;
+  at("classical-figure").hidden = !cards.solvable(state.model.card) || !(isSolved || isComing);
+}
+
+/** Handle a change of the text, or of the model or version that it is sent to. */
+export function textChanged() {
+  labeller.cancel();
+  state.labelled = null;
+  at("download-output").disabled = true;
+  showProgram();
+  if (reader.tokens) labeller.schedule(PAUSE / 2);
+}
+
+export async function label(signal) {
+  const { model, version } = state;
+  const found = await api.predict(model.name, version, { [model.card.inputs[0].name]: reader.tokens }, signal);
+  state.labelled = { ...found, output: found.outputs[model.card.outputs[0].name] };
+  status.clear();
+  reader.show(state.labelled);
+  at("download-output").disabled = false;
+}
+
+export async function predict(signal) {
+  const { revision, model } = state;
+  const { sample } = inputs;
+  const drawn = inputs.request();
+  const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
+  const { outputs: found, headers, ...times } = await api.predict(model.name, state.version, request, signal);
+  state.result = { outputs: named(model.card.outputs, found), quality: quality(headers), ...times, revision, request, drawn, sample, truth: sample.truth };
+  status.clear();
+  showResults();
+  if (at("auto").checked && revision === state.revision) solver.restart(PAUSE); // afterwards, so that neither time includes the other
+}
+
+/** Return a simulated measurement of the solution for a drawn field: noise in units of the solution's usual deviation. */
+async function measure(drawn, signal) {
+  const { forward } = state;
+  const [{ name }] = forward.outputs;
+  if (state.solved?.sample !== inputs.sample) state.solved = { sample: inputs.sample, field: (await api.reference(forward.model, drawn, signal)).outputs[name] };
+  const { field } = state.solved;
+  const level = noise();
+  if (level === 0) return field;
+  outputs.busy("measured", !state.unit);
+  state.unit ??= await usualDeviation(forward, signal);
+  outputs.busy("measured", false);
+  return fields.noisy(field, fields.resized(state.unit, field.shape), level, Number(at("seed").value) + 1);
+}
+
+/** Return the deviation of a model's classical solutions per point, estimated from examples on its smallest declared grid. */
+async function usualDeviation(card, signal) {
+  const [[points]] = cards.grids(card);
+  const [{ name }] = cards.required(card);
+  const examples = [];
+  for (let seed = 0; seed < DEVIATION_FIELDS; seed++) examples.push(await api.example(card.model, seed, points, signal));
+  const { outputs: solved } = await api.reference(card.model, { [name]: fields.batch(examples) }, signal);
+  return fields.deviation(solved[card.outputs[0].name]);
+}
+
+export async function solve(signal) {
+  const { revision, model } = state;
+  const drawn = inputs.request();
+  const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
+  outputs.busy("classical", true);
+  at("solve-hint").textContent = "solving …";
+  try {
+    const { outputs: solved, headers, ...times } = await api.reference(model.name, request, signal);
+    state.classical = { outputs: named(model.card.outputs, solved), ...times, revision };
+  } finally {
+    if (!signal.aborted) outputs.busy("classical", false);
+  }
+  at("solve-hint").textContent = solverHint();
+  showResults();
+}
+
+export function noise() {
+  return state.forward ? Number(at("noise").value) / 100 : 0;
+}
+
+export function forget() {
+  predictor.cancel();
+  solver.cancel();
+  labeller.cancel();
+  Object.assign(state, { solved: null, result: null, classical: null, labelled: null, unit: null });
+}
+
+export function failed(error, source = null) {
+  if (error.busy && source) {
+    const seconds = error.wait ?? 2;
+    const text = `${error.title.toLowerCase()}; retry in ${seconds} s`;
+    if (source === labeller) reader.say(text);
+    else at("solve-hint").textContent = text;
+    source.schedule(1000 * seconds);
+  } else if (source === solver && error.kind === "no-reference") {
+    at("auto").checked = false;
+    at("solve").disabled = true;
+    at("solve-hint").textContent = error.message;
+  } else {
+    if (error.status === 401 || error.status === 403) openKey(true);
+    if (source === solver) at("solve-hint").textContent = "";
+    if (source === predictor) discardResult();
+    status.show(error, (text) => (state.model ? cards.inWords(drawnCard(), text) : text));
+  }
+}
+
+/** Mark everything that is shown as outdated. */
+function discardResult() {
+  state.result = null;
+  outputs.age("measured", "prediction", "difference");
+  at("sentence").textContent = "";
+  showResults();
+}
+
+/** Show or hide the field for the key. */
+export function openKey(open) {
+  at("key-form").hidden = !open;
+  at("key-open").setAttribute("aria-expanded", open);
+}
