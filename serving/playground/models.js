@@ -55,13 +55,13 @@ function addressed() {
   if (!name || found) return found;
   const other = state.leftOut.find((model) => model.name === name);
   const near = state.models.find((model) => model.name.startsWith(name.slice(0, 3)));
-  status.show(new Error(other ? `The model “${name}” is not shown here: it ${cards.unsupported(other.card)}` : `There is no model “${name}”${near ? `; did you mean “${near.name}”?` : ""}`));
+  status.note(other ? `The model “${name}” is not shown here: it ${cards.unsupported(other.card)}` : `There is no model “${name}”${near ? `; did you mean “${near.name}”?` : ""}`);
   return undefined;
 }
 
 /** Follow the address: a link, Back and Forward, or a chosen model. */
 export function follow() {
-  status.clear();
+  status.clear(true);
   const wanted = location.hash.length > 1 ? addressed() : first();
   if (!wanted || wanted === state.model) return;
   state.samples = null;

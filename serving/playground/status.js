@@ -9,6 +9,7 @@ const KEY = "Enter a key in the field “API key” and press Enter.";
 export class Status {
   #timer = 0;
   #lost = false;
+  #stays = false; // whether what is shown is a note
 
   /**
    * @param {() => void} back Called when the service is available again.
@@ -18,7 +19,7 @@ export class Status {
     this.back = back;
     this.model = model;
     this.banner = document.getElementById("banner");
-    document.getElementById("banner-close").addEventListener("click", () => this.clear());
+    document.getElementById("banner-close").addEventListener("click", () => this.clear(true));
   }
 
   /**
@@ -32,13 +33,22 @@ export class Status {
     const passing = known && error.passing;
     const advice = passing ? AGAIN : [401, 403].includes(error.status) ? KEY : "";
     this.#say(known ? error.title : "Error", inWords(error.message) + (advice && `. ${advice}`));
+    this.#stays = false;
     if (passing) this.#lose();
     else this.banner.dataset.kind = "fault";
   }
 
-  /** Hide the banner: the service responded. */
-  clear() {
+  /** Show a message that stays until the user goes on: it is about the page and not about a response. */
+  note(text) {
+    this.show(new Error(text));
+    this.#stays = true;
+  }
+
+  /** Hide the banner: the service responded or, with `any`, the user goes on. */
+  clear(any = false) {
     this.#lost = false;
+    if (this.#stays && !any) return;
+    this.#stays = false;
     this.banner.hidden = true;
   }
 
