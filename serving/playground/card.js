@@ -268,28 +268,38 @@ const LEAST_COVERAGE = 0.7; // of an estimate that is a promise
  *
  * @param {object} card
  * @param {number[]} shape
- * @param {number} noise 0 to 1.
+ * @param {object} input
+ * @param {number | null} input.noise 0 to 1; null where it is not known, which counts as the worst level.
+ * @param {boolean} input.isUsual Whether the parameters and the inputs that have defaults have them.
  * @param {number | null} frame Index of a trajectory's frame.
- * @returns {{share: number, text: string, holds: boolean} | null} Null where it was not measured.
+ * @returns {{text: string, holds: boolean} | null} Null where it was not measured.
  */
-export function coverage(card, shape, noise, frame = null) {
-  const found = frame === null ? tested(card, shape, noise) : card.rollout?.[Math.min(frame, card.rollout.length - 1)];
+export function coverage(card, shape, input, frame = null) {
+  const found = frame === null ? tested(card, shape, input) : card.rollout?.[Math.min(frame, card.rollout.length - 1)];
   if ((found?.coverage ?? null) === null) return null;
-  const fields = found.fields ?? card.errors?.[0]?.fields;
+  const fields = found.trajectories ?? found.fields ?? card.errors?.[0]?.fields;
   const where = frame !== null ? " at this frame" : scattered(card) ? "" : ` on ${gridText(found.grid)} points`;
-  const level = noise || found.noise ? ` with ${percent(found.noise ?? 0)} of noise` : "";
-  return { share: found.coverage, holds: found.coverage >= LEAST_COVERAGE, text: `held for ${percent(found.coverage)} of ${fields} test samples${where}${level}` };
+  const level = input.noise || found.noise ? ` with ${percent(found.noise ?? 0)} of noise` : "";
+  const other = conditions(found).map(([name, value]) => (name === "conditions" ? ` (${value})` : ` (${name} ${value})`));
+  return { holds: found.coverage >= LEAST_COVERAGE, text: `held for ${percent(found.coverage)} of ${fields} test samples${where}${level}${other.join("")}` };
 }
 
-/** Return the row of the test of the estimates that is nearest; those of special conditions come last. */
-function tested(card, shape, noise) {
+/** Return the row of the test of the estimates that is nearest. */
+function tested(card, shape, { noise, isUsual }) {
   const rows = (card.calibration?.test ?? []).filter((row) => (row.coverage ?? null) !== null);
-  const special = (row) => Object.values(row).some((value) => typeof value === "string");
-  const usual = rows.some((row) => !special(row)) ? rows.filter((row) => !special(row)) : rows;
+  const alike = rows.filter((row) => (conditions(row).length === 0) === isUsual);
+  const among = alike.length ? alike : rows;
   const size = (grid) => grid.reduce((product, points) => product * points, 1);
   const distance = (row) => Math.abs(Math.log(size(row.grid) / size(shape)));
-  const closest = Math.min(...usual.map(distance));
-  return nearestNoise(usual.filter((row) => distance(row) === closest), noise);
+  const closest = Math.min(...among.map(distance));
+  const nearest = among.filter((row) => distance(row) === closest);
+  if (noise !== null) return nearestNoise(nearest, noise);
+  return nearest.reduce((worst, row) => (worst && worst.coverage <= row.coverage ? worst : row), undefined);
+}
+
+/** Return what is special about the samples of a row of a test: names and texts. */
+function conditions(row) {
+  return Object.entries(row).filter(([, value]) => typeof value === "string");
 }
 
 const [ROUGH, POOR] = [0.05, 0.2]; // mean errors

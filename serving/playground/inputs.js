@@ -69,6 +69,11 @@ export class Inputs {
     return cards.scattered(this.card) ? shape.slice(0, 1) : shape.slice(-cards.dimensions(this.card));
   }
 
+  /** Return whether all parameters, and all inputs that have a default, have it. */
+  get isUsual() {
+    return this.parameters.usual && Object.keys(this.sample.fields).length <= cards.required(this.card).length;
+  }
+
   /** Return the request: arrays by name, as copies. */
   request() {
     return this.requestOf(this.sample);

@@ -4,7 +4,7 @@ import * as cards from "./card.js";
 import * as fields from "./fields.js";
 import { duration, percent } from "./numbers.js";
 
-const LEAST_OWN = 1e-5; // an error of the solver that is worth a word
+const LEAST_OWN = 0.1; // of the difference: an error of the solver that is worth a word
 
 /** Return the relative L2 error per output, where it can be compared. */
 export function errors(found, truth) {
@@ -31,7 +31,7 @@ export function measure(card, result, truth, grid, noise) {
   const frame = result?.frame ? `, frame ${result.frame.index + 1} of ${result.frame.frames}` : "";
   const name = ({ drawn: "From the truth", sample: "Error" }[truth?.kind] ?? "Difference") + frame;
   if (!truth) return { name, value: "–", note: "no truth is known" };
-  const measures = { drawn: "relative L2 to the drawn field", sample: "relative L2 to the truth", solved: `relative L2 to the classical solution${ofSolver(card, grid, noise)}` };
+  const measures = { drawn: "relative L2 to the drawn field", sample: "relative L2 to the truth", solved: `relative L2 to the classical solution${ofSolver(card, grid, noise, known)}` };
   const each = known.length > 1 ? `: ${known.map(({ name: output, error }) => `${titleOf(card, output)} ${percent(error)}`).join(", ")}` : "";
   const zero = result && !known.length ? "; it is zero, or on another grid" : "";
   return { name, value: known.length ? worst(result.outputs, truth) : "–", note: measures[truth.kind] + each + zero };
@@ -42,9 +42,10 @@ function titleOf(card, name) {
 }
 
 /** Return that the solver on this grid has an error of its own, where it is published. */
-function ofSolver(card, grid, noise) {
+function ofSolver(card, grid, noise, known) {
   const row = cards.classical(card, grid, noise);
-  if (!row || String(row.grid) !== String(grid) || !(row.relative_l2 > LEAST_OWN)) return "";
+  const isSmall = known.every(({ error }) => !(row?.relative_l2 > LEAST_OWN * error));
+  if (!row || String(row.grid) !== String(grid) || isSmall) return "";
   return ` on this grid, which is itself ${percent(row.relative_l2)} off the truth (mean of ${row.fields} fields)`;
 }
 

@@ -25,7 +25,7 @@ export function showResults() {
   times.show(state.result, state.classical?.revision === state.result?.revision ? state.classical : null);
   showError(result, truth);
   const { card } = state.model;
-  const coverage = cards.coverage(card, inputs.grid, noise(), result?.frame?.index ?? null);
+  const coverage = inputs.sample && cards.coverage(card, inputs.grid, { noise: state.forward ? noise() : null, isUsual: inputs.isUsual }, result?.frame?.index ?? null);
   showBadges(at("quality"), result ? badges(result.quality, coverage) : []);
   if (result?.frame) showMeasured(cards.measured(card, inputs.grid, noise()), result.frame);
   showTime("predict", result);
@@ -178,12 +178,11 @@ export function setAuto() {
   outputs.clear("not solved yet", state.forward ? "" : "compared when it is solved");
 }
 
-/** Return how the solver solves, and how long a slow one takes. */
+/** Return how long a slow solver takes. */
 export function solverHint() {
   const usual = cards.classical(state.model.card, inputs.grid, noise());
-  if (!usual) return "";
-  const slow = usual.milliseconds < QUICK ? "" : `; took ${duration(usual.milliseconds)} on ${cards.gridText(usual.grid)} points in the published measurement`;
-  return `${usual.method ?? ""}${slow}`.replace(/^; /, "");
+  if (!usual || usual.milliseconds < QUICK) return "";
+  return `took ${duration(usual.milliseconds)} on ${cards.gridText(usual.grid)} points in the published measurement`;
 }
 
 export function showProgram() {
