@@ -87,7 +87,7 @@ export function title({ name, meaning }) {
 /** Return the rest of a quantity's meaning, where it is short and in words. */
 export function rest(tensor) {
   const text = (tensor.meaning || "").slice(title(tensor).length).replace(/^[,; ]+/, "");
-  const inWords = text.length <= 60 && !/[_/]|\.\.\.|^\(/.test(text);
+  const inWords = text.length <= 60 && !/[_/]|\.\.\.|^\(|^of /.test(text);
   return (tensor.meaning || "").toLowerCase().startsWith(title(tensor).toLowerCase()) && inWords ? text : "";
 }
 

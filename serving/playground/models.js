@@ -153,9 +153,9 @@ function movesAbout() {
 }
 
 /** Move the tools to where there is room: under the inputs, or beside the summary if the inputs are the taller column. */
-function moveTools() {
-  const isTaller = inputs.drawings.length > outputs.rows.length;
-  at(isTaller ? "below" : "side").append(at("tools"));
+export function moveTools() {
+  const home = at(inputs.drawings.length > outputs.rows.length ? "below" : "side");
+  if (at("tools").parentElement !== home) home.append(at("tools"));
 }
 
 function describe(isCurve, isInverse) {

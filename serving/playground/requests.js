@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import * as cards from "./card.js";
 import * as fields from "./fields.js";
-import { drawnCard } from "./models.js";
+import { drawnCard, moveTools } from "./models.js";
 import { quality } from "./quality.js";
 import { named, showGrids, showSampleNumber } from "./samples.js";
 import { showFacts, showProgram, showResults, solverHint } from "./show.js";
@@ -26,6 +26,7 @@ export function changed() {
   at("solve").disabled = false;
   at("solve-hint").textContent = solverHint();
   compare(sample.truth);
+  moveTools();
   showFacts();
 }
 
