@@ -54,6 +54,8 @@ from petrov_client._score import Scored, score
 if TYPE_CHECKING:
     from petrov_client._grpc_client import AsyncGrpcClient, GrpcClient
 
+    __version__: str
+
 __all__ = [
     "AsyncClient",
     "AsyncGrpcClient",
@@ -93,10 +95,16 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Import the gRPC clients on first use: users of HTTP need not install gRPC, nor wait for its import.
 
+    `__version__` is looked up then, too.
+
     Raises:
         ModuleNotFoundError: A gRPC client is requested and the extra `[grpc]` is not installed.
         AttributeError: There is no such name.
     """
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415  few ask for it
+
+        return version("petrov-client")
     if name not in {"GrpcClient", "AsyncGrpcClient"}:
         raise AttributeError(f"module 'petrov_client' has no attribute {name!r}")
     try:

@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
 from petrov_client._meshes import arrays_of, is_mesh, with_outputs
 from petrov_client._models import COMPONENT, PADDING, ModelInfo, ParameterInfo, TensorInfo, Vocabulary
-from petrov_client._quality import Quality, Response, quality_of, warn
+from petrov_client._quality import Quality, Response, coverage_of, quality_of, warn
 
 Fields = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -112,6 +113,11 @@ class PredictionInput:
         """Whether the inputs are single fields, without the batch axis."""
         return self.inputs[0].single
 
+    @property
+    def coverage(self) -> float | None:
+        """The share of test fields like these for which the model's error estimate held."""
+        return coverage_of(self.info, self.inputs[0].grid, self.numbers.get("noise", ()))  # type: ignore[arg-type]
+
     def pieces(self, most: int | None = None) -> list[slice]:
         """Return consecutive slices of at most so many fields (the model's batch if None) that one request may hold."""
         affordable = max(1, PIECE_BYTES // (4 * max(math.prod(each.shape) for each in self.inputs)))
@@ -140,7 +146,7 @@ class PredictionOutput:
     """The outputs for an input and their quality, checked or filled in piece by piece, in any order.
 
     Attributes:
-        outside: Whether the service says that any input so far is unlike the training data.
+        doubtful: Whether the network has predicted for any input so far that is unlike the training data.
     """
 
     def __init__(self, source: PredictionInput) -> None:
@@ -149,14 +155,14 @@ class PredictionOutput:
         self._arrays: dict[str, Fields] = {}
         self._numbers: dict[str, Fields] = {}
         self._solved_by: set[str] = set()
-        self.outside = False
+        self.doubtful = False
 
     def checked(self, piece: slice, response: Response, *, warned: bool = False) -> Any:
-        """Return the outputs for one piece as the caller receives them; the first piece outside may issue a warning."""
+        """Return the outputs for one piece as the caller receives them; the first doubtful one may issue a warning."""
         self.check(piece, response)
-        if warned and response.outside and not self.outside:
+        if warned and response.doubtful and not self.doubtful:
             warn(self._source.info.name)
-        self.outside |= response.outside
+        self.doubtful |= response.doubtful
         return self._source.shown(response.outputs, None if self._source.single else piece)
 
     def check(self, piece: slice, response: Response) -> None:
@@ -180,7 +186,7 @@ class PredictionOutput:
         self._put(piece, response)
 
     def _put(self, index: Any, response: Response, frames: tuple[int, ...] = ()) -> None:
-        self.outside |= response.outside
+        self.doubtful |= response.doubtful
         self._solved_by.add(response.solved_by)
         for whole, part in ((self._arrays, response.outputs), (self._numbers, response.numbers)):
             for name, fields in part.items():
@@ -198,7 +204,8 @@ class PredictionOutput:
 
     def quality(self) -> Quality:
         """Return what is known about the whole output."""
-        return quality_of(self._numbers, self._solved_by, single=self._source.single)
+        coverage = self._source.coverage
+        return quality_of(self._numbers, self._solved_by, single=self._source.single, coverage=coverage)
 
 
 def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | None = None) -> PredictionInput:
@@ -248,12 +255,24 @@ def _named(info: ModelInfo, array: Any, named: Mapping[str, Any]) -> dict[str, A
 
     known = listed(each.name for each in info.arguments)
     if unknown := [name for name in passed if name not in {each.name for each in info.arguments}]:
-        raise InvalidInput(f'"{info.name}" takes {known} and no "{unknown[0]}"', where=Where(unknown[0]))
+        meant = _meant(info, unknown[0])
+        advice = f': did you mean "{meant.name}"{meant.meaning and f" ({meant.meaning})"}?' if meant else ""
+        raise InvalidInput(f'"{info.name}" takes {known} and no "{unknown[0]}"{advice}', where=Where(unknown[0]))
     if missing := [name for name in info.required if name not in passed]:
         got = listed(passed) or "nothing"
         message = f'"{info.name}" takes {known}, but "{missing[0]}" is missing; got {got}'
         raise InvalidInput(message, where=Where(missing[0]))
     return passed
+
+
+def _meant(info: ModelInfo, name: str) -> TensorInfo | ParameterInfo | None:
+    """Return the input or parameter whose name, or a word of whose meaning, is like an unknown name."""
+    words: dict[str, TensorInfo | ParameterInfo] = {}
+    for each in info.arguments:
+        for word in (each.name, *(each.meaning or "").lower().split()):
+            words.setdefault(word, each)
+    close = get_close_matches(name.lower(), words, 1)
+    return words[close[0]] if close else None
 
 
 def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:

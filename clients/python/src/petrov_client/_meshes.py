@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, Where
-from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._models import COORDINATES, ModelInfo, TensorInfo
 
 Array = npt.NDArray[Any]
-COORDINATES, BOUNDARY, DISTANCE = "coordinates", "boundary", "distance"
+BOUNDARY, DISTANCE = "boundary", "distance"
 Facets = tuple[tuple[int, ...], ...]
 TRIANGLE: Facets = ((0, 1), (1, 2), (2, 0))
 TRIANGLE_6: Facets = ((0, 1, 3), (1, 2, 4), (2, 0, 5))

@@ -14,9 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, UnknownModel, Where
+from petrov_client._html import html_table
 
 #: The names of the axes before the grid's: frames, given frames of a state, and components of a vector field.
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"
+#: The first input of a model on points: where they are.
+COORDINATES = "coordinates"
 #: How the names of the arguments and results of a derivative begin.
 GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
 #: The token that fills a sequence up, behind its words.
@@ -255,6 +258,26 @@ class ModelInfo:
     frames: FramesInfo | None = None
     mask: str | None = None
 
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.name, kind, " x ".join(getattr(each, "axes", ("batch",))), each.units or "", each.meaning or "")
+            for kind, group in (("input", self.inputs), ("parameter", self.parameters), ("output", self.outputs))
+            for each in group
+        ]
+        sizes = f", {self.sizes}" if self.grid else ""
+        title = f"{self.name} version {self.version}: {self.title}{sizes}"
+        return html_table(("name", "", "axes", "units", "meaning"), rows, title)
+
+    @property
+    def sizes(self) -> str:
+        """The sizes of a field or a text that the model accepts, in words."""
+        if self.grid is None:
+            return "unknown"
+        unit = "words" if self.vocabulary else f"points, {len(self.grid.axes)}-D"
+        if self.inputs and self.inputs[0].name == COORDINATES:
+            unit = f"points of a {self.inputs[0].shape[-1] or 2}-D mesh"
+        return f"{self.grid.minimum} to {self.grid.maximum} {unit}"
+
     @property
     def arguments(self) -> tuple[TensorInfo | ParameterInfo, ...]:
         """Inputs and parameters, which `predict` takes by name."""
@@ -327,6 +350,17 @@ class ModelInfo:
         if self.vocabulary is None:
             raise InvalidInput(f'"{self.name}" takes numbers and no text: it has no vocabulary')
         return self.vocabulary
+
+
+class Models(list[ModelInfo]):
+    """The models of a service, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.name, each.title, *(", ".join(one.name for one in group) for group in (each.arguments, each.outputs)))
+            for each in self
+        ]
+        return html_table(("name", "computes", "inputs", "outputs"), rows)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 
@@ -21,8 +23,8 @@ from petrov_client._arrays import Arrays, PredictionInput, PredictionOutput, che
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, RequestError, UnknownModel, Where
 from petrov_client._flow import AsyncDriver, Attempts, Call, Progress, SyncDriver, checked_timeout, reporting
 from petrov_client._inversion import Inversion
-from petrov_client._models import COTANGENTS, GRADIENTS, TANGENTS, Example, ModelInfo, checked_name
-from petrov_client._quality import Options, Outside, Response, warn
+from petrov_client._models import COTANGENTS, GRADIENTS, TANGENTS, Example, ModelInfo, Models, checked_name
+from petrov_client._quality import Options, Outside, Quality, Response, warn
 from petrov_client._rollout import Rollout, Rollouts, Trajectory, unwrapped
 
 if TYPE_CHECKING:
@@ -46,13 +48,13 @@ class Operations:
     def __post_init__(self) -> None:
         checked_timeout(self.timeout)
 
-    async def models(self) -> list[ModelInfo]:
+    async def models(self) -> Models:
         """Return all models that are ready.
 
         Raises:
             PetrovError: Any but `InvalidInput`.
         """
-        return [await self.model(name) for name in await self.perform(self.wire.names(), self.timeout)]
+        return Models([await self.model(name) for name in await self.perform(self.wire.names(), self.timeout)])
 
     async def model(self, name: str) -> ModelInfo:
         """Return one model: its versions, inputs, outputs and, over HTTP, its card.
@@ -63,6 +65,38 @@ class Operations:
         """
         self.known.pop((name, None), None)  # it is described anew
         return await self._known(name, self._options(None))
+
+    @overload
+    async def predict(
+        self,
+        /,
+        model: str,
+        array: Any = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        *,
+        quality: Literal[True],
+        tolerance: float | None = None,
+        outside: Outside = "answer",
+        **inputs: Any,
+    ) -> tuple[Any, Quality]: ...
+
+    @overload
+    async def predict(
+        self,
+        /,
+        model: str,
+        array: Any = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        *,
+        quality: bool = False,
+        tolerance: float | None = None,
+        outside: Outside = "answer",
+        **inputs: Any,
+    ) -> Any: ...
 
     async def predict(
         self,
@@ -119,7 +153,7 @@ class Operations:
         checked = await self._checked(options, model, array, inputs)
         output = PredictionOutput(checked)
         await _exhausted(self._pieces(checked, options, output.put))
-        if output.outside and options.warns:
+        if output.doubtful and options.warns:
             warn(model)
         return (output.array(), output.quality()) if quality else output.array()
 
@@ -201,7 +235,7 @@ class Operations:
         rollouts = Rollouts(await self._checked(options, model, array, inputs), options, frames)
         whole = Trajectory(rollouts)
         await _exhausted(self._frames(rollouts, options, whole.add))
-        if whole.outside and not quality:
+        if whole.doubtful and not quality:
             warn(model)
         return (whole.array(), whole.quality()) if quality else whole.array()
 
@@ -317,6 +351,16 @@ class Operations:
                 await self.driver.pause(attempts.pause_after(fault))
 
     def _options(self, timeout: float | None, **wanted: Any) -> Options:
+        for name, number in (
+            ("timeout", timeout),
+            ("version", wanted.get("version")),
+            ("frames", wanted.get("frames")),
+        ):
+            if not isinstance(number, Real | None) or isinstance(number, bool):
+                raise InvalidInput(
+                    f"{name}: expected a number but got {type(number).__name__}; a second input is passed by its name, "
+                    'such as predict("heat", conductivity=k, source=f)'
+                )
         return Options(timeout=checked_timeout(self.timeout if timeout is None else timeout), **wanted)
 
     async def _known(self, name: str, options: Options) -> ModelInfo:
@@ -324,9 +368,25 @@ class Operations:
         info = self.known.get((name, options.version))
         if info is None:
             perform = partial(self.perform, seconds=options.timeout)
-            info = await self.wire.model(checked_name(name), options.version, perform)
+            try:
+                info = await self.wire.model(checked_name(name), options.version, perform)
+            except UnknownModel as fault:
+                raise await self._with_advice(fault, name, options) from None
             self.known[name, options.version] = info
         return info
+
+    async def _with_advice(self, fault: UnknownModel, name: str, options: Options) -> UnknownModel:
+        """Return the refusal of a model with the names that may be meant, if the service lists them."""
+        try:
+            known: list[str] = await self.perform(self.wire.names(), options.timeout)
+        except PetrovError:
+            return fault
+        if name in known or (name.rpartition("_")[0] in known and name.endswith(("_vjp", "_jvp"))):
+            return fault  # another version, or derivatives that there are none of
+        names = sorted(each for each in known if not any(each.startswith(f"{other}_") for other in known))
+        close = get_close_matches(name, names, 3)
+        text = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names) or 'none'}"
+        return UnknownModel(f'there is no model "{name[:64]}": {text}', problem=fault.problem)
 
     async def _checked(self, options: Options, model: str, array: Any, named: Mapping[str, Any]) -> PredictionInput:
         """Return the input of a model, all of it checked before anything is sent."""

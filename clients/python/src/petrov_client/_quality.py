@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -13,11 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._flow import TIMEOUT_SECONDS, Progress
+from petrov_client._html import html_table
 from petrov_client._models import ModelInfo, TensorInfo
 
 Numbers = npt.NDArray[np.float32]
 Outside = Literal["answer", "solve", "refuse"]
 
+#: What computes outputs that follow from the equation and from no training.
+METHODS = frozenset({"refined", "solver"})
+#: An estimate that held for fewer test fields than this is not shown as one.
+RELIABLE = 0.7
 #: An input is *outside* where fewer calibration inputs than this are as unusual.
 OUTSIDE = 0.01
 ERROR_BOUND, SOLVE_BOUND, MISFIT, ERROR_ESTIMATE, NOVELTY = NAMES = (
@@ -30,9 +35,10 @@ ERROR_BOUND, SOLVE_BOUND, MISFIT, ERROR_ESTIMATE, NOVELTY = NAMES = (
 
 
 class OutsideTrainingWarning(UserWarning):
-    """An input is unlike the training data of the model, so its prediction may be wrong.
+    """An input is unlike the training data of the network that predicted its outputs, which may be wrong.
 
-    It is issued where the quality is not requested. `predict(..., quality=True)` says which inputs these are.
+    A refined or classical solution depends on no training, so there is no warning of it, nor where the quality is
+    requested: `predict(..., quality=True)` says which inputs are outside.
     """
 
 
@@ -58,6 +64,8 @@ class Quality:
             from the first frame that follows from such a state.
         solved_by: What computed the outputs: "network", "refined" (its method alone, with more iterations), "solver"
             (the classical one), or "mixed" for a batch of several.
+        coverage: The share of test fields for which `error_estimate` held, on the nearest grid and noise that the card
+            has; below 0.7 the estimate is not reliable there.
     """
 
     error_bound: Any = None
@@ -67,6 +75,24 @@ class Quality:
     novelty: Any = None
     outside: Any = None
     solved_by: str = "network"
+    coverage: float | None = None
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={values!r}{self._remark(name)}" for name, values in self._known()]
+        return f"Quality({', '.join([*parts, f'solved_by={self.solved_by!r}'])})"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{values}{self._remark(name)}") for name, values in self._known()]
+        return html_table(("", ""), [*rows, ("solved by", self.solved_by)])
+
+    def _known(self) -> list[tuple[str, Any]]:
+        """Return the numbers that are known, without an estimate that is not reliable."""
+        known = [(name, getattr(self, name)) for name in (*NAMES, "outside")]
+        hidden = {ERROR_ESTIMATE: "unknown"} if self.coverage is not None and self.coverage < RELIABLE else {}
+        return [(name, hidden.get(name, values)) for name, values in known if values is not None]
+
+    def _remark(self, name: str) -> str:
+        return f" ({held(self.coverage)})" if name == ERROR_ESTIMATE and self.coverage is not None else ""
 
 
 @dataclass(frozen=True)
@@ -119,8 +145,48 @@ class Response:
     outside: bool = False  # whether any input of the piece is, as far as the service says
     solved_by: str = "network"
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether an input is outside whose outputs come from the network."""
+        return self.outside and self.solved_by not in METHODS
 
-def quality_of(numbers: Mapping[str, Numbers], solved_by: set[str], *, single: bool) -> Quality:
+
+def held(coverage: float) -> str:
+    """Return what the measured coverage of an error estimate says about it."""
+    return f"{'' if coverage >= RELIABLE else 'not reliable here: '}held for {coverage:.0%} of test fields"
+
+
+def coverage_of(info: ModelInfo, grid: Sequence[int], noise: Sequence[float] = ()) -> float | None:
+    """Return the share of test fields for which the error estimate held, of the nearest row of the card.
+
+    Args:
+        info: The model.
+        grid: Points per axis of the fields.
+        noise: The noise of each field, where the model takes one; of several and of an unknown one, below 0, the worst.
+
+    Returns:
+        The share, or None where the card has no row.
+    """
+    test = (info.card.get("calibration") or {}).get("test") or ()
+    rows = [row for row in test if row.get("coverage") is not None and row.get("grid")]
+    if not rows:
+        return None
+
+    def apart(row: Mapping[str, Any]) -> float:
+        return sum(abs(math.log(a / b)) for a, b in zip(row["grid"], grid, strict=False))
+
+    least = min(map(apart, rows))
+    near = [row for row in rows if apart(row) == least]
+    levels = np.array([float(row.get("noise") or 0) for row in near])
+    if len(noise) and min(noise) >= 0:
+        nearest = {float(levels[np.abs(levels - each).argmin()]) for each in noise}
+        near = [row for row, level in zip(near, levels, strict=True) if level in nearest]
+    return float(min(row["coverage"] for row in near))
+
+
+def quality_of(
+    numbers: Mapping[str, Numbers], solved_by: set[str], *, single: bool, coverage: float | None = None
+) -> Quality:
     """Return the quality of a prediction."""
     found: dict[str, Any] = {name: numbers[name] for name in NAMES if name in numbers}
     if NOVELTY in found:
@@ -128,7 +194,8 @@ def quality_of(numbers: Mapping[str, Numbers], solved_by: set[str], *, single: b
         found["outside"] = np.logical_or.accumulate(below, axis=1) if below.ndim > 1 else below
     if single:
         found = {name: values[0] if values.ndim > 1 else values[0].item() for name, values in found.items()}
-    return Quality(**found, solved_by=one_solver(solved_by))
+    known = coverage if ERROR_ESTIMATE in found else None
+    return Quality(**found, solved_by=one_solver(solved_by), coverage=known)
 
 
 def one_solver(solved_by: set[str]) -> str:
@@ -139,8 +206,8 @@ def one_solver(solved_by: set[str]) -> str:
 def warn(model: str) -> None:
     """Warn of inputs outside."""
     issue(
-        f'some inputs are unlike the training data of "{model}" (novelty below {OUTSIDE:g}), so their predictions may '
-        "be wrong; quality=True says which",
+        f'some inputs are unlike the training data of "{model}" (novelty below {OUTSIDE:g}), so what its network '
+        "predicts for them may be wrong; quality=True says which",
         OutsideTrainingWarning,
     )
 

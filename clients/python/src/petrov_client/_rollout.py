@@ -164,7 +164,8 @@ class Rollouts:
         outputs = unwrapped({name: array[0] if single else array for name, array in response.outputs.items()})
         if not self.options.quality:
             return outputs
-        return outputs, quality_of(response.numbers, {response.solved_by}, single=single)
+        coverage = self.checked.coverage
+        return outputs, quality_of(response.numbers, {response.solved_by}, single=single, coverage=coverage)
 
 
 class Trajectory(PredictionOutput):
@@ -187,7 +188,8 @@ class Trajectory(PredictionOutput):
     def quality(self) -> Quality:
         """Return what is known about the frames, `[(batch), frame]`."""
         numbers = {name: array[:, : self._count] for name, array in self._numbers.items()}
-        return quality_of(numbers, self._solved_by, single=self._source.single)
+        coverage = self._source.coverage
+        return quality_of(numbers, self._solved_by, single=self._source.single, coverage=coverage)
 
 
 def time_axis(info: ModelInfo) -> FramesInfo:

@@ -15,7 +15,7 @@ import typer
 from petrov_client import _files as files
 from petrov_client._client import Client, SyncPredictor
 from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
-from petrov_client._quality import NOVELTY, OUTSIDE, Outside
+from petrov_client._quality import ERROR_ESTIMATE, NOVELTY, OUTSIDE, RELIABLE, Outside, held
 
 GATEWAY = "http://127.0.0.1:8080"
 Url = Annotated[
@@ -138,9 +138,16 @@ def report_unused(source: Path, names: tuple[str, ...]) -> None:
         typer.echo(f"petrov: ignored in {source}: {', '.join(names)}", err=True)
 
 
-def sentence(numbers: Mapping[str, Any]) -> str:
-    """Return what the numbers say: the range of each, and how many inputs are unlike the training data."""
-    parts = [f"{name} {span(np.atleast_1d(values))}" for name, values in numbers.items()]
+def sentence(numbers: Mapping[str, Any], coverage: float | None = None) -> str:
+    """Return what the numbers say: the range of each, and how many inputs are unlike the training data.
+
+    Beside an error estimate stands the share of test fields for which it held; it is not shown where that is small.
+    """
+    shown = {name: span(np.atleast_1d(values)) for name, values in numbers.items()}
+    if ERROR_ESTIMATE in shown and coverage is not None:
+        estimate = f"{shown[ERROR_ESTIMATE]} " if coverage >= RELIABLE else ""
+        shown[ERROR_ESTIMATE] = f"{estimate}({held(coverage)})"
+    parts = [f"{name} {text}" for name, text in shown.items()]
     if NOVELTY in numbers:
         novelty = np.atleast_1d(numbers[NOVELTY])
         parts.append(f"{int((novelty < OUTSIDE).sum())} of {len(novelty)} inputs unlike the training data")

@@ -121,7 +121,7 @@ def predict(
         beside = numbers if target.suffix in files.SEVERAL else {}
         files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info)), found.mesh)
         report(outputs, target, beside)
-        known = sentence(numbers) if numbers else published(info, grid)
+        known = sentence(numbers, quality.coverage) if numbers else published(info, grid)
         typer.echo(f"{info.name} version {version or info.version}, {seconds:.2f} s{known and f', {known}'}")
 
 

@@ -58,13 +58,15 @@ def models(as_json: AsJson = False, url: Url = GATEWAY, timeout: Timeout = TIMEO
         print_json([document(info) for info in infos])
         return
     table = _table("Model", "Inputs", "Outputs", "Sizes")
+    for column in table.columns:
+        column.overflow = "fold"  # in a narrow terminal a name is broken, and not cut off
     for info in infos:
         versions = " ".join(f"v{version}" for version in info.versions)
         names = [
             "\n".join(each.name + ("" if each.default is None else f" = {each.default:g}") for each in tensors)
             for tensors in (info.arguments, info.outputs)
         ]
-        table.add_row(f"[bold]{escape(info.name)}[/] {versions}", *map(escape, names), _sizes(info))
+        table.add_row(f"[bold]{escape(info.name)}[/] {versions}", *map(escape, names), info.sizes)
     Console().print(table)
 
 
@@ -142,7 +144,7 @@ def _described(info: ModelInfo) -> Group:
         _table("Name", "Axes", "Units", "Meaning", title="Outputs"),
     )
     known: dict[str, Any] = {name: info.card.get(name) for name in ("equation", "boundary", "task")}
-    known |= {"versions": ", ".join(map(str, info.versions)), "sizes": _sizes(info)}
+    known |= {"versions": ", ".join(map(str, info.versions)), "sizes": info.sizes}
     known |= {"points": info.grid and info.grid.points, "reports": ", ".join(info.quality)}
     if vocabulary := info.vocabulary:
         words = vocabulary.words[1:]
@@ -165,13 +167,6 @@ def _described(info: ModelInfo) -> Group:
     title = Text(f"{info.name}  {info.title}".strip(), style="bold")
     tables = [inputs, *([parameters] if info.parameters else []), outputs]
     return Group(title, facts, *tables, *measured(info.card))
-
-
-def _sizes(info: ModelInfo) -> str:
-    if info.grid is None:
-        return "unknown"
-    unit = f"points, {len(info.grid.axes)}-D" if info.vocabulary is None else "words"
-    return f"{info.grid.minimum} to {info.grid.maximum} {unit}"
 
 
 def _range(parameter: ParameterInfo) -> str:

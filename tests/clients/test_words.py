@@ -1,0 +1,100 @@
+"""What the clients say: of names that are almost right, of estimates, in notebooks and to type checkers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, assert_type
+
+import numpy as np
+import pytest
+
+import petrov_client
+from petrov_client import Client, InvalidInput, ModelInfo, Quality, TensorInfo, UnknownModel
+from petrov_client._commands.options import sentence
+from petrov_client._models import Models
+from petrov_client._quality import Response, coverage_of
+from tests.conftest import Gateway
+
+if TYPE_CHECKING:
+
+    def types(client: Client) -> None:
+        assert_type(client.predict("blur", 1, quality=True), tuple[Any, Quality])
+        assert_type(client.vjp("blur", 1, 2), tuple[Any, Any])
+        assert_type(client.model("blur"), ModelInfo)
+
+
+def test_a_model_that_is_meant_is_named(call: Any) -> None:
+    with pytest.raises(UnknownModel, match=r'there is no model "blurr": did you mean blur\?'):
+        call("predict", "blurr", np.ones((8, 8)))
+    with pytest.raises(UnknownModel, match=r"there are (?!.*drift_vjp).*blur, drift"):
+        call("predict", "something_else", np.ones((8, 8)))
+
+
+def test_an_input_that_is_meant_is_named(gateway: Gateway) -> None:
+    with Client(gateway.url) as client:
+        with pytest.raises(InvalidInput, match=r'did you mean "coefficient" \(permeability\)\?'):
+            client.predict("blur", permeability=np.ones((8, 8)))
+        with pytest.raises(InvalidInput, match=r'takes "coefficient" and no "grid"$'):
+            client.predict("blur", np.ones((8, 8)), grid=43)
+        with pytest.raises(InvalidInput, match="version: expected a number but got ndarray; a second input is passed"):
+            client.predict("blur", np.ones((8, 8)), np.ones((8, 8)))  # type: ignore[arg-type]  # as a beginner does
+
+
+@pytest.mark.parametrize(
+    ("by", "doubtful"), [("network", True), ("mixed", True), ("refined", False), ("solver", False)]
+)
+def test_only_what_a_network_predicts_is_doubtful(by: str, *, doubtful: bool) -> None:
+    assert Response({}, outside=True, solved_by=by).doubtful is doubtful
+
+
+ROWS = [
+    {"grid": [43, 43], "fields": 9, "coverage": 0.91},
+    {"grid": [85, 85], "fields": 9, "coverage": 0.9},
+    {"grid": [85, 85], "noise": 0.1, "fields": 9, "coverage": 0.11},
+]
+INFO = ModelInfo("toy", 1, (1,), (), (TensorInfo("u", ("batch",)),), 4, card={"calibration": {"test": ROWS}})
+
+
+@pytest.mark.parametrize(
+    ("grid", "noise", "expected"),
+    [
+        ((40, 50), [], 0.91),
+        ((99, 99), [0], 0.9),
+        ((99, 99), [0.2], 0.11),
+        ((85, 85), [-1], 0.11),
+        ((85, 85), [], 0.11),
+    ],
+)
+def test_the_coverage_is_that_of_the_nearest_row(grid: tuple[int, int], noise: list[float], expected: float) -> None:
+    assert coverage_of(INFO, grid, noise) == expected
+    assert coverage_of(replace(INFO, card={}), grid, noise) is None
+
+
+def test_an_estimate_stands_beside_its_coverage_or_is_not_shown() -> None:
+    good, poor = (Quality(error_estimate=0.0123, coverage=share) for share in (0.91, 0.11))
+    assert repr(good) == "Quality(error_estimate=0.0123 (held for 91% of test fields), solved_by='network')"
+    for shown in (repr(poor), poor._repr_html_(), sentence({"error_estimate": 0.0123}, 0.11)):
+        assert "not reliable here: held for 11% of test fields" in shown
+        assert "0.0123" not in shown
+    assert sentence({"error_estimate": 0.0123}, 0.91) == "error_estimate 0.0123 (held for 91% of test fields)"
+
+
+def test_notebooks_show_tables_whose_texts_are_no_markup(gateway: Gateway) -> None:
+    with Client(gateway.url) as client:
+        models = client.models()
+    assert isinstance(models, Models)
+    assert "<td>blur</td><td>A blur</td>" in models._repr_html_()
+    hostile = replace(models[0], title="<script>")
+    assert "<script>" not in hostile._repr_html_()
+    assert "&lt;script&gt;" in hostile._repr_html_()
+
+
+def test_sizes_of_meshes_are_those_of_their_space() -> None:
+    grid = petrov_client.GridInfo(("point",), 8, 4096, (1024,), "nodes")
+    axes = ("batch", "point", "component")
+    info = replace(INFO, inputs=(TensorInfo("coordinates", axes, shape=(None, None, 2)),), grid=grid)
+    assert info.sizes == "8 to 4096 points of a 2-D mesh"
+
+
+def test_the_version_is_known() -> None:
+    assert petrov_client.__version__[0].isdecimal()
