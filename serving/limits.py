@@ -1,9 +1,10 @@
-"""What one service, and one caller, may use: requests in flight, the bytes that they hold, and work per second.
+"""What one service, and one caller, may use: requests in flight, the memory that they take, and work per second.
 
 A service that queues without bound ends by serving no client; one that refuses early lets its clients retry. A request
 is counted in two steps: its bytes from the first of its body to the last of its response, and itself from the end of
-its body on, so that clients that send nothing keep no place from others. One key may use half of each, and rollouts,
-which last as long as their clients read, half of the requests.
+its body on, so that clients that send nothing keep no place from others. Its bytes are those of its body while that
+arrives, then those of all that it becomes: arrays, outputs, and the response in its format (`Predictor.inputs`). One
+key may use half of each, and rollouts, which last as long as their clients read, half of the requests.
 
 A caller's rate is a token bucket that may go into debt. It holds up to `burst` samples and gains `rate` of them per
 second. A request of n samples is admitted when min(n, burst) are in the bucket, and takes all n: over any time t at
@@ -13,15 +14,18 @@ have to wait longer than a minute, or would make the next one wait so long, is r
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from serving import system
 from serving.errors import Problem
 
 _ROLLOUTS = "rollouts of all keys"  # no key has such a name
+LEAST_FREED = 64 * 2**20  # bytes that are worth returning
 MOST_SECONDS = 60  # of `Retry-After`, and of the debt of a rate
 
 
@@ -31,8 +35,23 @@ class Admission:
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self.max_requests, self.max_bytes = max_requests, max_bytes
         self.requests = self.bytes = 0
+        self._freed = 0  # bytes since memory was returned
         self.groups: Counter[str] = Counter()  # requests of each key, and rollouts
         self.key_bytes: Counter[str] = Counter()
+
+    async def look(self) -> float:
+        """Return freed memory to the system while nothing is in flight; the seconds until the next look."""
+        if not self.bytes and self._freed > LEAST_FREED:
+            self._freed = 0
+            await asyncio.to_thread(system.return_freed_memory)
+        return 1.0
+
+    def count(self, count: int, key: str) -> None:
+        """Count bytes that a request holds from now on or, if negative, no longer."""
+        self.bytes += count
+        self._freed += max(-count, 0)
+        if key:
+            self.key_bytes[key] += count
 
     @contextmanager
     def admit(self, key: str = "") -> Iterator[Ticket]:
@@ -86,12 +105,20 @@ class Ticket:
             raise Problem("overloaded", f'requests of the key "{self.key}" hold {of_key} bytes, half of the limit')
         self.add(count)
 
+    def settle(self, count: int) -> None:
+        """Hold so many bytes from now on, more or fewer than before; more than all may take are `body-too-large`."""
+        if count > self._admission.max_bytes:
+            detail = f"the request takes {count} bytes of memory, of at most {self._admission.max_bytes} for all"
+            raise Problem("body-too-large", f"{detail}: send fewer samples, or accept a binary format")
+        if count > self.held:
+            self.hold(count - self.held)
+        else:
+            self.add(count - self.held)
+
     def add(self, count: int) -> None:
         """Count bytes that are kept in any case, of a response that has been computed; fewer, if negative."""
         self.held += count
-        self._admission.bytes += count
-        if self.key:
-            self._admission.key_bytes[self.key] += count
+        self._admission.count(count, self.key)
 
     def end(self) -> None:
         """Forget the request, and the bytes that it held."""

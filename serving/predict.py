@@ -40,8 +40,8 @@ from serving.catalogue.card import FRAME, Card
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
-from serving.frames import Rollout
-from serving.limits import Caller
+from serving.frames import PIECE, Rollout
+from serving.limits import Caller, Ticket
 from serving.observe import Metrics
 from serving.quality import ANY, ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, Verdict, split
 from serving.settings import Settings
@@ -51,6 +51,8 @@ from serving.triton import RUN_BYTES, Batch, Outputs, Triton
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Written_co = TypeVar("Written_co", covariant=True)
+#: Bytes of text per byte of float32: a number and its comma have up to 14, and their buffer grows by an eighth.
+TEXT_GROWTH = 4.0
 SOLVER_COST = 8  # of a classical solution, in samples
 _LARGE_BYTES = 2**17  # some milliseconds of JSON; a thread costs a tenth of one
 #: Decoding and encoding hold the interpreter, piece by piece: more threads would make the event loop wait for more.
@@ -61,12 +63,16 @@ class Exchange(Protocol[Written_co]):
     """A body in some wire format, and the writer of its response.
 
     Attributes:
-        size: Bytes of the body.
+        size: Bytes of the body, and of the copies of it that are kept.
+        growth: Bytes that writing the response takes per byte of the outputs.
         frames: Frames of a trajectory that the body asks for, known after `read`; None where it does not say.
     """
 
     @property
     def size(self) -> int: ...
+
+    @property
+    def growth(self) -> float: ...
 
     @property
     def frames(self) -> int | None: ...
@@ -90,6 +96,7 @@ class Arrays:
 
     inputs: Mapping[str, NDArray[Any]]
     frames: int | None = None
+    growth: float = TEXT_GROWTH  # UM-Bridge writes JSON
 
     @property
     def size(self) -> int:
@@ -118,13 +125,15 @@ class Prediction:
     policy: Policy = ANY  # what the caller wants where an output may not be accurate enough
     latest: bool = False  # whether no version was named, so that another one of the model may take over from this one
     reference: bool = False  # whether the classical solver computes the outputs instead of the model
+    ticket: Ticket | None = None  # counts the memory of the request, if it is one of a client
     deadline: float = math.inf  # on the clock of the event loop; set on the way
 
 
 class Inputs(NamedTuple):
     """Checked inputs: batches `[B, ...]` by name, whether the request was one sample, and the grid's metrics label.
 
-    `cost` is for how many samples one counts: by its points above the largest declared grid, and its frames.
+    `cost` is for how many samples one counts: by its points above the largest declared grid, and its frames. `bytes`
+    are those of the arrays that are no views of the body, and `outputs` those of all outputs.
     """
 
     arrays: dict[str, NDArray[np.float32]]
@@ -132,6 +141,8 @@ class Inputs(NamedTuple):
     single: bool
     grid: str
     cost: int
+    bytes: int
+    outputs: int
 
 
 class Predictor:
@@ -175,12 +186,16 @@ class Predictor:
                 written, quality = await offload(size, respond, request, inputs, exchange, outputs, quality)
             if quality.failed is not None and quality.failed.any():
                 metrics.model_failures.labels(card.model, card.version, "non-finite-output").inc()
+            if request.ticket is not None:  # the response is counted while it is sent
+                request.ticket.settle(exchange.size)
             return written
 
-    async def inputs(self, request: Prediction, exchange: Exchange[Any], frame_bytes: int) -> Inputs:
-        """Return the inputs of a body, decoded, checked against the card and paid for.
+    async def inputs(
+        self, request: Prediction, exchange: Exchange[Any], frame_bytes: int, *, streamed: bool = False
+    ) -> Inputs:
+        """Return the inputs of a body, decoded, checked against the card, counted and paid for.
 
-        All frames of an output may take `frame_bytes` as float32.
+        All frames of an output may take `frame_bytes` as float32; of those that are `streamed`, memory holds few.
         """
         start, card, policy = time.perf_counter(), request.card, request.policy
         if policy is not ANY:
@@ -196,9 +211,12 @@ class Predictor:
                 if frames is not None:
                     arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
                     cost *= frames
-            return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost)
+            size, outputs = own_bytes(arrays), output_bytes(arrays, card, PIECE if streamed else None)
+            return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost, size, outputs)
 
         inputs = await offload(exchange.size, parse)
+        if request.ticket is not None:  # outputs are joined from those of several calls
+            request.ticket.settle(exchange.size + inputs.bytes + int(inputs.outputs * (2 + exchange.growth)))
         self.metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
         solved = request.reference or policy.bypasses(card)
         request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
@@ -373,6 +391,34 @@ class Predictor:
         left = request.deadline - asyncio.get_running_loop().time()  # half of it is the work's
         card = await self._catalogue.newest(request.card.model, seconds=left / 2)
         return replace(request, card=card, latest=False)
+
+
+def own_bytes(arrays: Batch) -> int:
+    """Return the bytes of arrays that have memory of their own, and are no views of a body."""
+    total = 0
+    for array in arrays.values():
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        total += array.nbytes if root.base is None else 0
+    return total
+
+
+def output_bytes(arrays: Batch, card: Card, frames: int | None) -> int:
+    """Return the bytes of all outputs for inputs `[B, ...]`, with so many frames at most.
+
+    Those whose shape is known only once it is computed are as large as the inputs.
+    """
+    lead = card.inputs[0]
+    points = dict(zip(card.grid.axes, lead.grid_of(arrays[lead.name].shape), strict=True))
+    if FRAME in arrays:
+        count = int(arrays[FRAME].shape[1])
+        points[FRAME] = count if frames is None else min(count, frames)
+    try:
+        shapes = card.shapes(points)
+    except Problem:
+        return sum(array.nbytes for array in arrays.values())
+    return 4 * len(arrays[lead.name]) * sum(math.prod(shapes[tensor.name]) for tensor in card.outputs)
 
 
 def respond(

@@ -89,7 +89,8 @@ class _Trajectory:
             raise Problem("invalid-parameter", f'"{card.model}" computes no trajectories: use predict')
         if policy.tolerance is not None or policy.outside == "solve":
             raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
-        inputs = await predictor.inputs(request, exchange, predictor.settings.max_rollout_bytes)
+        limit = predictor.settings.max_rollout_bytes
+        inputs = await predictor.inputs(request, exchange, limit, streamed=True)
         trajectory = cls(predictor, request, inputs)
         await trajectory.compute(request.deadline)
         return trajectory

@@ -70,11 +70,12 @@ class Service:
         triton.http.on_retry = self.metrics.retries.labels(triton.address).inc
         self.catalogue = Catalogue(settings, triton, self.metrics.newest_served)
         self.metrics.endpoint_up.labels(triton.address).set_function(lambda: self.catalogue.responds)
-        watched = {"repository": self.catalogue.look} | ({"keys": self.keys.look} if self.keys else {})
+        self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
+        watched = {"repository": self.catalogue.look, "memory": self.admission.look}
+        watched |= {"keys": self.keys.look} if self.keys else {}
         self._watchers = [Watcher(name, look, self.metrics.watcher_restarts) for name, look in watched.items()]
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
-        self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         self.classical, self._times = ClassicalSolvers(), TritonTimes(settings)
         self.predictor = Predictor(triton, self.catalogue, self.classical, self._times, self.metrics, settings)
         self.on_drain: list[Callable[[], None]] = []

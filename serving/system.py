@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 GLIBC = (2, 35)  # of Debian 12 and Ubuntu 22.04, which Triton's wheel needs
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, in glibc's malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt, in glibc's malloc.h
 _MMAP_BYTES, _TRIM_BYTES = 32 * 2**20, 64 * 2**20
 WANTED_FILES = 65_536
 OWN_FILES = 128  # of the gateway, with its connections to Triton, besides those of its clients
@@ -67,15 +67,17 @@ def glibc_fault() -> str | None:
 
 
 def keep_freed_memory() -> None:
-    """Keep the memory of freed fields, up to 64 MiB per thread, for the next ones; without glibc nothing happens.
+    """Keep the memory of freed fields, up to 64 MiB, for the next ones; without glibc nothing happens.
 
     Else each array of a field is new memory from the kernel, which maps and clears its pages one by one
     (`python -m benchmarks service` at 421 x 421). The thresholds are those that glibc has after one array of 32 MiB.
+    Two arenas, since each thread would keep memory in one of its own.
     """
     with suppress(AttributeError, OSError, TypeError):
         tune = ctypes.CDLL(None).mallopt
         tune(_MMAP_THRESHOLD, _MMAP_BYTES)
         tune(_TRIM_THRESHOLD, _TRIM_BYTES)
+        tune(_ARENA_MAX, 2)
 
 
 def collect_garbage_seldom() -> None:
@@ -87,6 +89,12 @@ def collect_garbage_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+
+
+def return_freed_memory() -> None:
+    """Return memory that has been freed to the system; without glibc nothing happens."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def port_fault(host: str, port: int, variable: str) -> str | None:

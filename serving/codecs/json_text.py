@@ -184,7 +184,7 @@ def _unreadable(text: Text, position: int, message: str) -> Problem:
     return Problem("unreadable-body", f"not JSON: {message} at line {line} column {column}{hint}")
 
 
-def written(document: Any) -> bytes:
+def written(document: Any) -> bytes | memoryview:
     """Return a document, which may hold contiguous arrays, as JSON; NaN is null."""
     arrays: list[NDArray[Any]] = []
 
@@ -196,11 +196,17 @@ def written(document: Any) -> bytes:
         arrays.append(value)
         return f"{_MARK}{len(arrays) - 1}"
 
-    rest, parts = orjson.dumps(document, write), list[bytes]()
+    rest = orjson.dumps(document, write)
+    if not arrays:
+        return rest
+    text = bytearray()
     for index, array in enumerate(arrays):
         before, _, rest = rest.partition(f'"{_MARK}{index}"'.encode())
-        parts += [before, *_numbers(array)]
-    return b"".join((*parts, rest)) if parts else rest
+        text += before
+        for piece in _numbers(array):
+            text += piece
+    text += rest
+    return memoryview(text)
 
 
 def _numbers(array: NDArray[Any]) -> Iterator[bytes]:

@@ -375,7 +375,7 @@ def _document(job: Job) -> Inversion:
     )
 
 
-def write(job: Job, media_type: str) -> bytes:
+def write(job: Job, media_type: str) -> bytes | memoryview:
     """Return the body of the result of a job that has succeeded, in JSON or safetensors."""
     if job.result is None or media_type not in {JSON, binary.SAFETENSORS}:
         raise Problem("not-acceptable", f"a result is {JSON} or {binary.SAFETENSORS}")

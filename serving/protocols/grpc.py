@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import grpc
@@ -46,11 +47,11 @@ Method = Callable[["Call"], Awaitable[Any]]
 logger = logging.getLogger(__name__)
 SERVICE = "inference.GRPCInferenceService"
 TYPE_HEADER = "petrov-problem-type"
-ENVELOPE_BYTES = 2**20  # a message is its tensors and a little more
+ENVELOPE_BYTES = 2**18  # of a message beside its raw contents; typed ones of a field of 256 x 256 fit in
 SHORT = 2**16  # bytes of a message without tensors
 # As long as HTTP keeps an idle connection. A client that has vanished without a word is noticed after two of them.
 IDLE_SECONDS = 75.0
-MOST_PARTS = 1024  # fields of a message and of the messages in it: no model has as many tensors
+MOST_PARTS = 1024  # fields of a message: no model has as many tensors
 CODES = {
     400: StatusCode.INVALID_ARGUMENT,
     401: StatusCode.UNAUTHENTICATED,
@@ -206,7 +207,7 @@ class GrpcServer:
         body = await call.read()
         with self._service.admission.admit(call.caller.name) as ticket:
             response = await self._service.predictor.predict(*await self._wanted(call, body, ticket))
-            await call.write(response.SerializeToString(), ticket)
+            await call.write(await offload(response.nbytes, response.serialised), ticket)
 
     @requires(Scope.INFER)
     async def ModelStreamInfer(self, call: Call) -> None:
@@ -217,10 +218,10 @@ class GrpcServer:
         """
         predictor = self._service.predictor
 
-        async def send(response: Any, *, last: bool) -> None:
-            response.parameters["triton_final_response"].bool_param = last
-            whole = service_pb2.ModelStreamInferResponse(infer_response=response)
-            await call.write(whole.SerializeToString(), ticket)
+        async def send(response: Response, *, last: bool) -> None:
+            response.message.parameters["triton_final_response"].bool_param = last
+            serialised = partial(response.serialised, streamed=True)
+            await call.write(await offload(response.nbytes, serialised), ticket)
 
         while (body := await call.read()) is not None:
             call.caller.check()
@@ -231,13 +232,13 @@ class GrpcServer:
                     continue
                 async with aclosing(stream(predictor, wanted, exchange)) as frames:
                     async for frame in frames:
-                        frame.written.parameters["frame"].int64_param = frame.number
+                        frame.written.message.parameters["frame"].int64_param = frame.number
                         await send(frame.written, last=frame.last)
 
     async def _wanted(self, call: Call, body: bytes | None, ticket: Ticket) -> tuple[Prediction, GrpcExchange]:
         ticket.hold(call.size)
         self._service.metrics.request_bytes.observe(call.size)
-        request = await offload(call.size, parse, service_pb2.ModelInferRequest, body)
+        request, contents = await offload(call.size, request_of, body)
         if not request.model_version:  # one whose predecessor has just gone is waited for
             await self._service.catalogue.newest(request.model_name)
         card = self._find(call, request.model_name, request.model_version)
@@ -245,17 +246,19 @@ class GrpcServer:
             name: str(getattr(value, value.WhichOneof("parameter_choice") or "string_param"))
             for name, value in request.parameters.items()
         }
-        wanted = Prediction(card, call.id, call.caller, over_http.policy(texts), latest=not request.model_version)
-        return wanted, GrpcExchange(request, call.size)
+        policy, latest = over_http.policy(texts), not request.model_version
+        wanted = Prediction(card, call.id, call.caller, policy, latest=latest, ticket=ticket)
+        return wanted, GrpcExchange(request, contents, call.size)
 
 
 class GrpcExchange:
-    """A message of some bytes and the writer of its response: an `Exchange` of `serving.predict`."""
+    """A request, its raw contents and its bytes, and the writer of its response: an `Exchange` of `serving.predict`."""
 
     frames: int | None = None  # a parameter of the request says it
+    growth = 2.0  # gRPC copies a message
 
-    def __init__(self, request: Any, size: int) -> None:
-        self.size, self._request = size, request
+    def __init__(self, request: Any, contents: Sequence[memoryview], size: int) -> None:
+        self.size, self._request, self._contents = size, request, contents
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
         request = self._request
@@ -263,7 +266,7 @@ class GrpcExchange:
 
     def _sent(self) -> Iterator[Sent]:
         """Yield the inputs with the raw contents of the message, or else with their typed ones."""
-        inputs, contents = self._request.inputs, self._request.raw_input_contents
+        inputs, contents = self._request.inputs, self._contents
         if contents and len(contents) != len(inputs):
             raise Problem("unreadable-body", f"{len(contents)} raw_input_contents for {len(inputs)} inputs")
         for index, tensor in enumerate(inputs):
@@ -277,16 +280,36 @@ class GrpcExchange:
             else:
                 yield Sent(tensor.name, tensor.datatype, tensor.shape, contents[index], "raw_input_contents")
 
-    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Any:
+    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
         shown, parameters = open_inference.results(outputs, quality, self._request.outputs)
-        return service_pb2.ModelInferResponse(
+        message = service_pb2.ModelInferResponse(
             id=self._request.id,
             model_name=card.model,
             model_version=str(card.version),
             outputs=[{"name": name, "datatype": FLOAT32, "shape": array.shape} for name, array in shown.items()],
-            raw_output_contents=[array.tobytes() for array in shown.values()],
             parameters={name: {"string_param": text} for name, text in parameters.items()},
         )
+        return Response(message, list(shown.values()))
+
+
+class Response(NamedTuple):
+    """A response without its raw contents, and the arrays that these are."""
+
+    message: Any
+    arrays: list[NDArray[np.float32]]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+    def serialised(self, *, streamed: bool = False) -> bytes:
+        """Return the message with its contents, each array copied once; in a response of a stream, if it is one."""
+        parts: list[Any] = [self.message.SerializeToString()]
+        for array in self.arrays:
+            parts += [_head(_RAW_OUTPUT, array.nbytes), array.reshape(-1).view(np.uint8).data]
+        if streamed:
+            parts.insert(0, _head(_STREAMED, sum(map(len, parts))))
+        return b"".join(parts)
 
 
 class Call:
@@ -357,39 +380,70 @@ class Call:
 
 
 def parse(message: Any, body: bytes | None) -> Any:
-    """Return a message of a class; refuse one of more than `MOST_PARTS`, or none (`unreadable-body`)."""
+    """Return a message of a class, or refuse what is none (`unreadable-body`)."""
     if body is None:
         raise Problem("unreadable-body", f"expected a {message.DESCRIPTOR.name} but got nothing")
     try:
-        _count(memoryview(body), message.DESCRIPTOR, 0)
         return message.FromString(body)
-    except (DecodeError, IndexError) as error:
+    except DecodeError as error:
         raise Problem("unreadable-body", f"not a {message.DESCRIPTOR.name}: {error}") from error
 
 
-def _count(data: memoryview, message: Any, parts: int) -> int:
-    """Return how many fields there are in a message and in the messages in it, after so many before.
+def request_of(body: bytes | None) -> tuple[Any, list[memoryview]]:
+    """Return a request without its raw contents, and these as views of the message.
 
-    The wire format is https://protobuf.dev/programming-guides/encoding. An IndexError: it ends within a field.
+    protobuf would copy each tensor twice. What is not raw is parsed as protobuf does, with memory of many times its
+    size and without a pause, so there may be `ENVELOPE_BYTES` of it in `MOST_PARTS` parts.
     """
-    position = 0
-    while position < len(data):
-        parts += 1
-        if parts > MOST_PARTS:
+    if body is None:
+        return parse(service_pb2.ModelInferRequest, None), []
+    view, rest, contents, position, size = memoryview(body), list[memoryview](), list[memoryview](), 0, 0
+    while position < len(view):
+        begin = position
+        try:
+            tag, start = _varint(view, begin)
+            position = _behind(view, tag, start)
+            if tag == _RAW_INPUT:
+                contents.append(view[_varint(view, start)[1] : position])
+        except IndexError as error:
+            raise Problem("unreadable-body", f"not a ModelInferRequest: {error}") from error
+        if tag != _RAW_INPUT:
+            rest.append(view[begin:position])
+            size += position - begin
+        if len(rest) + len(contents) > MOST_PARTS:
             raise Problem("unreadable-body", f"the message has more than {MOST_PARTS} parts")
-        tag, position = _varint(data, position)
-        match tag & 7:
-            case 0:
-                _, position = _varint(data, position)
-            case 2:
-                size, position = _varint(data, position)
-                field = message.fields_by_number.get(tag >> 3)
-                if field is not None and field.message_type is not None:
-                    parts = _count(data[position : position + size], field.message_type, parts)
-                position += size
-            case other:
-                position += {1: 8, 5: 4}.get(other, 0)  # the parser refuses any other
-    return parts
+        if size > ENVELOPE_BYTES:
+            detail = f"a message may have {ENVELOPE_BYTES} bytes beside raw_input_contents: send tensors as these"
+            raise Problem("body-too-large", detail)
+    request = parse(service_pb2.ModelInferRequest, b"".join(rest))
+    if max(len(request.inputs), len(request.outputs)) > MOST_PARTS:
+        raise Problem("unreadable-body", f"the message has more than {MOST_PARTS} parts")
+    return request, contents
+
+
+# The wire format is https://protobuf.dev/programming-guides/encoding; the package has no public function for it.
+_FIELDS = service_pb2.ModelInferRequest.DESCRIPTOR.fields_by_name
+_LENGTH = 2  # the wire type of what is preceded by its length
+_RAW_INPUT = _FIELDS["raw_input_contents"].number << 3 | _LENGTH
+_RAW_OUTPUT = service_pb2.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | _LENGTH
+_STREAMED = service_pb2.ModelStreamInferResponse.DESCRIPTOR.fields_by_name["infer_response"].number << 3 | _LENGTH
+
+
+def _behind(data: memoryview, tag: int, position: int) -> int:
+    """Return the position behind the value of a field; an IndexError: it ends before, or has an unknown type."""
+    match tag & 7:
+        case 0:
+            _, position = _varint(data, position)
+        case 2:
+            size, position = _varint(data, position)
+            position += size
+        case 1 | 5 as kind:
+            position += 8 if kind == 1 else 4
+        case other:
+            raise IndexError(f"a field of the wire type {other}")
+    if position > len(data):
+        raise IndexError("it ends within a field")
+    return position
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
@@ -401,3 +455,12 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position + index + 1
     raise IndexError("a number of more than ten bytes")
+
+
+def _head(tag: int, size: int) -> bytes:
+    """Return what precedes a field of so many bytes."""
+    digits = [tag]
+    while size > 127:
+        digits.append(size & 127 | 128)
+        size >>= 7
+    return bytes([*digits, size])

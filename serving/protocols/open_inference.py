@@ -29,6 +29,7 @@ from serving.codecs.binary import Buffer
 from serving.codecs.json_text import parsed, written
 from serving.document import JSON, JSON_BYTES, Document, validated
 from serving.errors import Problem
+from serving.predict import TEXT_GROWTH
 from serving.protocols import over_http
 from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
 from serving.protocols.over_http import DirectRoute, Version
@@ -194,6 +195,7 @@ class RestExchange:
     def __init__(self, content: bytearray, json_bytes: int | None) -> None:
         self.size, self._content = len(content), content
         self._json_bytes = len(content) if json_bytes is None else json_bytes
+        self.growth = TEXT_GROWTH
         self.frames: int | None = None
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
@@ -201,6 +203,9 @@ class RestExchange:
         if end > len(content):
             raise Problem("unreadable-body", f"{JSON_BYTES} is {end}, but the body has {len(content)} bytes")
         self._request = request = validated(InferenceRequest, parsed(content, end))
+        default = request.parameters.get("binary_data_output") is True
+        in_bytes = [output.parameters.get("binary_data", default) is True for output in request.outputs] or [default]
+        self.growth = 1.0 if all(in_bytes) else TEXT_GROWTH
         self.frames = frames = request.parameters.get("frames")
         if frames is not None and not (type(frames) is int and frames > 0):
             detail = f"frames: expected a whole number from 1 but got {str(frames)[:32]}"
@@ -228,11 +233,11 @@ class RestExchange:
         default = request.parameters.get("binary_data_output") is True
         chosen = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
         described: list[dict[str, Any]] = []
-        tail: list[bytes] = []
+        tail: list[Buffer] = []
         for name, array in shown.items():
             as_bytes = chosen.get(name, default)
             if as_bytes:
-                tail.append(array.tobytes())
+                tail.append(array.reshape(-1).view(np.uint8).data)
             coded = {"parameters": {"binary_data_size": array.nbytes}} if as_bytes else {"data": array.reshape(-1)}
             described.append({"name": name, "datatype": FLOAT32, "shape": array.shape, **coded})
         document: dict[str, Any] = {"id": request.id} if request.id else {}
@@ -242,7 +247,7 @@ class RestExchange:
         text = written(document)
         if not tail:
             return Response(text, media_type=JSON)
-        return Response(b"".join((text, *tail)), media_type=BYTES, headers={JSON_BYTES: str(len(text))})
+        return Response(binary.joined(text, *tail), media_type=BYTES, headers={JSON_BYTES: str(len(text))})
 
 
 class ErrorMessage(Document):

@@ -31,7 +31,9 @@ from serving.service import Service
 
 Result = TypeVar("Result")
 MEDIA_TYPES = (NPY, JSON, SAFETENSORS)
-_JSON_MEMORY = 12  # bytes of Python's lists and numbers per byte of their text, as `[9.5,0.5]` has them
+# Bytes that decoding takes per byte beside the body itself. A number in JSON, `1,`, becomes eight; the library copies a
+# file of safetensors as a whole, and then each tensor.
+_JSON_MEMORY, _SAFETENSORS_MEMORY = 4, 2
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
 
 
@@ -113,7 +115,9 @@ async def content(
     service.metrics.request_bytes.observe(len(body))
     ticket.enter(rollout=rollout)
     if json != 0:
-        ticket.hold((_JSON_MEMORY - 1) * min(len(body), len(body) if json is None else json))
+        ticket.hold(_JSON_MEMORY * min(len(body), len(body) if json is None else json))
+    elif request_type(request.headers) == SAFETENSORS:
+        ticket.hold(_SAFETENSORS_MEMORY * len(body))
     return body
 
 
@@ -137,7 +141,8 @@ async def received(
     state.version = card.version
     limit = settings.max_json_bytes if json is None else settings.max_body_bytes
     body = await content(request, service, limit, _NAMES if query is None else query, json=json, rollout=rollout)
-    return Prediction(card, state.request_id, state.caller, wanted, latest=latest, reference=reference), body
+    of_caller = (card, state.request_id, state.caller, wanted)
+    return Prediction(*of_caller, latest=latest, reference=reference, ticket=state.ticket), body
 
 
 async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:

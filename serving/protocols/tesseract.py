@@ -36,6 +36,7 @@ from serving.codecs import binary, json_arrays
 from serving.codecs.json_text import parsed, written
 from serving.document import JSON, Document, inlined_schema, object_schema, validated
 from serving.errors import Problem
+from serving.predict import TEXT_GROWTH
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute
 from serving.quality import Quality
@@ -239,6 +240,7 @@ class TesseractBody:
     """A request to a Tesseract, and the writer of its response in an encoding: an `Exchange` of `serving.predict`."""
 
     frames: int | None = None  # models of trajectories are no Tesseracts
+    growth = TEXT_GROWTH
 
     def __init__(self, content: bytearray, encoding: Encoding) -> None:
         self.size, self._content, self._encoding = len(content), content, encoding
@@ -279,7 +281,7 @@ class TesseractBody:
                 raise Problem("wrong-input", detail, array=shown)
         return list(dict.fromkeys(wanted))
 
-    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> bytes:
+    def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> bytes | memoryview:
         """Return the body of the response; a gradient has shape and type of the input that was sent."""
         shown: dict[str, NDArray[Any]] = {}
         if self._vector is None:

@@ -434,7 +434,7 @@ class FieldModel:
         state, policy = self.request.state, self.config.policy
         policy = replace(policy, frames=policy.count(self.card))  # a product has fewer frames by default
         latest = not vector and self.config.version is None
-        wanted = Prediction(card, state.request_id, state.caller, policy, latest=latest)
+        wanted = Prediction(card, state.request_id, state.caller, policy, latest=latest, ticket=state.ticket)
         return await self.service.predictor.predict(wanted, Arrays(sent | dict(vector)))
 
 

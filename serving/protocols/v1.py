@@ -41,6 +41,7 @@ from serving.codecs.json_text import written
 from serving.connection import BREAK_OFF
 from serving.document import JSON
 from serving.errors import MEDIA_TYPE, VECTORS, Problem
+from serving.predict import TEXT_GROWTH
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
 from serving.protocols.schemas import JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
@@ -50,6 +51,7 @@ from serving.service import Service, Serving
 
 logger = logging.getLogger(__name__)
 GRADIENTS = "gradients."
+_GROWTH = {binary.NPY: 1.0, binary.SAFETENSORS: 3.0}  # the library copies each tensor, and then the file
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
 _CHECKED = [Depends(over_http.only_known_query)]
 
@@ -79,7 +81,7 @@ async def rollout(model: str, request: Request, service: Serving, version: Versi
     body = Body(content, sent, media_type)
     frames, boundary = stream(service.predictor, wanted, body), secrets.token_hex(16)
 
-    def part(content: bytes, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:
+    def part(content: bytes | memoryview, media_type: str, number: int, headers: Mapping[str, str]) -> bytes:
         length = str(len(content))
         lines = {"Content-Type": media_type, "Content-Length": length, "Petrov-Frame": str(number), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -224,7 +226,7 @@ async def _predict(card: Card, request: Request, service: Service, *, derivative
 class Written(NamedTuple):
     """The body of a response, and the headers that say what is known about it."""
 
-    body: bytes
+    body: bytes | memoryview
     headers: Mapping[str, str]
 
 
@@ -244,7 +246,9 @@ class Body:
     def __init__(
         self, content: bytes | bytearray, request_type: str, response_type: str, *, derivative: bool = False
     ) -> None:
-        self.size, self._content = len(content), content
+        self._content = content
+        self.size = len(content) * (2 if request_type == binary.SAFETENSORS else 1)
+        self.growth = _GROWTH.get(response_type, TEXT_GROWTH)
         self.request_type, self.response_type, self._derivative = request_type, response_type, derivative
         self.base64 = False
         self.frames: int | None = None
@@ -303,7 +307,7 @@ class Body:
 _SEVERAL = f"{JSON} or {binary.SAFETENSORS}"  # formats that hold more than one array
 
 
-def _only_npy(named: Mapping[str, NDArray[Any]], role: str) -> bytes:
+def _only_npy(named: Mapping[str, NDArray[Any]], role: str) -> bytes | memoryview:
     if len(named) != 1:
         detail = f"the model's {role} are {', '.join(named)}: one .npy file cannot hold them, accept {_SEVERAL}"
         raise Problem("not-acceptable", detail)
