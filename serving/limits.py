@@ -25,7 +25,7 @@ from serving import system
 from serving.errors import Problem
 
 _ROLLOUTS = "rollouts of all keys"  # no key has such a name
-LEAST_FREED = 64 * 2**20  # bytes that are worth returning
+LEAST_FREED = 32 * 2**20  # bytes that are worth returning
 MOST_SECONDS = 60  # of `Retry-After`, and of the debt of a rate
 
 
@@ -35,21 +35,20 @@ class Admission:
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self.max_requests, self.max_bytes = max_requests, max_bytes
         self.requests = self.bytes = 0
-        self._freed = 0  # bytes since memory was returned
+        self._resident = system.resident_bytes()  # when memory was returned
         self.groups: Counter[str] = Counter()  # requests of each key, and rollouts
         self.key_bytes: Counter[str] = Counter()
 
     async def look(self) -> float:
         """Return freed memory to the system while nothing is in flight; the seconds until the next look."""
-        if not self.bytes and self._freed > LEAST_FREED:
-            self._freed = 0
+        if not self.bytes and system.resident_bytes() > self._resident + LEAST_FREED:
             await asyncio.to_thread(system.return_freed_memory)
+            self._resident = system.resident_bytes()
         return 1.0
 
     def count(self, count: int, key: str) -> None:
         """Count bytes that a request holds from now on or, if negative, no longer."""
         self.bytes += count
-        self._freed += max(-count, 0)
         if key:
             self.key_bytes[key] += count
 

@@ -118,7 +118,7 @@ _REFUSED_KINDS = {
 }
 
 
-def read_npy(body: bytes | bytearray, name: str, max_bytes: int) -> NDArray[Any]:
+def read_npy(body: Buffer, name: str, max_bytes: int) -> NDArray[Any]:
     """Return the array in an .npy file, a view of it with the file's dtype, shape and memory order."""
     start = 10 if body[6:7] == b"\x01" else _NPY_PREFIX
     start += min(int.from_bytes(body[8:start], "little"), NPY_MAX_HEADER)
@@ -172,7 +172,7 @@ SAFETENSORS_DTYPES: Mapping[str, np.dtype[Any]] = {
 _LENGTH_BYTES = 8  # the length of the header
 
 
-def read_safetensors(body: bytes | bytearray, max_bytes: int) -> dict[str, NDArray[Any]]:
+def read_safetensors(body: Buffer, max_bytes: int) -> dict[str, NDArray[Any]]:
     """Return the tensors of a file by name, in the order of their names: the library has them in none."""
     length = int.from_bytes(body[:_LENGTH_BYTES], "little")
     if length > SAFETENSORS_MAX_HEADER:

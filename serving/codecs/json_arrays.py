@@ -16,6 +16,7 @@ from pydantic import FailFast, Field
 
 from serving import checks
 from serving.codecs import binary
+from serving.codecs.binary import Buffer
 from serving.codecs.json_text import LongList, parsed
 from serving.document import COORDINATES, COUNTS, Document, validated
 from serving.errors import Problem
@@ -36,7 +37,7 @@ class Base64Array(Document):
 
 
 def read(
-    body: bytes | bytearray, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()
+    body: Buffer, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()
 ) -> tuple[dict[str, NDArray[Any]], bool, int | None, list[int] | None]:
     """Return the arrays of a body `{"inputs": {name: array}}`, which may hold `"frames": count`, too.
 

@@ -75,9 +75,9 @@ class LongList:
         yield begin, self.end - 1
 
 
-def parsed(text: Text, end: int | None = None) -> Any:
+def parsed(content: Text | memoryview, end: int | None = None) -> Any:
     """Return parsed JSON, with a `LongList` for a long list of numbers; refuse what is none (`unreadable-body`)."""
-    text = text if end is None else text[:end]
+    text = bytes(content[:end]) if end is not None or isinstance(content, memoryview) else content
     if len(text) <= PIECE:
         return _loads(text)
     outline, lists = _outline(text)

@@ -6,8 +6,9 @@ trailing metadata, an error the type of HTTP's problem details as `petrov-proble
 A key, where one is required, comes as `authorization: Bearer …` in the call's metadata (`serving.auth`).
 
 A message has to arrive in time. gRPC reports its size only when it is complete: it is bounded by itself, and counted
-among the bytes in flight once it is complete. A call whose client has left, or whose deadline has passed, is cancelled
-by gRPC: it ends as CANCELLED, which is no error of the service.
+among the bytes in flight once it is complete; so few messages of single calls arrive at one time (`Turns`). A call
+whose client has left, or whose deadline has passed, is cancelled by gRPC: it ends as CANCELLED, which is no error of
+the service.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -70,6 +72,7 @@ CODES = {
 CONTENTS = {name: f"{name.lower()}_contents" for name in (FLOAT32, "FP64", "INT64", "UINT64")}
 
 
+PATIENCE = 1.0  # seconds for which a message may arrive while others wait for their turn
 READ_SECONDS = 0.5
 """How long a call that ends during the drain stays open, so that its client can read what was sent."""
 
@@ -79,9 +82,12 @@ class GrpcServer:
 
     def __init__(self, service: Service) -> None:
         self._service, self._settings, self._stopping = service, service.settings, False
+        message_bytes = self._settings.max_body_bytes + ENVELOPE_BYTES
+        # gRPC and Python have one copy each for a moment.
+        self._turns = Turns(max(2, self._settings.max_bytes_in_flight // (2 * message_bytes)))
         self._server = grpc.aio.server(
             options=[
-                ("grpc.max_receive_message_length", self._settings.max_body_bytes + ENVELOPE_BYTES),
+                ("grpc.max_receive_message_length", message_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),  # a port in use is an error
                 ("grpc.max_connection_idle_ms", int(1000 * IDLE_SECONDS)),
@@ -136,6 +142,7 @@ class GrpcServer:
                     call.code = StatusCode.OK.name
                     context.set_trailing_metadata(((ID_HEADER.lower(), call.id),))
                 except Problem as problem:
+                    traceback.clear_frames(problem.__traceback__)  # they would keep the message for a while
                     await call.abort(problem)
                 except Exception:
                     logger.exception("%s id=%s", name, call.id)
@@ -204,7 +211,7 @@ class GrpcServer:
     @requires(Scope.INFER)
     async def ModelInfer(self, call: Call) -> None:
         call.caller.check()
-        body = await call.read()
+        body = await call.read(self._turns)
         with self._service.admission.admit(call.caller.name) as ticket:
             response = await self._service.predictor.predict(*await self._wanted(call, body, ticket))
             await call.write(await offload(response.nbytes, response.serialised), ticket)
@@ -312,6 +319,37 @@ class Response(NamedTuple):
         return b"".join(parts)
 
 
+class Turns:
+    """How many messages may arrive at one time, since gRPC says the size of none before it is complete.
+
+    One that takes longer than `PATIENCE` gives way to one that waits, so that slow clients hold up none.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._left = most, asyncio.Event()
+        self._arriving: dict[asyncio.Timeout, float] = {}  # with the time since when
+
+    @asynccontextmanager
+    async def next(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
+        """Wait for a turn, which the end of the context or of its time limit ends."""
+        clock = asyncio.get_running_loop().time
+        while len(self._arriving) >= self._most:
+            first, since = next(iter(self._arriving.items()))
+            if (patience := since + PATIENCE - clock()) <= 0:
+                first.reschedule(clock())
+                del self._arriving[first]
+                break
+            self._left.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._left.wait(), patience)
+        self._arriving[limit] = clock()
+        try:
+            yield
+        finally:
+            self._arriving.pop(limit, None)
+            self._left.set()
+
+
 class Call:
     """One call of a method: its messages and its outcome.
 
@@ -327,13 +365,15 @@ class Call:
         self._context, self._service, self._start = context, service, time.perf_counter()
         self._seconds = service.settings.receive_seconds
 
-    async def read(self) -> bytes | None:
+    async def read(self, turns: Turns | None = None) -> bytes | None:
         """Return the next message, None at the end of a stream; one that is not complete in time is refused."""
+        start = time.perf_counter()
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._seconds) as timeout, turns.next(timeout) if turns else nullcontext():
                 body = await self._context.read()
         except TimeoutError as error:
-            raise Problem("slow-body", f"no complete message arrived within {self._seconds:g} s") from error
+            seconds = min(self._seconds, time.perf_counter() - start)
+            raise Problem("slow-body", f"no complete message arrived within {seconds:.2g} s") from error
         if body is grpc.aio.EOF:
             return None
         self.size = len(body)

@@ -192,7 +192,7 @@ class RestExchange:
     The body is JSON up to `json_bytes`, or all of it. `frames`: how many its parameters ask for.
     """
 
-    def __init__(self, content: bytearray, json_bytes: int | None) -> None:
+    def __init__(self, content: Buffer, json_bytes: int | None) -> None:
         self.size, self._content = len(content), content
         self._json_bytes = len(content) if json_bytes is None else json_bytes
         self.growth = TEXT_GROWTH

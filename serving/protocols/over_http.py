@@ -14,6 +14,7 @@ import math
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast, get_args
 
+import numpy as np
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -22,7 +23,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
 from serving.catalogue.card import Card
-from serving.codecs.binary import NPY, SAFETENSORS
+from serving.codecs.binary import NPY, SAFETENSORS, Buffer
 from serving.document import JSON, inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.predict import Prediction
@@ -34,6 +35,7 @@ MEDIA_TYPES = (NPY, JSON, SAFETENSORS)
 # Bytes that decoding takes per byte beside the body itself. A number in JSON, `1,`, becomes eight; the library copies a
 # file of safetensors as a whole, and then each tensor.
 _JSON_MEMORY, _SAFETENSORS_MEMORY = 4, 2
+_LARGE_BYTES = 2**20
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
 
 
@@ -78,7 +80,7 @@ async def content(
     *,
     json: int | None = None,
     rollout: bool = False,
-) -> bytearray:
+) -> Buffer:
     """Return the whole body of a request of at most `limit` bytes, which is admitted until its response has been sent.
 
     The `query` has these parameters. So many bytes of the body are `json`, or all; the response of a `rollout` lasts as
@@ -99,18 +101,19 @@ async def content(
     if announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
         detail = f"Content-Length is {announced[:32]}; the limit is {limit} bytes"
         raise Problem("body-too-large", detail, headers=_CLOSE)
-    body = bytearray()
+    body, size = bytearray() if json is None else _buffer(announced), 0
     try:
         async with asyncio.timeout(seconds):
             async for chunk in request.stream():
                 ticket.received += len(chunk)
-                if len(body) + len(chunk) > limit:
+                if size + len(chunk) > limit:
                     detail = f"the body is longer than the limit of {limit} bytes"
                     raise Problem("body-too-large", detail, headers=_CLOSE)
                 ticket.hold(len(chunk))
-                body += chunk
+                body[size : size + len(chunk)] = chunk
+                size += len(chunk)
     except TimeoutError as error:
-        detail = f"{len(body)} bytes arrived within {seconds:g} s, and the body was not complete"
+        detail = f"{size} bytes arrived within {seconds:g} s, and the body was not complete"
         raise Problem("slow-body", detail, headers=_CLOSE) from error
     service.metrics.request_bytes.observe(len(body))
     ticket.enter(rollout=rollout)
@@ -119,6 +122,12 @@ async def content(
     elif request_type(request.headers) == SAFETENSORS:
         ticket.hold(_SAFETENSORS_MEMORY * len(body))
     return body
+
+
+def _buffer(announced: str) -> bytearray | memoryview:
+    """Return where a body goes: a large one into one that does not grow, and takes memory as bytes arrive."""
+    size = int(announced) if announced.isdigit() else 0
+    return np.empty(size, np.uint8).data if size > _LARGE_BYTES else bytearray()
 
 
 async def received(
@@ -131,7 +140,7 @@ async def received(
     reference: bool = False,
     json: int | None = None,
     rollout: bool = False,
-) -> tuple[Prediction, bytearray]:
+) -> tuple[Prediction, Buffer]:
     """Return what a request wants of a version, which is recorded as its own, and its body; see `content`.
 
     By default, the query describes a policy.

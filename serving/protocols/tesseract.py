@@ -33,6 +33,7 @@ from serving import checks
 from serving.auth import Scope, requires
 from serving.catalogue.card import Card, Kind
 from serving.codecs import binary, json_arrays
+from serving.codecs.binary import Buffer
 from serving.codecs.json_text import parsed, written
 from serving.document import JSON, Document, inlined_schema, object_schema, validated
 from serving.errors import Problem
@@ -225,7 +226,7 @@ def accepted(accept: str) -> Encoding:
 # Bodies.
 
 
-def _members(content: bytearray, types: Mapping[str, type]) -> dict[str, Any]:
+def _members(content: Buffer, types: Mapping[str, type]) -> dict[str, Any]:
     found = parsed(content)
     if not isinstance(found, dict) or found.keys() != types.keys():
         raise Problem("unreadable-body", f"expected a JSON object with {', '.join(types)}")
@@ -242,7 +243,7 @@ class TesseractBody:
     frames: int | None = None  # models of trajectories are no Tesseracts
     growth = TEXT_GROWTH
 
-    def __init__(self, content: bytearray, encoding: Encoding) -> None:
+    def __init__(self, content: Buffer, encoding: Encoding) -> None:
         self.size, self._content, self._encoding = len(content), content, encoding
         self._vector: Vector | None = None
         self._sent: dict[str, NDArray[Any]] = {}

@@ -27,6 +27,7 @@ from physics.posterior.composites import Composite, Composition, composites
 from serving.auth import Scope, requires
 from serving.catalogue.card import FRAME, Card, Kind, Parameter, Tensor
 from serving.codecs import json_arrays
+from serving.codecs.binary import Buffer
 from serving.codecs.json_text import LongList, parsed, written
 from serving.document import JSON, Document, object_schema, validated
 from serving.errors import Problem
@@ -159,7 +160,7 @@ async def _compute(request: Request, service: Service, feature: str) -> Response
     return await offload(sum(vector.nbytes for vector in vectors), _json, {"output": found})
 
 
-def _members(content: bytes | bytearray) -> dict[str, Any]:
+def _members(content: Buffer) -> dict[str, Any]:
     """Return the members of a message, whatever its Content-Type says; an empty body has none."""
     document = parsed(content) if content else {}
     if not isinstance(document, dict):

@@ -37,6 +37,7 @@ from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository
 from serving.catalogue.card import Card, Model, Readiness
 from serving.codecs import binary, json_arrays
+from serving.codecs.binary import Buffer
 from serving.codecs.json_text import written
 from serving.connection import BREAK_OFF
 from serving.document import JSON
@@ -243,9 +244,7 @@ class Body:
         counts: The points of every sample, where it has lists of unequal lengths; the response has such, too.
     """
 
-    def __init__(
-        self, content: bytes | bytearray, request_type: str, response_type: str, *, derivative: bool = False
-    ) -> None:
+    def __init__(self, content: Buffer, request_type: str, response_type: str, *, derivative: bool = False) -> None:
         self._content = content
         self.size = len(content) * (2 if request_type == binary.SAFETENSORS else 1)
         self.growth = _GROWTH.get(response_type, TEXT_GROWTH)

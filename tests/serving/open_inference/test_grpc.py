@@ -294,6 +294,27 @@ def test_a_message_that_does_not_arrive_is_not_waited_for(tight: Gateway, tight_
             call(iter(()))
 
 
+def test_slow_messages_give_way(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Few messages may arrive at one time, since the size of none is known before it is complete."""
+    monkeypatch.setattr(grpc_chapter, "PATIENCE", 0.1)
+    limits = {"max_body_bytes": MEBIBYTE, "max_bytes_in_flight": 4 * MEBIBYTE}
+    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address, **limits)
+    with run_gateway(settings), grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel:
+        never, call = threading.Event(), channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+        slow = [call.future(silence(never)) for _ in range(5)]
+        for _ in range(6):
+            assert service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request(ONES)).model_name == "blur"
+        ended = [each for each in slow if each.done()]
+        assert len(ended) >= 4
+        assert {each.code() for each in ended} == {grpc.StatusCode.DEADLINE_EXCEEDED}
+        never.set()
+
+
 def test_a_response_is_counted_with_its_request(
     tight: Gateway, tight_stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
