@@ -62,7 +62,7 @@ class Settings(BaseSettings):
         64 * MEBIBYTE, description="Largest request body, counted while it is received (413)."
     )
     max_bytes_in_flight: Bytes = Field(
-        512 * MEBIBYTE, description="Body bytes held at one time over all requests; beyond it 503."
+        512 * MEBIBYTE, description="Memory of all requests, with their arrays and responses; beyond it 503."
     )
     max_requests_in_flight: Annotated[int, Field(gt=0, le=2**20)] = Field(
         256, description="Predictions in flight at one time; beyond it 503 with Retry-After."
