@@ -25,7 +25,7 @@ README = "summary"  # the table of the README, a part of another one
 Cells = Iterable[Sequence[str]]
 Make = Callable[[Any], Cells]
 
-GRID = "grid | fields | relative L2 | standard error | median | worst | ms | solver's L2 | solver's ms"
+GRID = "grid | fields | relative L2 | standard error | median | worst | solver's L2"
 ROLLOUT = "method | milliseconds per frame | frame 1 | frame 5 | frame 10 | frame 20"
 STEP = "attention | tokens | forward ms | backward ms | peak MB | forward, backward and memory grow as"
 TRAINED = (
@@ -245,17 +245,18 @@ def calibration(found: Row) -> Cells:
             known = ["", "", ""]
             if "coverage" in row:
                 errors = (scientific(row[key]) for key in ("mean_estimate", "mean_error"))
-                known = [f"{row['coverage']:.2f}", *errors]
-            yield (name, case(row), str(row["fields"]), *known, f"{row['outside']:.2f}")
+                spread = f" ± {row['coverage_standard_error']:.2f}" if "coverage_standard_error" in row else ""
+                known = [f"{row['coverage']:.2f}{spread}", *errors]
+            yield (name, case(row), str(row.get("trajectories", row["fields"])), *known, f"{row['outside']:.2f}")
 
 
 def case(row: Row) -> str:
     """Return the grid of a card's row, and the noise, source or conditions where there were any."""
     noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
     source = f", {row['source']} source" if "source" in row else ""
-    return (
-        " x ".join(map(str, row["grid"])) + noise + source + (f", {row['conditions']}" if "conditions" in row else "")
-    )
+    frame = f", frame {row['frame']:g}, which is the worst" if "frame" in row else ""
+    conditions = f", {row['conditions']}" if "conditions" in row else ""
+    return " x ".join(map(str, row["grid"])) + noise + source + conditions + frame
 
 
 # Accuracy.
@@ -276,14 +277,8 @@ def paired(card: Row) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     for row in card["errors"]:
         other = classical.get(case(row), {})
         spread, median, worst = (scientific(row.get(key)) for key in ("standard_error", "median", "worst"))
-        own = (case(row), str(row["fields"]), scientific(row["relative_l2"]), spread, median, worst, spent(row))
-        yield own, (scientific(other.get("relative_l2")), spent(other))
-
-
-def spent(row: Row) -> str:
-    """Return the milliseconds of a card's row."""
-    value = row.get("milliseconds")
-    return "" if value is None else f"{value:.{0 if value >= 10 else 1}f}"
+        own = (case(row), str(row["fields"]), scientific(row["relative_l2"]), spread, median, worst)
+        yield own, (scientific(other.get("relative_l2")),)
 
 
 @made_of("neuralop", "neuralop.json", "neuraloperator's data set", GRID)

@@ -69,7 +69,9 @@ class ErrorEstimate(nn.Module):
 
     def __init__(self, statistics: int, grids: int, groups: int = 1, levels: int = 1, roughness: int = 1) -> None:
         super().__init__()
-        self.groups, self.levels, self.roughness = groups, levels, roughness
+        #: The shape of the quantiles with an axis for groups, levels of noise and grids.
+        self.cases = groups, levels, grids
+        self.levels, self.roughness = levels, roughness
         self.scores = NormalScores(statistics)
         self.register_buffer("weight", torch.zeros(grids, statistics * (1 + len(HINGES))))
         self.register_buffer("bias", torch.zeros(grids))
@@ -97,11 +99,6 @@ class ErrorEstimate(nn.Module):
             for each in range(self.levels):
                 chosen = scores[above.sum(dim=1) == each]
                 self.quantiles.view(self.cases)[group, each, index] = quantile(np.asarray(chosen))
-
-    @property
-    def cases(self) -> tuple[int, int, int]:
-        """The shape of the quantiles with an axis for groups, levels of noise and grids."""
-        return self.groups, self.levels, len(self.points)
 
     def noise(self, statistics: Statistics) -> Float[Tensor, "batch 1"]:
         """Return the mean roughness, which grows with the level of noise."""

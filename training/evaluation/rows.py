@@ -278,17 +278,19 @@ def cells(network: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> lis
 
 
 def case_name(row: Mapping[str, Any]) -> str:
-    """Name the grid a row was measured on, and the noise, the varied source or the conditions where there were any."""
+    """Name the grid of a row, and noise, varied source, conditions or frames of a trajectory where there were any."""
     noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
     source = f", {row['source']} source" if "source" in row else ""
     conditions = f", {row['conditions']}" if "conditions" in row else ""
-    return " x ".join(map(str, row["grid"])) + noise + source + conditions
+    frames = f", mean of {row['frames']} frames" if "frames" in row else ""
+    worst = f", frame {row['frame']:g}" if "frame" in row else ""
+    return " x ".join(map(str, row["grid"])) + noise + source + conditions + frames + worst
 
 
 def figures(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a row's figures; a card of an earlier release, or another problem, may lack some."""
     errors = tuple(scientific(row.get(name)) for name in ERRORS)
-    times = (row.get(name) for name in ("milliseconds", "milliseconds_of_8"))
+    times = (row.get(name, row.get(f"eager_{name}")) for name in ("milliseconds", "milliseconds_of_8"))
     digits = ("" if ms is None else f"{ms:.{0 if ms >= 10 else 1}f}" for ms in times)  # as many as mean something
     return (str(row["fields"]), *errors, *digits)
 

@@ -348,10 +348,11 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         if self.moving:
             found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
             errors = found.errors[:, : self.horizon].mean(axis=1)
+            frames = {"frames": self.horizon}
             rollouts = found.summary(self.file.time.step if self.file.time is not None else 1.0, held.errors)
         else:
-            errors, rollouts = self.measured(network, self.batches("test")), {}
-        row = {"grid": list(self.samples.sides), "fields": len(errors)} | summary(errors)
+            errors, rollouts, frames = self.measured(network, self.batches("test")), {}, {}
+        row = {"grid": list(self.samples.sides), **frames, "fields": len(errors)} | summary(errors)
         return {"errors": [row], "classical": [], "clock": {"processor": processor()}, **rollouts}
 
     def renewed(self, samples: int, files: tuple[str, ...] = ()) -> OwnWorkload:

@@ -55,7 +55,9 @@ PROBLEM = Problem(
     places="x_i = (i + 1/2)/{mesh} on each axis: cell centres",
     sampler=sample,
     baseline=Baseline(
-        "five-point finite volumes on the same grid, conjugate gradients preconditioned by fast diagonalisation", solve
+        "five-point finite volumes on the same grid, conjugate gradients preconditioned by fast diagonalisation, to a "
+        "residual of 1e-10",
+        solve,
     ),
     published=MatlabFiles(
         train="piececonst_r421_N1024_smooth1.mat",
