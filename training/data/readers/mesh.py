@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.mesh_guard import guarded
 
 FACETS = {
     "triangle": ((0, 1), (1, 2), (2, 0)),
@@ -43,7 +44,8 @@ def open_mesh(path: Path) -> Iterator[DataFile]:
     """Open a mesh file, which is one sample."""
     with damage_named(path, "a mesh file"):
         try:
-            mesh = meshio.read(path)
+            with guarded(path):
+                mesh = meshio.read(path)
         except (meshio.ReadError, SystemExit, AssertionError) as error:  # meshio ends the program for some files
             raise ReadError(f"{path}: expected a mesh file but meshio cannot read it ({error})") from error
         points = np.asarray(mesh.points, dtype=np.float64)

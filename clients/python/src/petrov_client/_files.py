@@ -18,6 +18,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from petrov_client._mesh_files import guarded
 from petrov_client._meshes import arrays_of, wire_name, with_outputs
 from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
 
@@ -190,7 +191,8 @@ def _of_mesh(path: Path, info: ModelInfo) -> Source:
     """Return the points of a mesh file and the point data that the model takes."""
     library = meshio()
     try:
-        mesh = library.read(path)
+        with guarded(path):
+            mesh = library.read(path)
     except (library.ReadError, OSError, ValueError, KeyError, AssertionError, SystemExit) as error:
         raise ValueError(f"expected a mesh in {path} but meshio cannot read it ({error})") from error
     arrays, known = arrays_of(mesh, info), {each.name for each in info.arguments}
