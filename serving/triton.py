@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ outgoing: ContextVar[Mapping[str, str] | None] = ContextVar("outgoing", default=
 Batch = Mapping[str, NDArray[Any]]
 Outputs = dict[str, NDArray[Any]]
 RUN_BYTES = 8 * 2**20  # of one call that is a part of a request: larger ones are no faster and delay other requests
+MERGED_BYTES = 2**18  # of the inputs of one run on a processor: more of them are no faster
 KEY_HEADER = "petrov-key"  # of the calls that a local Triton allows its gateway alone
 _ENVELOPE_BYTES = 2**20
 _PROBE_SECONDS = 3.0  # the index is in Triton's memory
@@ -54,14 +56,17 @@ class Triton:
         self.address = address
         self.http = HttpClient(address, max(message_bytes, RUN_BYTES) + _ENVELOPE_BYTES)
         self._key = {KEY_HEADER: key} if key else {}
-        # Of each version: Triton's names of the inputs by the card's, and how many runs it executes at one time.
-        self._configurations: dict[tuple[str, int], tuple[dict[str, str], int]] = {}
+        self._configurations: dict[tuple[str, int], _Configuration] = {}
+        self._calls = set[asyncio.Task[Reply]]()
         self._warned = False
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for call in self._calls:  # that have been abandoned
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
         await self.http.close()
 
     async def ready_versions(self) -> dict[str, set[int]]:
@@ -123,25 +128,19 @@ class Triton:
 
         There are so many `seconds` left; afterwards the server may drop the request, whose id is for its log.
         """
+        end = asyncio.get_running_loop().time() + seconds
         try:
-            async with asyncio.timeout(seconds):
-                names, _ = await self._configuration(model, version)
-                described = [
-                    {
-                        "name": names.get(name, name),
-                        "datatype": np_to_triton_dtype(array.dtype),
-                        "shape": array.shape if array.ndim > 1 else (len(array), 1),  # Triton sends no tensor [batch]
-                        "parameters": {"binary_data_size": array.nbytes},
-                    }
-                    for name, array in inputs.items()
-                ]
-                # Triton drops requests that waited longer than `timeout` in its queue.
-                parameters = {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))}
-                head = orjson.dumps({"id": request_id, "inputs": described, "parameters": parameters})
-                buffers = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).data for each in inputs.values())
-                headers = {JSON_BYTES: str(len(head)), **(outgoing.get() or {})}
-                path = f"/v2/models/{quote(model, safe='')}/versions/{version}/infer"
-                reply = await self.http.request("POST", path, headers, [head, *buffers])
+            async with asyncio.timeout_at(end):
+                configuration = await self._configuration(model, version)
+                most = configuration.most_samples * sum(array[:1].nbytes for array in inputs.values())
+                size = sum(array.nbytes for array in inputs.values())
+                await configuration.window.enter(size, most)
+                # Once it has been sent, Triton is busy with it, whether the caller still waits or not.
+                call = asyncio.create_task(self._infer(model, version, configuration.names, inputs, end, request_id))
+                self._calls.add(call)
+                call.add_done_callback(lambda _: configuration.window.leave(size))
+                call.add_done_callback(self._ended)
+                reply = await asyncio.shield(call)
         except TimeoutError as error:
             raise Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time') from error
         except LargeReplyError as error:
@@ -162,13 +161,40 @@ class Triton:
             raise _unreadable(model, version, reply, error) from error
         return outputs
 
+    def _ended(self, call: asyncio.Task[Reply]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            call.exception()  # asyncio would log one that no caller has awaited
+
+    async def _infer(
+        self, model: str, version: int, names: Mapping[str, str], inputs: Batch, end: float, request_id: str
+    ) -> Reply:
+        described = [
+            {
+                "name": names.get(name, name),
+                "datatype": np_to_triton_dtype(array.dtype),
+                "shape": array.shape if array.ndim > 1 else (len(array), 1),  # Triton sends no tensor [batch]
+                "parameters": {"binary_data_size": array.nbytes},
+            }
+            for name, array in inputs.items()
+        ]
+        # Triton drops requests that waited longer than `timeout` in its queue.
+        seconds = end - asyncio.get_running_loop().time()
+        parameters = {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))}
+        head = orjson.dumps({"id": request_id, "inputs": described, "parameters": parameters})
+        buffers = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).data for each in inputs.values())
+        headers = {JSON_BYTES: str(len(head)), **(outgoing.get() or {})}
+        path = f"/v2/models/{quote(model, safe='')}/versions/{version}/infer"
+        async with asyncio.timeout_at(end):
+            return await self.http.request("POST", path, headers, [head, *buffers])
+
     async def instances(self, model: str, version: int) -> int:
         try:
-            return (await self._configuration(model, version))[1]
+            return (await self._configuration(model, version)).window.instances
         except OSError as error:
             raise self._lost(model, version, error) from error
 
-    async def _configuration(self, model: str, version: int) -> tuple[dict[str, str], int]:
+    async def _configuration(self, model: str, version: int) -> _Configuration:
         if found := self._configurations.get((model, version)):
             return found
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}/config"
@@ -180,10 +206,11 @@ class Triton:
             names = {_SUFFIX.sub("", tensor["name"]): tensor["name"] for tensor in config["input"]}
             groups = config.get("instance_group", ())
             instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", ()))) for group in groups)
+            batch = int(config.get("max_batch_size", 0)) if any(group.get("gpus") for group in groups) else 0
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable(model, version, reply, error) from error
-        found = self._configurations[model, version] = names, max(1, instances)
-        return found
+        # Two requests may have come here at one time.
+        return self._configurations.setdefault((model, version), _Configuration(names, batch, Window(instances)))
 
     def _lost(self, model: str, version: int, error: OSError) -> Problem:
         logger.warning("triton at %s: %s version %d: %s", self.address, model, version, error)
@@ -215,6 +242,72 @@ def _problem(reply: Reply, model: str, version: int) -> Problem:
         problem = Problem("model-failed", f'the inference server could not run "{model}" version {version}')
     problem.add_note(f"{status}: {text}")
     return problem
+
+
+class Window:
+    """The calls of one version that Triton has; further ones wait here, in order.
+
+    Triton computes what has been sent to it by HTTP whether its client is still there or not (2.51; it notices clients
+    of gRPC alone). What is abandoned while it waits here costs nothing. Triton has one call per instance and one more,
+    so that none is idle; or more calls as long as they are small, so that it can merge them.
+    """
+
+    def __init__(self, instances: int) -> None:
+        self.instances = max(1, instances)
+        self._calls = self._bytes = 0
+        self._waiting = deque[tuple[int, int, asyncio.Future[None]]]()
+
+    async def enter(self, size: int, batch: int = 0) -> None:
+        """Wait until a call of so many bytes of inputs has a place, which it keeps until `leave`.
+
+        A run takes `batch` bytes at least, where the instances merge so much.
+        """
+        most = (self.instances + 1) * max(batch, MERGED_BYTES)
+        if not self._waiting and self._fits(size, most):
+            self._take(size)
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, most, place))
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():  # it was given away in the same moment
+                self.leave(size)
+            raise
+
+    def leave(self, size: int) -> None:
+        self._calls -= 1
+        self._bytes -= size
+        while self._waiting:
+            size, most, place = self._waiting[0]
+            if not place.cancelled():
+                if not self._fits(size, most):
+                    return
+                self._take(size)
+                place.set_result(None)
+            self._waiting.popleft()
+
+    def _fits(self, size: int, most: int) -> bool:
+        return self._calls <= self.instances or self._bytes + size <= most
+
+    def _take(self, size: int) -> None:
+        self._calls += 1
+        self._bytes += size
+
+
+@dataclass(frozen=True)
+class _Configuration:
+    """What is needed of Triton's configuration of a version.
+
+    Attributes:
+        names: Triton's names of the inputs by the card's.
+        most_samples: How many the instances merge into one run; 0 where more than `MERGED_BYTES` are no faster.
+        window: The calls that Triton has.
+    """
+
+    names: Mapping[str, str]
+    most_samples: int
+    window: Window
 
 
 class InvalidReplyError(ConnectionError):

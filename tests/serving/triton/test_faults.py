@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 
+from serving import triton
 from serving.settings import Settings
 from tests.conftest import Gateway, RunService, wait_until
 
@@ -194,6 +195,30 @@ def test_a_client_that_disconnects_is_forgotten(tight_gateway: Gateway, http: ht
         with pytest.raises(httpx2.ReadTimeout):
             httpx2.post(tight_gateway.url + PATH, content=_ones(), headers=NPY, timeout=0.2)
         wait_until(lambda: inflight(http) == 1, 1.0)  # well before the deadline
+
+
+def test_what_was_abandoned_in_the_queue_is_not_computed(
+    tight_gateway: Gateway, http: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton, "MERGED_BYTES", 1)  # so that small requests wait as large ones do
+    limit, before = tight_gateway.settings.max_requests_in_flight, computed(tight_gateway.settings)
+    with stopped(tight_gateway.settings), ThreadPoolExecutor(limit) as pool:
+        request = {"content": _ones(), "headers": NPY, "timeout": 0.4}
+        waiting = [pool.submit(httpx2.post, tight_gateway.url + PATH, **request) for _ in range(limit)]
+        for each in waiting:
+            with pytest.raises(httpx2.ReadTimeout):
+                each.result()
+        wait_until(lambda: inflight(http) == 1, 1.0)
+    assert predict(http).status_code == 200
+    assert (
+        computed(tight_gateway.settings) - before <= 3
+    )  # this one, and those of an instance and the next in its queue
+
+
+def computed(settings: Settings) -> float:
+    """Return for how many samples Triton has run models."""
+    lines = httpx2.get(f"http://127.0.0.1:{settings.triton_metrics_port}/metrics").text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("nv_inference_count{"))
 
 
 @pytest.mark.parametrize("victims", ["server", "instances"])
