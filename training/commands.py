@@ -7,6 +7,8 @@ python -m training fit darcy-quick
 
 from __future__ import annotations
 
+import shlex
+import sys
 import tomllib
 from glob import glob
 from pathlib import Path
@@ -21,6 +23,8 @@ from training.user_error import UserError
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 console = Console(stderr=True)
+
+STOPPED = 130  # the exit status of a program that Ctrl-C has ended
 
 RecipeOrProblem = Annotated[
     str, typer.Argument(help="A recipe: a name such as darcy-quick, or a TOML file; or the problem file of your data.")
@@ -68,18 +72,27 @@ def fit(
     from training.fit.start import begin
     from training.recipe import OwnRecipe
 
-    with processes.joined():
-        chosen, to = processes.from_first(
-            lambda: begin(recipe, preset, overrides or [], out, data, resume=resume, operator=operator)
-        )
-        if resume and RunFolder(to).finished(chosen):
-            console.print(f"{to}: finished; `rm -r {to}`, or the command without --resume, trains anew", soft_wrap=True)
-            typer.echo(to)
-            return
-        if devices > 1 and processes.count() == 1:
-            processes.launch(devices)
-        else:
-            run.train(chosen, to, data, resume=resume, init=init, workers=workers)
+    try:
+        with processes.joined():
+            chosen, to = processes.from_first(
+                lambda: begin(recipe, preset, overrides or [], out, data, resume=resume, operator=operator)
+            )
+            if resume and RunFolder(to).finished(chosen):
+                console.print(
+                    f"{to}: finished; `rm -r {to}`, or the command without --resume, trains anew", soft_wrap=True
+                )
+                typer.echo(to)
+                return
+            if devices > 1 and processes.count() == 1:
+                processes.launch(devices)
+            else:
+                run.train(chosen, to, data, resume=resume, init=init, workers=workers)
+    except KeyboardInterrupt as stop:
+        if processes.count() == 1:
+            again = shlex.join([*sys.argv[1:], *([] if resume else ["--resume"])])
+            advice = f"stopped; what is finished is kept, and this goes on with it: python -m training {again}"
+            console.print(advice, markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(STOPPED) from stop
     if processes.count() > 1:
         return  # the process that launched them goes on; of torchrun's, none does
     if isinstance(chosen, OwnRecipe):

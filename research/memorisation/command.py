@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from tqdm import tqdm
 
 from research.memorisation import continuous, training
 from research.memorisation.curves import tables
 from research.memorisation.trials import EXPERIMENTS, Record, Row, Sets, Trial
 from training.files import write_text
+from training.progress import counted
 
 
 def memorise(
@@ -49,8 +49,8 @@ def memorise(
 def measured(experiment: str, folder: Path) -> Record:
     """Run the missing trials of an experiment, with a bar."""
     trials = list(EXPERIMENTS[experiment]())
-    with tqdm(total=len(trials), desc=experiment, disable=None) as bar:
-        return complete(experiment, trials, folder / f"{experiment}.json", bar.update)
+    with counted(experiment, len(trials), "trials") as advance:
+        return complete(experiment, trials, folder / f"{experiment}.json", advance)
 
 
 def picture(records: Sequence[Record], target: Path) -> None:

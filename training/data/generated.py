@@ -16,7 +16,6 @@ compression), and a sample is marked as done after its fields have been handed t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,17 +26,16 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from training.data.pools import ALL_CORES, Pool
 from training.files import locked, replacing
 from training.problems.problem import Array, Problem, Published, Stream
 from training.problems.schema import Description, locations
+from training.progress import counted
 from training.user_error import UserError
 
 VERSION = 1  # raised whenever the same seed would give other samples
 
-LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
 
 STREAMS: tuple[Stream, ...] = ("test", "train")  # the short one first: a file that is being filled can soon be used
 
@@ -130,11 +128,10 @@ def fill(request: Request, path: Path, pool: Pool, progress: bool) -> None:
         if not jobs:
             return
         name = f"{request.problem.name} {request.mesh}"
-        pace = 0.1 if sys.stderr.isatty() else LINE_SECONDS
-        with tqdm(total=len(jobs), desc=name, unit="field", mininterval=pace, disable=not progress) as bar:
+        with counted(name, len(jobs), "fields", shown=progress) as advance:
             for (stream, index), fields in pool.completed(partial(draw, request), jobs):
                 write(file, stream, index, fields)
-                bar.update()
+                advance(1)
 
 
 def draw(request: Request, job: tuple[str, int]) -> dict[str, Array]:

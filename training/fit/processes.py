@@ -1,17 +1,19 @@
-"""The processes of a training run: one, or several that torchrun started, which share every batch equally.
+"""The processes of a training run: one, or several, which share every batch equally.
 
 .. code-block:: sh
 
-    python -m training fit heat.toml --devices 2                       # starts torchrun itself
-    torchrun --nproc-per-node 2 -m training fit heat.toml              # the same
+    python -m training fit heat.toml --devices 2                       # on one machine
+    torchrun --nproc-per-node 2 -m training fit heat.toml              # the same; on several machines, too
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -23,6 +25,8 @@ T = TypeVar("T")
 
 TIMEOUT = timedelta(days=2)
 """How long the processes wait for one another, such as for the first one that prepares samples."""
+PAUSE_SECONDS = 0.2  # between two looks at the processes
+END_SECONDS = 10.0  # that they have to end where one has failed, or at Ctrl-C
 
 
 def count() -> int:
@@ -67,11 +71,39 @@ def from_first(make: Callable[[], T]) -> T:
 
 
 def launch(devices: int) -> None:
-    """Run this program's command once more in several processes, and wait for them."""
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}")
-    threads = str(max(1, (os.cpu_count() or 1) // devices))
-    environment = {"OMP_NUM_THREADS": threads} | os.environ
-    command = [*torchrun, "-m", "training", *sys.argv[1:]]
-    status = subprocess.call(command, env=environment)  # noqa: S603 -- the command that the user typed
-    if status:
-        raise SystemExit(status)
+    """Run this program's command once more in several processes, and wait for them; if one fails, all end.
+
+    torchrun would do, but reports every end at length: an error of the user's, too, and Ctrl-C.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # Those of torchrun by which Lightning knows that it is not to start processes.
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": port}
+    shared |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), devices)
+    environment = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // devices))} | os.environ
+    command, group = [sys.executable, "-m", "training", *sys.argv[1:]], []
+    try:
+        for number in range(devices):
+            own = shared | {"RANK": number, "LOCAL_RANK": number}
+            variables = environment | {name: str(value) for name, value in own.items()}
+            group.append(subprocess.Popen(command, env=variables))  # noqa: S603 -- the command that the user typed
+        statuses = [None]
+        while None in statuses:
+            time.sleep(PAUSE_SECONDS)
+            statuses = [process.poll() for process in group]
+            if any(statuses):
+                raise SystemExit(1)
+    finally:
+        end(group)
+
+
+def end(group: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Wait for processes that are about to end, as at Ctrl-C, which reaches them too; kill those that do not."""
+    limit = time.monotonic() + END_SECONDS
+    for process in group:
+        try:
+            process.wait(max(limit - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -28,11 +28,10 @@ from typing import Any, cast
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch.callbacks import TQDMProgressBar
-from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 
 from training import checkpoint
 from training.files import replacing
+from training.progress import Bar, in_terminal
 from training.recipe import BaseRecipe, RecipeError, from_document
 from training.user_error import UserError
 
@@ -211,14 +210,33 @@ def training_seconds(path: Path) -> float:
     return sum((float(row["seconds"]) for row in read_log(path)), 0.0)
 
 
-class Bar(TQDMProgressBar):
-    """One bar for the training steps, with the share of the training that is done, loss and validation error."""
+class Drawn(pl.Callback):
+    """Draw a bar for the share of the training that is done, with loss and validation error of the last epoch.
 
-    def init_validation_tqdm(self) -> Tqdm:
-        return Tqdm(disable=True)  # validation takes a moment
+    They come from the log at `path`, which has to be written before. It is no progress bar of Lightning, which draws
+    one per epoch: a training may have hundreds.
+    """
 
-    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
-        return {"done": f"{cast('Any', pl_module).budget.share:.0%}", **super().get_metrics(trainer, pl_module)}
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_start(self, _: pl.Trainer, task: pl.LightningModule) -> None:
+        self.bar = Bar("training", 1.0, cast("Any", task).budget.share)
+
+    def on_train_batch_end(self, _: pl.Trainer, task: pl.LightningModule, *__: Any) -> None:
+        self.bar.show(completed=cast("Any", task).budget.share)
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        rows = read_log(self.path)
+        loss, error = errors(rows[-1])
+        self.bar.show(text=f"epoch {len(rows)}, loss {loss:.1e}, error {error:.1e}", force=True)
+
+    def on_train_end(self, *_: Any) -> None:
+        self.bar.close()
+
+    def on_exception(self, *_: Any) -> None:
+        if hasattr(self, "bar"):
+            self.bar.close()
 
 
 class Lines(pl.Callback):
@@ -234,7 +252,13 @@ class Lines(pl.Callback):
 
 def progress(path: Path) -> pl.Callback:
     """Return a bar where standard error is a terminal, lines where it is not."""
-    return Bar(refresh_rate=5) if sys.stderr.isatty() else Lines(path)
+    return Drawn(path) if in_terminal() else Lines(path)
+
+
+def errors(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the loss and the validation error of a row of a log."""
+    [metric] = row.keys() - {*COMMON}
+    return float(row["loss"]), float(row[metric])
 
 
 def line(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -224,11 +224,17 @@ def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, 
     """Train, from a saved state if there is one, and leave the weights that the recipe keeps in the task.
 
     Without `keep` the training goes on later, and the task has the last weights.
+
+    Raises:
+        KeyboardInterrupt: The user has stopped the training, which Lightning makes a SystemExit.
     """
     with warnings.catch_warnings():
         for message in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message)
-        trainer(work, run).fit(task, ckpt_path=state, weights_only=True)
+        try:
+            trainer(work, run).fit(task, ckpt_path=state, weights_only=True)
+        except SystemExit as error:
+            raise KeyboardInterrupt from error
     if keep and work.recipe.fit.keep == "best":
         task.load_state_dict(torch.load(run.best, weights_only=True)["state_dict"])
 

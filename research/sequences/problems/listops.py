@@ -18,7 +18,6 @@ from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from research.sequences.corpus import (
     SPLITS,
@@ -32,6 +31,7 @@ from research.sequences.corpus import (
 )
 from training.files import replacing
 from training.problems.schema import PADDING, Limits, SequenceDescription
+from training.progress import counted
 
 NESTED = 0.25  # probability of a list
 DEPTH = 10
@@ -150,13 +150,13 @@ class GeneratedExpressions(Corpus):
         path, seen = self.folder / folder_name(self.data, self.seed), set[bytes]()
         path.mkdir(parents=True, exist_ok=True)
         total = sum(getattr(self.data, split) for split in SPLITS)
-        with tqdm(total=total, desc=path.name, unit="expression", disable=not self.progress) as bar:
+        with counted(path.name, total, "expressions", shown=self.progress) as advance:
             for split, number, count in shards(self.data):
                 file = path / f"{split}-{number:05d}.npz"
                 if not file.exists():
                     write(file, distinct(stream(self.data, self.seed, split, number), count, seen))
                 seen.update(map(digest, read(file)))
-                bar.update(count)
+                advance(count)
         return path
 
     def read(self) -> Splits:
