@@ -33,6 +33,9 @@ from tests import distribution, toy_fields, toy_gauges, toy_rollouts, toy_sequen
 
 # Tests run many processes on few cores: threads that wait for one another would spend most of the time waiting.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A suite in a terminal, or where colours are asked for, sees the texts of a pipe; tests/terminal.py has terminals.
+os.environ |= {"TERM": "dumb", "COLUMNS": "80"}
+os.environ.pop("FORCE_COLOR", None)
 
 ENVIRONMENT = Path(__file__).parents[1] / ".runtime" / "triton-env"
 KERNEL = np.outer([1, 2, 1], [1, 2, 1]).astype(np.float32) / 16

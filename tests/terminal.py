@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CTRL_C = b"\x03"
-COLOUR = re.compile(r"\x1b\[[\d;]*[1-9][\d;]*m")
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[349][0-8]|10[0-7])(?:;\d+)*m")
 _SEQUENCE = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\x1b\][^\x07]*\x07|\x1b[()][0-9A-Z]|\x1b[=>78]")
 #: What may make a program see more, or less, than this terminal.
 _CHOSEN = ("CI", "COLORTERM", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR", "PYTHONUNBUFFERED", "TERM")

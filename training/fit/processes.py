@@ -88,7 +88,7 @@ def launch(devices: int) -> None:
             own = shared | {"RANK": number, "LOCAL_RANK": number}
             variables = environment | {name: str(value) for name, value in own.items()}
             group.append(subprocess.Popen(command, env=variables))  # noqa: S603 -- the command that the user typed
-        statuses = [None]
+        statuses: list[int | None] = [None]
         while None in statuses:
             time.sleep(PAUSE_SECONDS)
             statuses = [process.poll() for process in group]
