@@ -96,7 +96,8 @@ def fit(
     if processes.count() > 1:
         return  # the process that launched them goes on; of torchrun's, none does
     if isinstance(chosen, OwnRecipe):
-        write_report(to, data, amounts=amounts, workers=workers)
+        source = Path(recipe) if Path(recipe).suffix == ".toml" else None
+        write_report(to, data, amounts=amounts, workers=workers, source=source)
     else:
         console.print(figures(checkpoint.load(to).card, chosen.name, console.width))
     typer.echo(to)
@@ -120,8 +121,16 @@ def report(
     write_report(folder, data, amounts=amounts, workers=workers)
 
 
-def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> None:
-    """Write the report of a run and print it; `amounts`: train on parts of the data, too."""
+def write_report(folder: Path, data: Path, *, amounts: bool, workers: int, source: Path | None = None) -> None:
+    """Write the report of a run and print it.
+
+    Args:
+        folder: Of the run.
+        data: The folder of the samples.
+        amounts: Train on parts of the data, too.
+        workers: Processes that read batches in these trainings.
+        source: The problem file; by default that of the earlier report.
+    """
     from training import report as reports
     from training.fit.record import RunFolder
 
@@ -133,13 +142,14 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int) -> No
     for share in reports.shares(recipe) if amounts else ():
         console.print(f"training on {100 * share:g} % of the data")
         results.append(reports.train_on_share(recipe, share, folder, data, workers))
-    made = reports.collect(folder, data, results)
+    made = reports.collect(folder, data, results, source or reports.source_of(folder))
     page = reports.write(made, folder)
     reports.show(made, console)
-    console.print(f"report: {page}")
+    console.print(f"report: {page}", soft_wrap=True, markup=False, highlight=False)
     if not made.amounts:
         advice = "shows what more data would bring, by trainings on parts of them"
-        console.print(f"`python -m training report {folder}` {advice}, about {expected}", soft_wrap=True)
+        again = reports.report_command(made)
+        console.print(f"`{again}` {advice}, about {expected}", soft_wrap=True, markup=False, highlight=False)
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """Pictures of the best, the median and the worst test sample: inputs, truth, prediction and difference, a row each.
 
-Truth and prediction share one colour scale, and so do all rows, so that what looks alike is alike. All scales are
-perceptually even; that of the difference has its middle at zero.
+Truth and prediction share one colour scale, that of the truth, and so do all rows, so that what looks alike is alike.
+All scales are perceptually even; that of the difference has its middle at zero. Few extreme values do not stretch a
+scale: they have the colour of its end, which is then pointed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from training.problems.schema import Axis, Description, Quantity
 Field = NDArray[np.floating[Any]]
 INPUT, OUTPUT, DIFFERENCE = "cividis", "viridis", "coolwarm"
 COLOURS = {"input": "#009E73", "truth": "#000000", "prediction": "#D55E00"}  # Okabe and Ito's colours
-DECADES = 100.0  # positive fields whose greatest value is this many times the least are drawn by their logarithm
+DECADES = 100.0  # positive fields whose values span as much, but for the tails, are drawn by their logarithm
+SPAN = 1e6  # and no scale has more: values that fade to nothing are not drawn by their logarithm
+TAILS = 0.01  # the share of values at either end that do not say how wide a scale has to be
+FAR = 4.0  # values that lie beyond the tails by so many widths of the others may be outliers
+OUTLIERS = 2e-3  # if they are a smaller share of all
 MOST = 4  # the most columns of inputs, and the most pictures of outputs
 
 
@@ -47,7 +52,7 @@ class Drawn:
     def label(self) -> str:
         """Which sample a row shows."""
         numbers = "".join(f"\n{name} = {value:.3g}" for name, value in self.parameters.items())
-        return f"{self.rank}: {self.error:.1e}\nsample {self.number}{numbers}"
+        return f"{self.rank}: {100 * self.error:.3g} %\nsample {self.number}{numbers}"
 
 
 def ranks(errors: NDArray[np.float64]) -> dict[str, int]:
@@ -110,9 +115,12 @@ def planes(rows: Sequence[Drawn], description: Description, output: str, compone
     height = np.clip(2.2 * vertical.length / horizontal.length, 1.0, 3.2)
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), (height + 0.1) * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
-    show(grid, rows, extent, *panels(rows, inputs, output, component, lambda field, at: plane(field, at, count)))
+    shown = panels(rows, inputs, output, component, lambda field, at: plane(field, at, count))
+    show(grid, rows, extent, *shown, units_of(description, inputs, output))
     for axis in grid.flat:
-        axis.set(xticks=[], yticks=[])
+        axis.set(xticks=(0, horizontal.length), yticks=(0, vertical.length))
+        axis.tick_params(labelsize=7, length=2)
+        axis.label_outer()
     finish(grid, rows, vertical.name, horizontal.name)
     return figure
 
@@ -126,15 +134,24 @@ def panels(
 ) -> tuple[list[list[Field]], list[ScalarMappable], list[str]]:
     """Return the columns of a figure with their colours and titles: inputs, truth, prediction and difference.
 
+    Truth and prediction have the colours of the truth, so that a prediction that is far off does not make it pale.
     `chosen` returns what is drawn of a field and the number of its component.
     """
     columns = [[chosen(one.inputs[name], index) for one in rows] for name, index, _ in inputs]
     truth = [chosen(one.truth[output], component) for one in rows]
     found = [chosen(one.predicted[output], component) for one in rows]
-    scales = [*(scale(INPUT, column) for column in columns), *[scale(OUTPUT, [*truth, *found])] * 2]
+    scales = [*(scale(INPUT, column) for column in columns), *[scale(OUTPUT, truth)] * 2]
     columns += [truth, found, [p - u for p, u in zip(found, truth, strict=True)]]
     scales.append(even(columns[-1]))
     return columns, scales, [*(label for *_, label in inputs), f"{output}: truth", "prediction", "difference"]
+
+
+def units_of(
+    description: Description, inputs: Sequence[tuple[str, int | None, str]], output: str, outputs: int = 3
+) -> list[str]:
+    """Return the units of the columns of a figure, as they are drawn: nothing for numbers without units."""
+    found = [description[name].units for name in (*(name for name, *_ in inputs), *[output] * outputs)]
+    return ["" if each == "1" else each for each in found]
 
 
 def clouds(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
@@ -144,7 +161,7 @@ def clouds(rows: Sequence[Drawn], description: Description, output: str, compone
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), 2.3 * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
     shown = panels(rows, inputs, output, component, lambda field, at: field if at is None else field[:, at])
-    show(grid, rows, coordinates.name, *shown)
+    show(grid, rows, coordinates.name, *shown, units_of(description, inputs, output))
     for axis in grid.flat:
         axis.set(xticks=[], yticks=[], aspect="equal")
     finish(grid, rows, coordinates.components[1], coordinates.components[0])
@@ -158,9 +175,10 @@ def show(
     columns: Sequence[Sequence[Field]],
     scales: Sequence[ScalarMappable],
     titles: Sequence[str],
+    units: Sequence[str],
 ) -> None:
     """Draw columns of fields, as dots at the coordinates `place` or as images of this extent, with a scale of each."""
-    for axes, column, colours, title in zip(grid.T, columns, scales, titles, strict=True):
+    for axes, column, colours, title, unit in zip(grid.T, columns, scales, titles, units, strict=True):
         look: dict[str, Any] = {"cmap": colours.cmap, "norm": colours.norm}
         for axis, field, one in zip(axes, column, rows, strict=True):
             if isinstance(place, str):
@@ -169,8 +187,10 @@ def show(
             else:
                 axis.imshow(field, origin="lower", extent=place, aspect="auto", **look)
         axes[0].set_title(title, fontsize=10)
-        bar = axes[0].figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9)
+        ends = beyond(colours, column)
+        bar = axes[0].figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9, extend=ends)
         bar.ax.tick_params(labelsize=7)
+        bar.set_label(unit, fontsize=8)
 
 
 def finish(grid: NDArray[Any], rows: Sequence[Drawn], vertical: str, horizontal: str) -> None:
@@ -198,8 +218,9 @@ def lines(rows: Sequence[Drawn], description: Description, output: str, componen
         for axis in axes:
             axis.grid(visible=True, alpha=0.25)
     grid[0, -2].legend(frameon=False, fontsize=8)
-    for axis, title in zip(grid[0], [*(label for *_, label in inputs), output, "difference"], strict=True):
-        axis.set_title(title, fontsize=10)
+    titles, units = [*(label for *_, label in inputs), output, "difference"], units_of(description, inputs, output, 2)
+    for axis, title, unit in zip(grid[0], titles, units, strict=True):
+        axis.set_title(f"{title}, {unit}" if unit else title, fontsize=10)
     finish(grid, rows, "", line.name)
     return figure
 
@@ -217,18 +238,53 @@ def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, com
     grid = figure.subplots(len(rows), 3, squeeze=False, sharex=True, sharey=True)
     columns, scales, _ = panels(rows, [], output, component, lambda field, at: field if at is None else field[:, at])
     extent = (0.0, line.length, 0.5 * step, (len(columns[0][0]) + 0.5) * step)
-    show(grid, rows, extent, columns, scales, ("truth", "prediction", "difference"))
+    show(grid, rows, extent, columns, scales, ("truth", "prediction", "difference"), units_of(description, [], output))
     finish(grid, rows, "time", line.name)
     return figure
 
 
 def scale(colours: str, fields: Sequence[Field]) -> ScalarMappable:
     """Return colours between the bounds of fields, on a logarithmic scale where positive values span decades."""
-    low, high = min(float(np.nanmin(field)) for field in fields), max(float(np.nanmax(field)) for field in fields)
-    return ScalarMappable(LogNorm(low, high) if low > 0 and high > DECADES * low else Normalize(low, high), colours)
+    values = np.concatenate([field[np.isfinite(field)].ravel().astype(np.float64) for field in fields])
+    low, high = bounds(values)
+    least, most = np.quantile(values, (5 * TAILS, 1 - 5 * TAILS)) if values.size else (0.0, 0.0)
+    if values.size and values.min() > 0 and DECADES * least < most < SPAN * least:
+        low, high = bounds(np.log(values))
+        return ScalarMappable(LogNorm(float(np.exp(low)), float(np.exp(high))), colours)
+    return ScalarMappable(Normalize(low, high), colours)
+
+
+def bounds(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the least and the greatest value but for outliers: few values that lie far beyond the tails of the others.
+
+    Many such values are no outliers but, for example, a source on a small part of the domain. The scale of a constant
+    is a little wider than nothing.
+    """
+    if not values.size:
+        return 0.0, 1.0
+    least, most = float(values.min()), float(values.max())
+    low, high = map(float, np.quantile(values, (TAILS, 1 - TAILS)))
+    low, high = low - FAR * (high - low), high + FAR * (high - low)
+    if 0 < np.mean((values < low) | (values > high)) < OUTLIERS and high > low:
+        least, most = max(least, low), min(most, high)
+    if most - least > 1e-6 * max(abs(most), abs(least)):
+        return least, most
+    around = 0.05 * abs(most) or 1.0
+    return least - around, most + around
 
 
 def even(differences: Sequence[Field]) -> ScalarMappable:
     """Return colours whose middle is zero."""
-    most = max(float(np.nanmax(np.abs(each))) for each in differences) or 1.0
+    values = np.concatenate([np.abs(each[np.isfinite(each)]).ravel().astype(np.float64) for each in differences])
+    most = bounds(np.concatenate([values, -values]))[1] if values.size and values.any() else 1.0
     return ScalarMappable(Normalize(-most, most), DIFFERENCE)
+
+
+def beyond(colours: ScalarMappable, fields: Sequence[Field]) -> str:
+    """Say at which ends of a scale values lie beyond it, as Matplotlib calls them."""
+    low, high = colours.norm.vmin or 0.0, colours.norm.vmax or 0.0
+    under, over = (
+        any(bool(np.any(each < low)) for each in fields),
+        any(bool(np.any(each > high)) for each in fields),
+    )
+    return {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[under, over]

@@ -38,6 +38,7 @@ AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")
 COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, and areas of the cells around them
 DERIVED = frozenset({"boundary", "distance"})  # what readers of meshes add
 LINEAR = "# linear = true  # where the outputs are linear in it; quick and laptop try it"
+FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML holds
 KINDS = {
@@ -430,13 +431,19 @@ def reason_of(one: LazyArray, sides: tuple[int, ...]) -> str:
 
 
 def is_positive(array: LazyArray) -> bool:
-    """Return whether every value but NaN is above zero; of very large arrays the first gigabyte is read."""
-    read = 0
+    """Return whether every value but NaN is above zero, and none has faded to nothing beside the greatest.
+
+    Of very large arrays the first gigabyte is read. The logarithm of values that fade, such as the tails of a source,
+    says nothing.
+    """
+    read, least, most = 0, np.inf, 0.0
     for _, values in array.blocks():
         read += values.nbytes
-        if (values <= 0).any() or read > SCANNED:
-            return not (values <= 0).any()
-    return True
+        if not np.isnan(values).all():
+            least, most = min(least, float(np.nanmin(values))), max(most, float(np.nanmax(values)))
+        if least <= 0 or read > SCANNED:
+            break
+    return least > FADED * most
 
 
 def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str]) -> None:

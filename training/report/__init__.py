@@ -1,6 +1,17 @@
 """The report of a run on a user's data: what the model is worth, and what would improve it next."""
 
 from training.report.collect import collect, expected_seconds, load, shares, train_on_share
-from training.report.page import duration, show, write
+from training.report.page import duration, report_command, show, source_of, write
 
-__all__ = ["collect", "duration", "expected_seconds", "load", "shares", "show", "train_on_share", "write"]
+__all__ = [
+    "collect",
+    "duration",
+    "expected_seconds",
+    "load",
+    "report_command",
+    "shares",
+    "show",
+    "source_of",
+    "train_on_share",
+    "write",
+]

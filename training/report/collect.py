@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,6 +27,7 @@ from training.operators import Operator
 from training.problems.problem_file import INSIDE, ProblemFile
 from training.problems.schema import Description
 from training.recipe import OwnRecipe
+from training.report.verdict import Verdict, baselines
 from training.user_error import UserError
 
 Fields = NDArray[np.float32]
@@ -83,6 +85,11 @@ class Next(StrEnum):
     NONE = "none of more data, a longer training and a larger network"
 
 
+def ratio(one: float, other: float) -> float:
+    """Divide errors, of which both may be zero."""
+    return one / other if other else 1.0 if one == other else math.inf
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What the decision is made from; test samples take no part in it."""
@@ -96,17 +103,17 @@ class Evidence:
     @property
     def gap(self) -> float:
         """The validation error in units of the training error."""
-        return self.validation / self.training
+        return ratio(self.validation, self.training)
 
     @property
     def doubling(self) -> float | None:
         """The relative decrease of the validation error from half of the data, and of the steps, to all of them."""
-        return None if self.half is None else 1 - self.validation / self.half
+        return None if self.half is None else 1 - ratio(self.validation, self.half)
 
     @property
     def fall(self) -> float:
         """The relative decrease of the validation error over the last quarter of the epochs."""
-        return 1 - self.curve[-1] / self.curve[-1 - len(self.curve) // 4]
+        return 1 - ratio(self.curve[-1], self.curve[-1 - len(self.curve) // 4])
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,10 @@ class Report:
     """Everything that the report says."""
 
     run: str  # name of the run
+    folder: Path  # of the run
+    data: Path  # the folder of the samples
+    source: Path | None  # the problem file; None where it is not known
+    preset: str
     problem: ProblemFile
     description: Description  # what the checkpoint says of it
     sides: tuple[int, ...]  # points per axis
@@ -124,7 +135,7 @@ class Report:
     epochs: tuple[dict[str, float], ...]  # rows of the log
     # Relative L2 error of each sample, by `training` (as many as in validation), `validation` and `test`.
     errors: dict[str, Errors]
-    baseline: float  # the mean error on test samples of predicting the mean training output, or the last given frame
+    baselines: Mapping[str, float]  # the mean errors on test samples of what needs no network, by its name
     drawn: tuple[Drawn, ...]  # the best, the median and the worst test sample
     amounts: tuple[Amount, ...]  # trainings on parts of the data
     times: Times  # what the model costs
@@ -136,6 +147,14 @@ class Report:
     rollout: tuple[Mapping[str, float], ...] = ()
     # What the card says of the race that the network has won; None where there was none.
     race: Mapping[str, Any] | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the model is worth."""
+        advice = advise(self.evidence)
+        longer = advice in {Next.TRAINING, Next.TRAINING_OR_NETWORK, Next.NETWORK}
+        error = float(self.errors["test"].mean())
+        return Verdict(error, self.baselines, self.preset, advice.value, longer)
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -173,8 +192,14 @@ def load(run: Path) -> Checkpoint:
     return found
 
 
-def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
+def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path | None = None) -> Report:
     """Measure a run for its report.
+
+    Args:
+        run: The folder of the run.
+        data: The folder of the samples.
+        amounts: Trainings on parts of the data.
+        source: The problem file, for the commands that the report names.
 
     Raises:
         CheckpointError: The folder is no checkpoint.
@@ -187,12 +212,15 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
     problem, errors = found.recipe.problem, errors_by_split(found.operator, work)
-    naive = [work.errors(work.naive(batch), batch.outputs, batch.measure).numpy() for batch in work.batches("test")]
     batch = work.batch(work.samples.split("test")[:1])
     with torch.inference_mode():
         network = measures.median_seconds(lambda: work.predictions(found.operator, batch), TIMED)
     return Report(
         run=run.name,
+        folder=run,
+        data=data,
+        source=source,
+        preset=found.recipe.preset,
         problem=problem,
         description=found.problem.description,
         sides=work.samples.sides,
@@ -206,7 +234,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = ()) -> Report:
             for row in rows
         ),
         errors=errors,
-        baseline=float(np.concatenate(naive).mean()),
+        baselines={name: float(each.mean()) for name, each in baselines(work).items()},
         drawn=tuple(drawn(found.operator, work, errors["test"])),
         amounts=tuple(amounts),
         times=Times(network, found.card["training"]["seconds"], problem.solver_seconds),

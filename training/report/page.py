@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import shlex
+import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -19,10 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 from training.evaluation import pictures
-from training.files import write_json, write_text
+from training.files import read_json, write_json, write_text
 from training.fit.race import WITH
 from training.report.collect import Report, advise, sentence
+from training.report.verdict import RULE, Worth, percent
 
+ROOT = Path(__file__).resolve().parents[2]
+STYLES = {Worth.USABLE: "bold green", Worth.ROUGH: "bold yellow", Worth.NOT_USABLE: "bold red"}
 PAGE, NUMBERS = "report.html", "report.json"
 TEMPLATE = "page.html.jinja"
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -46,10 +52,15 @@ def render(report: Report) -> str:
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     return environment.get_template(TEMPLATE).render(
         report=report,
+        verdict=report.verdict,
+        rule=RULE,
+        bars=bars(report),
+        run_next=next_command(report),
+        again=report_command(report),
         errors=(ERRORS, error_rows(report)),
         data=(DATA, report.tensors),
         amount_rows=amount_rows(report),
-        verdict=verdict(report),
+        sentences=sentences(report),
         percent=percent,
         duration=duration,
         curve=image(learning_curve(report)),
@@ -71,18 +82,29 @@ def numbers(report: Report) -> dict[str, Any]:
         "samples": dict(zip(("training", "validation", "test"), report.counts, strict=True)),
         "errors": report.figures,
         "error_by_sample": {split: [*map(float, errors)] for split, errors in report.errors.items()},
-        "mean_output_error": report.baseline,
+        "worth": report.verdict.worth.value,
+        "verdict": report.verdict.headline,
+        "baselines": report.baselines,
+        "problem_file": None if report.source is None else str(report.source.resolve()),
         "amounts": [{"samples": one.samples, "relative_l2": float(one.errors.mean())} for one in report.amounts],
         "rollout": [dict(row) for row in report.rollout],
         "race": report.race,
         "seconds": {"network": times.network, "solver": times.solver, "training": times.training},
-        "evidence": {"gap": evidence.gap, "fall": evidence.fall, "doubling": evidence.doubling},
+        "evidence": {
+            key: value if value is None or math.isfinite(value) else None
+            for key, value in (("gap", evidence.gap), ("fall", evidence.fall), ("doubling", evidence.doubling))
+        },
         "next": advise(evidence).value,
     }
 
 
 def show(report: Report, console: Console) -> None:
-    """Print a report."""
+    """Print a report, its verdict first."""
+    console.print(report.verdict.headline, style=STYLES[report.verdict.worth], markup=False, highlight=False)
+    if run_next := next_command(report):
+        console.print(run_next, soft_wrap=True, markup=False, highlight=False)
+    console.print(RULE, style="dim", markup=False, highlight=False)
+    console.print()
     train, validation, test = report.counts
     points = " x ".join(map(str, report.sides))
     heads = f"{train} training, {validation} validation and {test} test samples on {points} points"
@@ -99,7 +121,7 @@ def show(report: Report, console: Console) -> None:
     console.print(f"test samples: {ranks}", markup=False)
     if rows := amount_rows(report):
         console.print(table("amount of data", ("training samples", "mean error"), rows))
-    for line in verdict(report):
+    for line in sentences(report):
         console.print(line, markup=False, highlight=False)
 
 
@@ -114,24 +136,69 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> T
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Draw positive values as blocks, on a logarithmic scale, at most `WIDTH` of them."""
-    parts = np.array_split(np.log(values), min(WIDTH, len(values)))
+    """Draw values from zero on as blocks, on a logarithmic scale, at most `WIDTH` of them."""
+    least = min((value for value in values if value > 0), default=1.0)
+    parts = np.array_split(np.log(np.maximum(values, least)), min(WIDTH, len(values)))
     means = np.asarray([part.mean() for part in parts])
     span = float(np.ptp(means)) or 1.0
     return "".join(BLOCKS[int(level)] for level in np.rint((means - means.min()) / span * (len(BLOCKS) - 1)))
 
 
-def verdict(report: Report) -> list[str]:
-    """Say what the model is worth, and what to do next."""
+def sentences(report: Report) -> list[str]:
+    """Say how large the error is, whether estimates of it hold, what a sample costs, and what to do next."""
     test, frames = report.figures["test"], report.frames
     over = f" over {frames} frames" if frames else ""
-    naive = "Keeping the last given frame" if frames else "Predicting the mean training output"
     accuracy = (
         f"On {report.counts[2]} test samples, which took part in no decision, the relative L2 error{over} is "
         f"{percent(test['relative_l2'])} on average (median {percent(test['median'])}, "
-        f"worst {percent(test['worst'])}). {naive} has an error of {percent(report.baseline)}."
+        f"worst {percent(test['worst'])})."
     )
     return [accuracy, trust(report.calibration, rollouts=bool(frames)), cost(report), sentence(report.evidence)]
+
+
+def bars(report: Report) -> list[tuple[str, str, float]]:
+    """Return what the page draws as bars: a name, its error, and its length in per cent of the longest."""
+    errors = {"this model": report.verdict.error, **report.baselines}
+    most = max(errors.values()) or 1.0
+    return [(name, percent(error), 100 * error / most) for name, error in errors.items()]
+
+
+def typed(*words: str | Path) -> str:
+    """Write a command that can be pasted in the folder of the repository, whatever its paths hold."""
+    ours = (ROOT / ".venv").is_dir() and Path(sys.prefix).samefile(ROOT / ".venv")
+    python = ".venv/bin/python" if ours else sys.executable
+    return shlex.join([python, "-m", "training", *(str(located(each)) for each in words)])
+
+
+def located(word: str | Path) -> str | Path:
+    """Return a path from the folder of the repository, absolute where it lies elsewhere; other words as they are."""
+    if isinstance(word, str):
+        return word
+    found = word.resolve()
+    return found.relative_to(ROOT) if found.is_relative_to(ROOT) else found
+
+
+def data_option(report: Report) -> tuple[str | Path, ...]:
+    """Return the option that names the folder of the samples, where it is another than that of the repository."""
+    return () if report.data.resolve() == ROOT / "data" else ("--data", report.data)
+
+
+def report_command(report: Report) -> str:
+    """Return the command that trains on parts of the data, and writes the report once more."""
+    return typed("report", report.folder, *data_option(report))
+
+
+def next_command(report: Report) -> str:
+    """Return the command of the longer training that the verdict asks for; nothing where there is none."""
+    if not report.verdict.preset_next or report.source is None:
+        return ""
+    return typed("fit", report.source, "--preset", report.verdict.preset_next, *data_option(report))
+
+
+def source_of(folder: Path) -> Path | None:
+    """Return the problem file that the report of a run names; None where there is none any more."""
+    named = read_json(folder / NUMBERS).get("problem_file") if (folder / NUMBERS).is_file() else None
+    return Path(named) if named and Path(named).is_file() else None
 
 
 def trust(calibration: Mapping[str, Any] | None, *, rollouts: bool = False) -> str:
@@ -147,15 +214,19 @@ def trust(calibration: Mapping[str, Any] | None, *, rollouts: bool = False) -> s
 
 
 def cost(report: Report) -> str:
-    """Say what the model and the user's solver cost."""
+    """Say what the model and the user's solver cost; a model that is not usable saves nothing."""
     times = report.times
     network = f"One sample takes {duration(times.network)} on one core ({report.processor}), before the export"
     if times.solver is None:
         return f"{network}. The key solver_seconds of the problem file compares this with your solver."
-    beside = f"{network}, and {duration(times.solver)} with your solver: {times.speedup:.3g} times as long"
-    if times.repaid is None:
+    beside = f"{network}, and {duration(times.solver)} with your solver"
+    if report.verdict.worth is Worth.NOT_USABLE:
+        return f"{beside}: with this error it does not replace your solver."
+    if times.repaid is None or times.speedup is None:
         return f"{beside}. Your solver is faster, so the model saves no time."
-    return f"{beside}. The training of {duration(times.training)} is repaid after {times.repaid:,.0f} samples."
+    often = f"{times.speedup:,.0f}" if times.speedup >= 100 else f"{times.speedup:.3g}"
+    paid = f"The training of {duration(times.training)} takes as long as {math.ceil(times.repaid):,} samples with it"
+    return f"{beside}: {often} times as long, but without this error. {paid}."
 
 
 def error_rows(report: Report) -> list[tuple[str, ...]]:
@@ -203,11 +274,6 @@ def choice(race: Mapping[str, Any]) -> str:
 def amount_rows(report: Report) -> list[tuple[str, str]]:
     """Return the validation error by number of training samples; nothing where it was not measured."""
     return [(str(samples), percent(figures["relative_l2"])) for samples, figures in report.by_amount]
-
-
-def percent(value: float) -> str:
-    """Write an error in per cent, with three digits."""
-    return f"{100 * value:.3g} %"
 
 
 def duration(seconds: float) -> str:

@@ -137,3 +137,29 @@ def test_pictures_are_drawn_of_planes_and_lines(problem: str, shape: tuple[int, 
     case = evaluation.Case(Samples(inputs, outputs, PROBLEMS[problem], "drawn"), mesh=64)
     pictures.draw(case, found, tmp_path / "deep" / "picture.png", "a title")
     assert (tmp_path / "deep" / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_scales_of_pictures_are_robust() -> None:
+    from training.evaluation import pictures  # noqa: PLC0415 - slow to import
+
+    rng = np.random.default_rng(0)
+
+    def ends(field: Any) -> tuple[str, float, float]:
+        norm = pictures.scale("viridis", [field]).norm
+        return type(norm).__name__, float(norm.vmin or 0), float(norm.vmax or 0)
+
+    noise = rng.standard_normal((64, 64))
+    spike = noise.copy()
+    spike[3, 4] = 1e6
+    assert ends(spike)[2] < 50
+    x, y = np.meshgrid(np.linspace(0, 1, 64), np.linspace(0, 1, 64))
+    source = 1e20 * np.exp(-((x - 0.5) ** 2 + (y - 0.5) ** 2) / 2e-3)  # its tails fade to 1e-90
+    assert ends(source)[:2] == ("Normalize", pytest.approx(0, abs=1e-20))
+    assert ends(source)[2] == source.max()
+    assert ends(10**noise)[0] == "LogNorm"
+    _, low, high = ends(np.full((8, 8), 3.0))
+    assert low < 3 < high
+    assert ends(np.zeros((8, 8)))[1:] == (-1, 1)
+    assert ends(1e20 + 0 * noise)[1] < 1e20 < ends(1e20 + 0 * noise)[2]
+    assert ends(np.full((8, 8), np.nan))[1:] == (0, 1)
+    assert pictures.even([0 * noise]).norm.vmax == 1

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,8 @@ from typer.testing import CliRunner
 from training.commands import app
 from training.report import collect
 from training.report.collect import Evidence, Next, ReportError, Times, advise, sentence
-from training.report.page import sparkline, trust
+from training.report.page import cost, next_command, report_command, source_of, sparkline, trust
+from training.report.verdict import MEAN, NEAREST, Verdict
 
 GRIDS = {"line": (24,), "plane": (12, 16), "box": (4, 6, 4)}
 AXES = ("depth", "row", "column")
@@ -63,7 +67,7 @@ def test_training_ends_with_a_page_that_needs_no_other_file(run: Path) -> None:
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
     assert page.count('src="data:image/svg+xml;base64,') == 4  # two curves, and a figure per output component
     assert "12.5 s with your solver" in page
-    assert "--amounts" in page  # what was not measured, and how it is
+    assert page.index("nearest training sample") < page.index("Best, median and worst")
 
 
 def test_the_numbers_are_those_of_the_card(run: Path) -> None:
@@ -112,6 +116,86 @@ def test_the_model_s_error_estimates_are_judged() -> None:
     )
     assert trust({"outside": 0.0}) == trust(None)
     assert trust(None).startswith("There are too few validation samples")
+
+
+@pytest.mark.parametrize("run", GRIDS, indirect=True)
+def test_the_report_begins_with_a_verdict_beside_predictions_without_a_network(run: Path) -> None:
+    numbers = json.loads((run / "report.json").read_text())
+    with np.load(run.parent / "heat.npz") as file:
+        k, f, wind, u = (file[name] for name in ("k", "f", "wind", "u"))
+    test, train = slice(36, 40), slice(0, 32)
+    columns = [(one - one[train].mean()) / one[train].std() for one in (f, wind[:, None])]
+    columns.append(np.log(k))
+    rows = np.concatenate([one.reshape(40, -1) / np.sqrt(one[0].size) for one in columns], axis=1)
+    closest = [int(np.square(rows[train] - row).sum(axis=1).argmin()) for row in rows[test]]
+    for name, made in (
+        ("predicting the mean", u[train].mean(axis=0)[None]),
+        ("the nearest training sample", u[closest]),
+    ):
+        flat, truth = (made - u[test]).reshape(4, -1), u[test].reshape(4, -1)
+        wanted = np.mean(np.linalg.norm(flat, axis=1) / np.linalg.norm(truth, axis=1))
+        assert numbers["baselines"][name] == pytest.approx(wanted, rel=0.02)
+    page, printed = (
+        (run / "report.html").read_text(),
+        command("report", run, "--data", run.parent / "data", "--no-amounts"),
+    )
+    assert printed.exit_code == 0, printed.output
+    assert " ".join(printed.stderr.split()).startswith(numbers["verdict"])
+    assert numbers["verdict"].replace("`", "") in page
+    assert "This was `tiny`: run `quick`." in numbers["verdict"]
+
+
+@pytest.mark.parametrize("run", ["plane"], indirect=True)
+def test_its_commands_can_be_pasted(run: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    source = run.parent / "heat.toml"
+    report = collect(run, run.parent / "data", source=source)
+    words = shlex.split(next_command(report))
+    assert words[1:] == [
+        *("-m", "training", "fit", str(source), "--preset", "quick", "--data", str(run.parent / "data"))
+    ]
+    aside = tmp_path_factory.mktemp("a place") / "my run"
+    shutil.copytree(run, aside)
+    moved = collect(aside, run.parent / "data", source=source_of(aside))
+    assert moved.source == source
+    again = shlex.split(report_command(moved))
+    assert again[4] == str(aside)
+    done = command(*again[3:], "--no-amounts")
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("error", "mean", "near", "preset", "begins", "ends"),
+    [
+        (0.01, 0.8, 0.6, "quick", "Usable: an error of 1 % on", "and 60 % of the nearest training sample."),
+        (0.1, 0.8, 0.6, "tiny", "Rough: an error of 10 %", "This was `tiny`: run `quick`."),
+        (0.43, 0.8, 1.2, "tiny", "Not usable yet: an error of 43 %", "This was `tiny`: run `quick`."),
+        (0.1, 0.8, 0.6, "laptop", "Rough", "What would lower it: more data."),
+        (0.04, 0.05, 0.6, "laptop", "Not usable yet", "What would lower it: more data."),  # the mean is as good
+        (0.0, 0.0, 0.0, "quick", "Usable", "of the nearest training sample."),
+        (float("nan"), 0.8, 0.6, "quick", "Not usable yet", "What would lower it: more data."),
+    ],
+)
+def test_a_verdict_follows_from_the_error_and_its_baselines(
+    error: float, mean: float, near: float, preset: str, begins: str, ends: str
+) -> None:
+    line = Verdict(error, {MEAN: mean, NEAREST: near}, preset, "more data", longer=False).headline
+    assert line.startswith(begins)
+    assert line.endswith(ends)
+
+
+def test_errors_of_zero_divide_nothing() -> None:
+    evidence = Evidence(training=0.0, validation=0.0, curve=[0.0, 0.0], half=0.0)
+    assert (evidence.gap, evidence.doubling, evidence.fall) == (1, 0, 0)
+    assert sentence(Evidence(training=0.0, validation=0.1, curve=[0.0])).startswith("Next: more data")
+    assert sparkline([1.0, 0.5, 0.0]) == "█▁▁"
+
+
+@pytest.mark.parametrize("run", ["plane"], indirect=True)
+def test_a_model_that_is_not_usable_repays_nothing(run: Path) -> None:
+    report = replace(collect(run, run.parent / "data"), baselines={MEAN: 0.0})
+    assert "does not replace your solver" in cost(report)
+    good = replace(report, errors={split: 0 * errors for split, errors in report.errors.items()}, baselines={MEAN: 1.0})
+    assert "takes as long as" in cost(good)
 
 
 def test_another_run_has_no_report() -> None:
