@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # a script has its own folder there
-from serving import system  # noqa: E402
+from serving import running, system  # noqa: E402
 
 DISK_BYTES = 2**30  # of the packages of the service and of Triton
 INSTALLED = ROOT / ".runtime" / "triton-env" / "complete"
@@ -39,6 +39,9 @@ def missing() -> Iterator[str]:
     free = shutil.disk_usage(ROOT).free
     if not INSTALLED.exists() and free < DISK_BYTES:
         yield f"{ROOT} has {free / 2**20:.0f} MB free, but {DISK_BYTES / 2**20:.0f} MB are needed"
+    runtime = Path(os.environ.get("PETROV_TRITON_RUNTIME", ".runtime/triton"))
+    if running.address(runtime, Path(os.environ.get("PETROV_REPOSITORY", "model_repository"))):
+        return  # its ports are in use; the start says where it listens
     for setting, default in PORTS.items():
         port = os.environ.get(setting, str(default))
         possible = port.isdecimal() and 0 < int(port) < 2**16  # else the service's settings refuse it

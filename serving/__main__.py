@@ -9,6 +9,7 @@ import asyncio
 import difflib
 import logging
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,9 @@ import uvloop
 from pydantic import ValidationError
 from rich.console import Console
 
-from serving import auth, observe, system
+from serving import auth, observe, running, system
 from serving.app import serve as run_gateway
+from serving.catalogue.repository import Repository
 from serving.local_triton import environment
 from serving.local_triton.server import TritonServerError
 from serving.settings import GONE, OTHERS, Settings
@@ -100,15 +102,28 @@ def _run(settings: Settings) -> None:
         ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]
         found = [system.port_fault(settings.host, port, variable) for port, variable in ports if port]
         faults = [*filter(None, dict.fromkeys(found)), *(environment.choices(settings) if settings.embedded else ())]
+        if faults and settings.embedded and (url := running.address(settings.triton_runtime, settings.repository)):
+            repository = Repository(settings.repository)
+            repository.read()
+            logger.info("%s", running.wait_for_models(url, repository.newest))
+            return
         if faults:
             raise StartupError("\n".join(faults))  # noqa: TRY301 - all reasons, before anything is started
         system.keep_freed_memory()
         system.collect_garbage_seldom()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with _recorded(settings), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_gateway(settings))
     except (StartupError, TritonServerError, auth.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
+
+
+def _recorded(settings: Settings) -> AbstractContextManager[None]:
+    """Let a second start find this service by its repository; one whose Triton runs elsewhere is not a machine's."""
+    if not settings.embedded:
+        return nullcontext()
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)  # noqa: S104 - compared alone
+    return running.recorded(settings.triton_runtime, f"http://{host}:{settings.port}", settings.repository)
 
 
 if __name__ == "__main__":

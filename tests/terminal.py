@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 CTRL_C = b"\x03"
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[349][0-8]|10[0-7])(?:;\d+)*m")
@@ -68,6 +69,12 @@ class Terminal:
         )
         os.close(program)
         self._written = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def wait_for(self, words: str, seconds: float = 120.0) -> None:
         """Read until the screen has these words."""

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.request import urlopen
 
+import h5py
+import numpy as np
 import pytest
 
+from serving import running
+from serving.settings import Settings
 from tests import terminal
+from tests.conftest import Gateway
 from tests.terminal import CTRL_C, Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -45,3 +53,88 @@ def test_ctrl_c_stops_a_training_and_says_how_to_go_on(tmp_path: Path) -> None:
     again = "python -m training fit burgers-tiny --set fit.epochs=4000 --resume"
     assert screen.text.endswith(f"stopped; what is finished is kept, and this goes on with it: {again}")
     assert list((tmp_path / "runs/burgers-tiny/state").glob("epoch=*.ckpt"))
+
+
+def test_serve_beside_a_running_service_says_where_it_is_and_ctrl_c_ends_the_service(
+    toy_repository: Path, tmp_path: Path, make_settings: Callable[..., Settings]
+) -> None:
+    repository = tmp_path / "repository"
+    shutil.copytree(toy_repository / "blur", repository / "blur")
+    settings = make_settings(repository, triton_runtime=tmp_path / "runtime")
+    chosen = json.loads(settings.model_dump_json(exclude_defaults=True))
+    variables = ENVIRONMENT | {f"PETROV_{name.upper()}": str(value) for name, value in chosen.items()}
+    serve = (sys.executable, "-m", "serving")
+    with Terminal(serve, ROOT, 60, variables) as service:
+        service.wait_for("Ready: blur.")
+        shutil.copytree(repository / "blur/1", tmp_path / "next")
+        card = tmp_path / "next/card.json"
+        card.write_text(json.dumps(json.loads(card.read_text()) | {"version": 2}))
+        card.parent.rename(repository / "blur/2")
+        record = next((tmp_path / "runtime").glob("service-*.json"))
+        assert record.stat().st_mode & 0o077 == 0
+
+        checked = terminal.run("python3", "-I", "-S", "deploy/requirements.py", folder=ROOT, environment=variables)
+        assert (checked.status, checked.text) == (0, "")
+        second = terminal.run(*serve, folder=ROOT, columns=200, environment=variables)
+        assert (second.status, second.text.rpartition("INFO ")[2]) == (
+            0,
+            f"This repository is served already on http://127.0.0.1:{settings.port}: blur",
+        )
+        elsewhere = variables | {"PETROV_REPOSITORY": str(toy_repository)}
+        refused = terminal.run(*serve, folder=ROOT, columns=200, environment=elsewhere)
+        assert refused.status == 1
+        assert f"port {settings.port} is in use" in refused.text
+        models = json.load(urlopen(f"http://127.0.0.1:{settings.port}/v1/models"))["models"]
+        assert [model["version"] for model in models] == [2]
+
+        service.press(CTRL_C)
+        screen = service.end()
+        assert screen.status == 0
+        assert "Traceback" not in screen.text
+    assert running.address(settings.triton_runtime, repository) is None  # though its record is left
+
+
+def test_the_client_shows_its_progress(gateway: Gateway, tmp_path: Path) -> None:
+    np.save(tmp_path / "fields.npy", np.ones((64, 9, 9), np.float32))
+    petrov = (sys.executable, "-m", "petrov_client")
+    for columns, environment in ((60, {}), (200, {"NO_COLOR": "1"}), (80, {"TERM": "dumb"})):
+        chosen = ENVIRONMENT | {"PETROV_URL": gateway.url} | environment
+        models = terminal.run(*petrov, "models", folder=tmp_path, columns=columns, environment=chosen)
+        assert models.status == 0, models.text
+        assert "blur" in models.text
+        assert "…" not in models.text  # no name is cut off
+        assert models.coloured <= (not environment)
+        score = (*petrov, "score", "blur", "fields.npy", f"{columns}.h5")
+        scored = terminal.run(*score, folder=tmp_path, columns=columns, environment=chosen)
+        assert scored.status == 0, scored.text
+        assert "Traceback" not in scored.text
+        with h5py.File(tmp_path / f"{columns}.h5") as file:
+            assert file["solution"].shape == (64, 9, 9)
+
+
+def test_a_file_becomes_a_model_with_a_verdict(tmp_path: Path) -> None:
+    k = np.random.default_rng(0).uniform(1, 2, (40, 12, 16)).astype(np.float32)
+    np.savez(tmp_path / "heat.npz", conductivity=k, temperature=np.cumsum(k, axis=2) / 16)
+    python = (sys.executable, "-m", "training")
+
+    def run(*command: str) -> terminal.Screen:
+        return terminal.run(*python, *command, folder=tmp_path, columns=100, environment=ENVIRONMENT)
+
+    described = run("describe", "--write", "heat.npz")
+    assert described.status == 0, described.text
+    assert "# guess:" in (tmp_path / "heat.toml").read_text()
+    refused = run("fit", "heat.toml", "--preset", "tiny")
+    assert refused.status == 1
+    assert "Traceback" not in refused.text
+    assert "OUTPUTS=" in refused.text or "--outputs" in refused.text
+
+    described = run("describe", "--write", "--outputs", "temperature", "heat.npz")
+    assert described.status == 0, described.text
+    trained = run("fit", "heat.toml", "--preset", "tiny")
+    assert trained.status == 0, trained.text
+    assert "Traceback" not in trained.text
+    verdict = json.loads((tmp_path / "runs/heat-tiny/report.json").read_text())["verdict"]
+    assert " ".join(verdict.split()) in trained.text
+    reported = run("report", "runs/heat-tiny", "--no-amounts")
+    assert reported.status == 0, reported.text
+    assert " ".join(verdict.split()) in reported.text
