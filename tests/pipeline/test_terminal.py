@@ -113,7 +113,8 @@ def test_the_client_shows_its_progress(gateway: Gateway, tmp_path: Path) -> None
 
 
 def test_a_file_becomes_a_model_with_a_verdict(tmp_path: Path) -> None:
-    k = np.random.default_rng(0).uniform(1, 2, (40, 12, 16)).astype(np.float32)
+    phase, row, column = np.ix_(np.random.default_rng(0).uniform(0, 9, 40), np.arange(12) / 12, np.arange(16) / 16)
+    k = (2 + np.sin(phase + 3 * row) * np.cos(7 * phase + 4 * column)).astype(np.float32)
     np.savez(tmp_path / "heat.npz", conductivity=k, temperature=np.cumsum(k, axis=2) / 16)
     python = (sys.executable, "-m", "training")
 
