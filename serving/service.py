@@ -84,6 +84,7 @@ class Service:
     async def run(self) -> AsyncIterator[None]:
         """Open Triton's connections, and watch the repository and the keys while the context is open."""
         async with self._triton:
+            self._times.open()
             watching = [asyncio.create_task(watcher.run()) for watcher in self._watchers]
             try:
                 yield

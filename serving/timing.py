@@ -56,11 +56,15 @@ class TritonTimes:
     """Processor seconds of calls of the local Triton, by the ids of their requests; none of a Triton elsewhere."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._found: dict[str, float] = {}
         self._socket: socket.socket | None = None
-        if not settings.embedded:
+
+    def open(self) -> None:
+        """Listen for times from now on."""
+        if not self._settings.embedded:
             return
-        file = path(settings)
+        file = path(self._settings)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

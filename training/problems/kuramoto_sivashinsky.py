@@ -17,9 +17,9 @@ FRAMES = 40
 INTERVAL = 2.0
 
 
-def sample(seed: int, count: int = TRAJECTORIES) -> dict[str, NDArray[np.float64]]:
+def sample(seed: int, count: int | None = None) -> dict[str, NDArray[np.float64]]:
     """Draw trajectories on the attractor: `u` [sample, frame, point] and `length` [sample]."""
-    u, length = equation.sample(seed, count, FRAMES, INTERVAL)
+    u, length = equation.sample(seed, count or TRAJECTORIES, FRAMES, INTERVAL)
     return {"u": u, "length": length}
 
 

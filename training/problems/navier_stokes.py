@@ -19,9 +19,9 @@ RESOLVED, SUBSTEPS = 12, 12
 """Wave numbers and steps of the solver in the network: it is stable for the speeds of all training trajectories."""
 
 
-def sample(seed: int, count: int = TRAJECTORIES) -> dict[str, NDArray[np.float64]]:
+def sample(seed: int, count: int | None = None) -> dict[str, NDArray[np.float64]]:
     """Draw trajectories from random vorticity: `vorticity` [sample, frame, x, y] and `viscosity` [sample]."""
-    vorticity, viscosity = equation.sample(seed, count, FRAMES, INTERVAL)
+    vorticity, viscosity = equation.sample(seed, count or TRAJECTORIES, FRAMES, INTERVAL)
     return {"vorticity": vorticity, "viscosity": viscosity}
 
 

@@ -226,8 +226,9 @@ def test_a_triton_that_loads_its_models_itself_is_served(
 ) -> None:
     command = triton_server.command
 
-    def other(*arguments: Any) -> list[str]:
-        given = [each.replace("control-mode=explicit", f"control-mode={mode}") for each in command(*arguments)]
+    def other(*arguments: Any, **options: Any) -> list[str]:
+        explicit = command(*arguments, **options)
+        given = [each.replace("control-mode=explicit", f"control-mode={mode}") for each in explicit]
         return [*given, "--repository-poll-secs=1"] if mode == "poll" else given
 
     monkeypatch.setattr(triton_server, "command", other)

@@ -16,6 +16,7 @@ from serving.observe import Metrics
 from serving.predict import Arrays, Prediction, Predictor
 from serving.quality import Policy
 from serving.settings import Settings
+from serving.timing import TritonTimes
 from serving.triton import Batch, Outputs, Triton
 from tests import toy_gauges
 from tests.refusals import refused
@@ -36,7 +37,8 @@ class Overflow(Predictor):
 
 def predictor(classical: ClassicalSolvers, metrics: Metrics, shadow_share: float = 0.0) -> Predictor:
     settings = Settings(shadow_share=shadow_share)
-    return Overflow(TRITON, Catalogue(settings, TRITON, metrics.newest_served), classical, metrics, settings)
+    catalogue = Catalogue(settings, TRITON, metrics.newest_served)
+    return Overflow(TRITON, catalogue, classical, TritonTimes(settings), metrics, settings)
 
 
 async def test_an_output_that_is_not_finite_meets_no_tolerance() -> None:
