@@ -202,6 +202,8 @@ def describe(
     if write:
         to = Path(f"{made.name}.toml")
         keep(to, made.toml(), guessed)
+        for name, reason in made.left_out.items():
+            console.print(Text(f"{name} is left out: {reason}", "yellow"))
         console.print(f"This is {to}. Correct what is guessed, then:", highlight=False)
         if marked := unconfirmed(made.toml()):
             console.print(Text(refusal(to, tomllib.loads(made.toml()), marked), "yellow"))

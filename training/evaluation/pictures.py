@@ -111,7 +111,7 @@ def planes(rows: Sequence[Drawn], description: Description, output: str, compone
     """Draw fields on planes as images; the first row of a field is at the bottom."""
     count, (vertical, horizontal) = len(description.axes), description.axes[-2:]
     inputs = [*components(description.inputs, rows[0].inputs)][:MOST]
-    extent = (0.0, horizontal.length, 0.0, vertical.length)
+    extent = (0.0, horizontal.length, vertical.length, 0.0)  # the first row above, as in the playground
     height = np.clip(2.2 * vertical.length / horizontal.length, 1.0, 3.2)
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), (height + 0.1) * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
@@ -185,7 +185,8 @@ def show(
                 x, y = one.inputs[place].T[:2]
                 axis.scatter(x, y, c=field, s=4000 / len(x), linewidths=0, **look)
             else:
-                axis.imshow(field, origin="lower", extent=place, aspect="auto", **look)
+                first = "upper" if place[2] > place[3] else "lower"
+                axis.imshow(field, origin=first, extent=place, aspect="auto", **look)
         axes[0].set_title(title, fontsize=10)
         ends = beyond(colours, column)
         bar = axes[0].figure.colorbar(colours, ax=[*axes], location="bottom", aspect=18, shrink=0.9, extend=ends)

@@ -188,14 +188,23 @@ class Race:
         sides: Points per axis of the data.
         advance: Trains a candidate for a turn.
         holding: Chooses the symmetries of the last round.
+        directed: Whether a parameter has both signs, so that flips are not tried.
     """
 
     def __init__(
-        self, recipe: OwnRecipe, run: RunFolder, sides: Sequence[int], advance: Advance, holding: Holding
+        self,
+        recipe: OwnRecipe,
+        run: RunFolder,
+        sides: Sequence[int],
+        advance: Advance,
+        holding: Holding,
+        *,
+        directed: bool = False,
     ) -> None:
         self.recipe, self.advance, self.holding = recipe, advance, holding
         self.folder, problem = run.state / "race", recipe.problem
-        self.symmetries = candidate_symmetries(problem.axes, sides, problem.fields, problem.symmetries)
+        exact = problem.symmetries
+        self.symmetries = candidate_symmetries(problem.axes, sides, problem.fields, exact, directed=directed)
         self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
         self.file = self.folder / "race.json"
         #: What is known so far: errors by round and name, seconds of all turns, symmetries that may hold, the winner.

@@ -146,7 +146,9 @@ def held(recipe: OwnRecipe, run: RunFolder, data: Path, workers: int) -> tuple[O
         task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
         return race.uncontradicted(work, task, event.symmetries)
 
-    event = race.Race(recipe, run, OwnWorkload(recipe, data).samples.sides, advance, holding)
+    samples, numbers = OwnWorkload(recipe, data).samples, [each.name for each in recipe.problem.parameters]
+    directed = any(samples.statistic(name, "minimum") < 0 < samples.statistic(name, "maximum") for name in numbers)
+    event = race.Race(recipe, run, samples.sides, advance, holding, directed=directed)
     winner = event.winner()
     if processes.first() and not run.metrics.exists():
         shutil.copyfile(event.home(event.found["winner"]).metrics, run.metrics)

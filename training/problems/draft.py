@@ -245,9 +245,10 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], files: int) -> 
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
     described = [Axis(name=name, **entry) for name, entry in made.axes.items()]
-    made.candidates = candidate_symmetries(
-        described, sides, [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
-    )
+    quantities = [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
+    numbers = [each.array.read(0, each.array.samples) for each in made.of("parameters")]
+    directed = any(values.min() < 0 < values.max() for values in numbers)
+    made.candidates = candidate_symmetries(described, sides, quantities, directed=directed)
     ask(made, file, fields, others, sides, files)
     times = np.asarray(file.coordinates.get("time", ()), dtype=np.float64).ravel()
     if made.moving and len(times) > 1 and np.isfinite(times).all() and times[-1] > times[0]:

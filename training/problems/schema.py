@@ -159,18 +159,25 @@ def possible_symmetries(axes: Collection[Axis]) -> list[str]:
 
 
 def candidate_symmetries(
-    axes: Collection[Axis], sides: Sequence[int], fields: Collection[Quantity], exact: Sequence[str] = ()
+    axes: Collection[Axis],
+    sides: Sequence[int],
+    fields: Collection[Quantity],
+    exact: Sequence[str] = (),
+    *,
+    directed: bool = False,
 ) -> tuple[str, ...]:
     """Return the symmetries beside the exact ones that the axes, their points and the fields do not rule out.
 
-    `reflect_AXIS` is none of them: it is for equations that `negate` is not for, such as that of Burgers.
+    `reflect_AXIS` is none of them: it is for equations that `negate` is not for, such as that of Burgers. `directed`: a
+    parameter has both signs. It may be a component of a velocity, which a flip or a transposition would have to change.
     """
     if any(field.components for field in fields) or any(axis.points == "scattered" for axis in axes):
         return ()
     out = {*exact}
     out |= {"transpose"} if len({*sides}) > 1 else set()
     out |= {"negate"} if any(field.positive for field in fields) else set()
-    return tuple(name for name in possible_symmetries(axes) if name not in out and not name.startswith("reflect_"))
+    turns = ("reflect_", "flip_", "transpose") if directed else ("reflect_",)
+    return tuple(name for name in possible_symmetries(axes) if name not in out and not name.startswith(turns))
 
 
 class Limits(Frozen):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ import torch
 import physics.burgers
 import physics.darcy
 import physics.poisson
+from training.data.readers import open_file
+from training.problems.draft import draft
 from training.problems.problem import PROBLEMS, Problem
 from training.problems.schema import Description
 from training.problems.symmetries import transform
@@ -101,3 +105,15 @@ def test_negation_changes_signs_of_all_fields_of_a_sample_together() -> None:
     inputs, outputs = transform(described(symmetries=["negate"]), (field, field), np.random.default_rng(0))
     assert torch.equal(inputs, outputs)
     assert {tuple(one.tolist()) for one in inputs} == {tuple(field[0].tolist()), tuple((-field[0]).tolist())}
+
+
+def test_a_parameter_of_both_signs_may_be_a_component_so_flips_are_not_tried(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    k = rng.standard_normal((30, 1, 1)) + np.ones((30, 16, 16)) * np.sin(np.arange(16) / 5)
+    for low, flips in ((-3.0, False), (1.0, True)):
+        np.savez(tmp_path / "flow.npz", k=k, c=2 * k, vx=rng.uniform(low, 3, 30))
+        with open_file(tmp_path / "flow.npz", "auto") as file:
+            made = draft(file, [tmp_path / "flow.npz"], None, ["c"])
+        assert [one.name for one in made.of("parameters")] == ["vx"]
+        assert ("flip_row" in made.candidates, "transpose" in made.candidates) == (flips, flips)
+        assert "negate" in made.candidates
