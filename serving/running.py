@@ -18,6 +18,8 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from serving.system import StartupError
+
 PATTERN = "service-*.json"
 MAX_BYTES = 2**16  # of a record; ours have a hundred bytes
 LOADING_SECONDS = 600.0  # that a second start waits for models, which is longer than any start takes
@@ -27,12 +29,19 @@ PAUSE_SECONDS = 2.0  # longer than the service takes to notice a new model
 
 @contextlib.contextmanager
 def recorded(runtime: Path, url: str, repository: Path) -> Iterator[None]:
-    """Say, while the context is open, that a service of the repository listens at `url`; for this user's eyes alone."""
+    """Say, while the context is open, that a service of the repository listens at `url`; for this user's eyes alone.
+
+    Raises:
+        StartupError: Another process has begun to start there, too.
+    """
     path = runtime / PATTERN.replace("*", url.rpartition(":")[2])
     runtime.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
     with os.fdopen(descriptor, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartupError(f"another service is being started on {url}") from None
         file.truncate(0)
         json.dump({"url": url, "repository": str(repository.resolve())}, file)
         file.flush()
