@@ -68,6 +68,9 @@ class TritonTimes:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
+            if _listens(file):  # a gateway whose port this one cannot have
+                made.close()
+                return
             file.unlink(missing_ok=True)  # of a gateway that was killed
             made.bind(str(file))
             file.chmod(0o600)
@@ -96,3 +99,11 @@ class TritonTimes:
             spend("network", found)
         while len(self._found) > _KEPT:
             del self._found[next(iter(self._found))]
+
+
+def _listens(file: Path) -> bool:
+    """Return whether a process receives what is sent to a path."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(str(file))
+        return True
+    return False

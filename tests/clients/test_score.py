@@ -164,8 +164,8 @@ def test_a_killed_gateways_share_goes_to_the_other(
     with gateway_process(gateway.settings.model_copy(update={"port": port, "grpc_port": grpc_port})) as (process, url):
 
         def kill(done: int, _: int) -> None:
-            if not shares and done > 100:
-                shares.append(computed(url) - warm)
+            if not shares and done > 100 and (share := computed(url) - warm):  # on a busy machine it begins late
+                shares.append(share)
                 process.kill()
                 process.wait()
 
