@@ -173,7 +173,7 @@ def describe(
     every such line. Guesses of the outputs, of the sample axis and of time have
     to be confirmed before a training: by --outputs, or by removing the comment.
     Its `files` are named from this folder: leave it here. --write keeps a file
-    that is here already, unless it is a draft that nobody has edited.
+    that is here already, unless it is a draft that has not been edited.
 
     python -m training describe heat.h5 --outputs temperature --write
     python -m training describe plates > plates.toml
@@ -218,7 +218,7 @@ def named(path: Path) -> list[Path]:
 
 
 def keep(path: Path, text: str, unedited: str) -> None:
-    """Write a new file, or replace one that holds a text which nobody has edited; another one is an error."""
+    """Write a new file, or replace one that holds a text which has not been edited; another one is an error."""
     try:
         with path.open("x") as file:
             file.write(text)

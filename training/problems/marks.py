@@ -35,7 +35,7 @@ def unconfirmed(text: str) -> dict[int, str]:
 
 
 def refusal(path: Path, document: Mapping[str, Any], found: Mapping[int, str]) -> str:
-    """Say which guesses of a problem file nobody has confirmed, and how that is done.
+    """Say which guesses of a problem file are not confirmed, and how that is done.
 
     Args:
         path: The problem file.

@@ -446,7 +446,7 @@ def read_problem_file(path: Path) -> ProblemFile:
 
     Raises:
         UserError: It is missing, no TOML, has an unknown key or a wrong value, or a built-in problem's name; or a guess
-            of outputs, of the sample axis or of time that nobody has confirmed.
+            of outputs, of the sample axis or of time that is not confirmed.
     """
     document = read_toml(path)
     if marked := unconfirmed(path.read_text(encoding="utf-8")):

@@ -50,7 +50,7 @@ def test_make_writes_a_problem_file_where_it_is_called_and_keeps_it(tmp_path: Pa
     done = make(tmp_path, FILE="my data/heat.h5")
     assert done.returncode == 0, done.stderr
     assert "which arrays are outputs (line " in done.stderr
-    done = make(tmp_path, FILE="my data/heat.h5", OUTPUTS="T")  # as nobody has edited the draft
+    done = make(tmp_path, FILE="my data/heat.h5", OUTPUTS="T")  # as the draft has not been edited
     assert done.returncode == 0, done.stderr
     assert "make train export serve PROBLEM=heat.toml" in done.stderr
     assert "which arrays" not in done.stderr
