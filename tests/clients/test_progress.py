@@ -1,4 +1,4 @@
-"""Progress of a long batch: to a function, as a bar of the installed library, or none."""
+"""Progress of a long batch: to a function, as a bar of rich, or none."""
 
 from __future__ import annotations
 
@@ -29,21 +29,14 @@ def test_no_report_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_bar_is_drawn_with_tqdm(capsys: pytest.CaptureFixture[str]) -> None:
-    with reporting(progress=True, title="toy", total=5) as advance:
-        advance(5)
-    assert "5/5" in capsys.readouterr().err
-
-
-def test_a_bar_is_drawn_with_rich(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    without(monkeypatch, "tqdm")
+def test_a_bar_is_drawn_with_rich(capsys: pytest.CaptureFixture[str]) -> None:
     with reporting(progress=True, title="toy", total=5) as advance:
         advance(5)
     assert "100%" in capsys.readouterr().err
 
 
-def test_a_bar_without_either_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    without(monkeypatch, "tqdm", "rich")
+def test_a_bar_without_rich_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "rich")
     with (
         pytest.raises(ModuleNotFoundError, match="pip install rich"),
         reporting(progress=True, title="toy", total=5),

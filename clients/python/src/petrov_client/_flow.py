@@ -174,11 +174,6 @@ def reporting(progress: Progress, title: str, total: int) -> Iterator[Advance]:
             progress(done, total)
 
         yield advance
-    elif find_spec("tqdm"):
-        from tqdm.auto import tqdm  # noqa: PLC0415  optional
-
-        with tqdm(desc=title, total=total, unit="field") as bar:
-            yield bar.update
     elif find_spec("rich"):
         from rich.console import Console  # noqa: PLC0415  optional
         from rich.progress import Progress as RichProgress  # noqa: PLC0415  optional
@@ -187,4 +182,4 @@ def reporting(progress: Progress, title: str, total: int) -> Iterator[Advance]:
             task = display.add_task(title, total=total)
             yield lambda count: display.advance(task, count)
     else:
-        raise ModuleNotFoundError("a progress bar needs tqdm or rich: pip install rich")
+        raise ModuleNotFoundError("a progress bar needs rich: pip install rich")
