@@ -55,6 +55,7 @@ def everything(context: typer.Context, repository: Repository = EXPORTED, quick:
     derivatives(repository, quick=quick)
     attention(quick=quick)
     service(repository, quick=quick)
+    wire(quick=quick)
     inversion(repository, quick=quick)
     if not quick:
         pictures(repository)
@@ -163,6 +164,18 @@ def service(repository: Repository = EXPORTED, quick: Quick = False) -> None:
     if not quick:
         keys = ("route", "in_flight", "fields_per_second")
         draw.lines(found["rows"], keys, "requests in flight", "fields per second", RESULTS / "service.png")
+
+
+@app.command()
+def wire(
+    only: Annotated[str, typer.Option(help="Formats whose names contain this; then no page is changed.")] = "",
+    quick: Quick = False,
+) -> None:
+    """Send the largest bodies of each format at once: memory, and how long /health/live waits. Two minutes."""
+    from benchmarks import wire as program  # noqa: PLC0415
+
+    rows = [*program.measure(quick=quick, only=only)]
+    show("wire", write("wire", rows, quick=quick or bool(only)))
 
 
 @app.command()

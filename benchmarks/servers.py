@@ -1,8 +1,8 @@
 """Servers that the gateway is compared with, each of one field of the released `darcy` as JSON or .npy.
 
 `python -m benchmarks.servers KIND PORT` runs one: `naive` (FastAPI and eager torch), `onnx` (FastAPI with ONNX Runtime
-in the same process, the least that serves the graph). `proxy PORT TRITON MODEL` is the least that stands before a
-Triton: it checks, counts and logs nothing.
+in the same process, the least that serves the graph), `empty` (FastAPI alone). `proxy PORT TRITON MODEL` is the least
+that stands before a Triton: it checks, counts and logs nothing.
 """
 
 # Without `from __future__ import annotations`: FastAPI reads the annotations of local functions.
@@ -61,6 +61,11 @@ def eager() -> Callable[[Any], Any]:
     return compute
 
 
+def nothing() -> Callable[[Any], Any]:
+    """Return the identity."""
+    return lambda field: field
+
+
 def runtime() -> Callable[[Any], Any]:
     """Return the graph in ONNX Runtime, with its default settings, as a map of one field."""
     import onnxruntime  # noqa: PLC0415 -- not every server has it
@@ -100,7 +105,9 @@ def main(kind: str, port: str, *arguments: str) -> None:
     """Run a server until it is ended."""
     import uvicorn  # noqa: PLC0415
 
-    application = proxy(*arguments) if kind == "proxy" else app({"naive": eager, "onnx": runtime}[kind]())
+    application = (
+        proxy(*arguments) if kind == "proxy" else app({"naive": eager, "onnx": runtime, "empty": lambda: list}[kind]())
+    )
     uvicorn.run(application, host="127.0.0.1", port=int(port), log_level="warning", access_log=False, lifespan="off")
 
 

@@ -58,8 +58,9 @@ ROUNDS, BLOCK, WARM_UP = 5, 15, 4  # of the overhead; the first calls of a block
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of the parts of a running service."""
+    """The id of the gateway's process, and the addresses of the parts of a running service."""
 
+    process: int
     gateway: str
     gateway_grpc: str
     triton_grpc: str
@@ -310,7 +311,7 @@ def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addre
         try:
             wait_for(f"{url}/health/ready", process)
             others = ("GRPC_PORT", "TRITON_GRPC_PORT", "TRITON_HTTP_PORT")
-            yield Addresses(url, *(f"127.0.0.1:{ports[name]}" for name in others))
+            yield Addresses(process.pid, url, *(f"127.0.0.1:{ports[name]}" for name in others))
         finally:
             process.terminate()
 

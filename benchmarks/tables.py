@@ -171,6 +171,21 @@ def overhead(found: Row) -> Cells:
 
 
 @made_of(
+    "wire",
+    "bench/wire.json",
+    "Large bodies at one time",
+    "format | bodies, MiB each | served | peak above the start, MiB | live, 99 % and worst, ms | empty server, ms",
+)
+def wire(found: Row) -> Cells:
+    """Return a row per format."""
+    for row in found["rows"]:
+        live, empty = (" and ".join(f"{1e3 * each:.0f}" for each in row[name]) for name in ("live", "empty"))
+        bodies = f"{row['bodies']} x {row['body_bytes'] / 2**20:.1f}"
+        served = str(row["statuses"].get("200", 0))
+        yield row["format"], bodies, served, f"{row['peak_bytes'] / 2**20:.0f}", live, empty
+
+
+@made_of(
     "derivatives",
     "bench/derivatives.json",
     "The cost of derivatives",

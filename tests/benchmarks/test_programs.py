@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from benchmarks import compare, disturbed, inversion, methods, networks, own_data, quality, rollouts, transfer
+from benchmarks import compare, disturbed, inversion, methods, networks, own_data, quality, rollouts, transfer, wire
 from benchmarks.commands import app
 from benchmarks.harness import Kept
 from benchmarks.networks import ChannelNetwork, Samples, Settings
@@ -341,3 +341,11 @@ def test_foreign_inputs_are_continued_and_others_are_not(monkeypatch: pytest.Mon
     for row in (front, patches):
         assert row["continued"] == row["fields"]
         assert row["response"] == row["method"] < row["network"] / 100
+
+
+def test_every_large_body_is_nearly_as_large_as_it_may_be() -> None:
+    largest, largest_json = 2**23, 2**22
+    for name, body in wire.bodies(largest, largest_json).items():
+        limit = largest_json if body.headers.get("Content-Type") == "application/json" else largest
+        few = "one field" in name  # for many samples, which no body shows
+        assert few or limit / 2 < len(body.content) <= limit, name
