@@ -105,9 +105,8 @@ def main(kind: str, port: str, *arguments: str) -> None:
     """Run a server until it is ended."""
     import uvicorn  # noqa: PLC0415
 
-    application = (
-        proxy(*arguments) if kind == "proxy" else app({"naive": eager, "onnx": runtime, "empty": lambda: list}[kind]())
-    )
+    models: dict[str, Callable[[], Callable[[Any], Any]]] = {"naive": eager, "onnx": runtime, "empty": nothing}
+    application = proxy(*arguments) if kind == "proxy" else app(models[kind]())
     uvicorn.run(application, host="127.0.0.1", port=int(port), log_level="warning", access_log=False, lifespan="off")
 
 
