@@ -21,6 +21,7 @@ from typing import Annotated
 
 import typer
 
+from export import triton_config
 from export.layout import (
     CARD,
     CERTIFICATE,
@@ -53,7 +54,10 @@ def install_all(
     folders: Checkpoints,
     repository: Annotated[Path, typer.Option(help="The model repository.")] = Path("model_repository"),
 ) -> None:
-    """Copy the released versions to the model repository; present ones are left alone."""
+    """Copy the released versions to the model repository; present ones are left alone.
+
+    The configs of all models there, also of a user's, say afterwards what to do on a GPU.
+    """
     for folder in folders:
         try:
             for version in install(folder, repository):
@@ -63,6 +67,12 @@ def install_all(
         except OSError as error:
             typer.echo(f"{folder} cannot be published to {repository}: {error.strerror or error}", err=True)
             raise typer.Exit(1) from error
+    for config in sorted(repository.glob(f"*/{CONFIG}")):
+        try:
+            if triton_config.renew(config):
+                typer.echo(f"{config.parent.name}: its config says what to do on a GPU")
+        except (OSError, ValueError) as error:
+            typer.echo(f"{config} is left as it is: {error}", err=True)
 
 
 @app.command("renew")

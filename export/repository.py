@@ -113,6 +113,8 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
         for path in dropped:
             retire(path, aside)
         for folder in (companion_path(paths[ONNX], each) for each in COMPANIONS):
+            if (folder / CONFIG).is_file():  # of an earlier export, perhaps
+                triton_config.renew(folder / CONFIG)
             for number in {*versions(folder)} - {*versions(paths[ONNX])}:  # beside a version that is no longer there
                 (folder / str(number)).rename(aside / f"{folder.name}.{number}.old")
             if not versions(folder):

@@ -299,7 +299,8 @@ def backend_directory(wheel: Path, runtime: Path) -> Path:
         shutil.copy2(environment.stub(wheel), hidden / "python")
         for model in BACKENDS.glob("*/model.py"):
             shutil.copytree(model.parent, hidden / model.parent.name, ignore=without_bytecode)
-            shutil.copy2(BACKENDS / "batching.py", hidden / model.parent.name)
+            for shared in BACKENDS.glob("*.py"):
+                shutil.copy2(shared, hidden / model.parent.name)
         hidden.rename(target)
     except OSError:
         shutil.rmtree(hidden, ignore_errors=True)

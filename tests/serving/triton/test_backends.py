@@ -21,6 +21,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from export import triton_config
 from export.signature import Signature
+from serving.local_triton.backends.device import cuda_options
 from serving.local_triton.server import TritonServer
 from tests import toy_fields
 
@@ -137,6 +138,15 @@ def infer(triton: TritonServer, protocol: str, model: str, **inputs: Array) -> A
         tensors[-1].set_data_from_numpy(array)
     with closing(library.InferenceServerClient(f"127.0.0.1:{port}")) as client:
         return client.infer(model, tensors)
+
+
+def test_the_instances_of_an_exported_config_are_two_on_a_processor(odd_triton: TritonServer) -> None:
+    """Where there is no GPU; what it would do there reaches the backend as it was exported."""
+    with tritonclient.http.InferenceServerClient(f"127.0.0.1:{odd_triton.settings.triton_http_port}") as client:
+        config = client.get_model_config("optional")
+    assert [(group["kind"], group["count"]) for group in config["instance_group"]] == [("KIND_CPU", 2)]
+    assert cuda_options(config, 0)["use_tf32"] == "0"
+    assert cuda_options(config, 0)["cudnn_conv_algo_search"] == "HEURISTIC"
 
 
 def test_onnx_runtime_reports_to_nobody(odd_triton: TritonServer) -> None:

@@ -3,10 +3,10 @@
 Where NVIDIA's C++ backend of that name is missing, Triton finds this file in its backend directory and runs with it
 every model whose config says `backend: "onnxruntime"`. The config has the meaning that it has for the C++ backend:
 `default_model_filename` and the parameters `intra_op_thread_count`, `inter_op_thread_count`, `execution_mode`
-(1: parallel), `enable_mem_arena`, `enable_mem_pattern`. Names of tensors are those of the graph. Beyond it, an input
-that a request leaves out has the value of the parameter `default.NAME`.
+(1: parallel), `enable_mem_arena`, `enable_mem_pattern`, and on a GPU those that `device.py` lists. Names of tensors are
+those of the graph. Beyond it, an input that a request leaves out has the value of the parameter `default.NAME`.
 
-It runs in Triton's own interpreter and imports nothing of ours but `batching.py`, which is copied beside it.
+It runs in Triton's own interpreter and imports nothing of ours but what is copied beside it.
 """  # noqa: INP001 - a folder for Triton, not a package
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from batching import Model  # type: ignore[import-not-found]  # found by Triton's interpreter
+from device import cuda_options  # type: ignore[import-not-found]  # as above
 
 
 class TritonPythonModel(Model):  # type: ignore[misc]  # see above
@@ -51,7 +52,7 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
         options.enable_cpu_mem_arena = parameters.get("enable_mem_arena", "1") == "1"
         options.enable_mem_reuse = parameters.get("enable_mem_reuse", "1") == "1"
         options.enable_mem_pattern = parameters.get("enable_mem_pattern", "1") == "1"
-        cuda: list[Any] = [] if gpu is None else [("CUDAExecutionProvider", {"device_id": str(gpu)})]
+        cuda: list[Any] = [] if gpu is None else [("CUDAExecutionProvider", cuda_options(self.config, gpu))]
         self.session = onnxruntime.InferenceSession(file, options, providers=[*cuda, "CPUExecutionProvider"])
         for names, nodes in ((self.inputs, self.session.get_inputs()), (self.outputs, self.session.get_outputs())):
             known = sorted(node.name for node in nodes)

@@ -3,13 +3,13 @@
 Where NVIDIA's C++ backend of that name is missing, Triton finds this file in its backend directory and runs with it
 every model whose config says `backend: "pytorch"`. The config has the meaning that it has for the C++ backend:
 `default_model_filename` and the parameters `INTRA_OP_THREAD_COUNT`, `INTER_OP_THREAD_COUNT`,
-`DISABLE_OPTIMIZED_EXECUTION`, `INFERENCE_MODE`.
+`DISABLE_OPTIMIZED_EXECUTION`, `INFERENCE_MODE`, `DISABLE_CUDNN`.
 
 Names of tensors follow the C++ backend's rules (pytorch_backend, `GetNamingConvention`). Inputs: the arguments of
 `forward`, else `NAME__INDEX`, else the order of the config. Outputs: `NAME__INDEX`, else the order of the config. The
 names of the ONNX model, `coefficient` and `solution`, work here if the argument of `forward` is `coefficient`.
 
-It runs in Triton's own interpreter and imports nothing of ours but `batching.py`, which is copied beside it.
+It runs in Triton's own interpreter and imports nothing of ours but what is copied beside it.
 """  # noqa: INP001 - a folder for Triton, not a package
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
         flags = {name: value.lower() in {"true", "1"} for name, value in parameters.items()}
         self.optimised = not flags.get("DISABLE_OPTIMIZED_EXECUTION", False)
         self.inference_mode = flags.get("INFERENCE_MODE", True)
+        # Float32 on a GPU means float32; PyTorch's default is TF32 in the convolutions of cuDNN.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.enabled = not flags.get("DISABLE_CUDNN", False)
         self.device = torch.device("cpu" if gpu is None else f"cuda:{gpu}")
         self.module = torch.jit.load(file, map_location=self.device).eval()
         self.inputs = in_order(self.inputs, [each.name for each in self.module.forward.schema.arguments[1:]])
