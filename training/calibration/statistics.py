@@ -64,7 +64,7 @@ class InputStatistics(nn.Module):
             values = channel.double()
             deviation, mean = torch.std_mean(values, correction=0)
             # A channel that never varies is measured in units of its value.
-            unit = deviation if deviation > 1e-6 * mean.abs() else mean.abs().clamp_min(1e-6)
+            unit = deviation if deviation > 1e-6 * mean.abs() else mean.abs() if mean != 0 else mean + 1e-6
             z = (values - mean) / unit
             low, high = z.amin().item(), z.amax().item()
             margin = max(0.1 * (high - low), 1e-2)

@@ -97,9 +97,13 @@ def frames_l2(found: Fields, truth: Fields) -> Errors:
 
 
 def vrmse(found: Fields, truth: Fields) -> Errors:
-    """Return the root mean square error over the truth's deviation in space, as The Well counts: `[sample, frame]`."""
+    """Return the root mean square error over the truth's deviation in space, as The Well counts: `[sample, frame]`.
+
+    What The Well adds to a variance, 1e-7, is a part of that of the whole trajectory here, whose unit may be any.
+    """
     error, size = flat(found) - flat(truth), flat(truth)
-    return np.asarray(np.sqrt((error**2).mean(axis=-1) / (size.var(axis=-1) + 1e-7)))
+    least = 1e-7 * size.var(axis=(1, 2))[:, np.newaxis]
+    return np.asarray(np.sqrt((error**2).mean(axis=-1) / (size.var(axis=-1) + least)))
 
 
 def correlation(found: Fields, truth: Fields) -> Errors:
@@ -163,7 +167,7 @@ class Measures(NamedTuple):
         predicted, still = (
             [each.numpy() for each in some] for some in (work.predictions(network, batch), work.naive(batch))
         )
-        with np.errstate(over="ignore", invalid="ignore"):  # a rollout may overflow
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a rollout may overflow
             errors, vrmse, correlation = (
                 np.mean([measure(*pair) for pair in zip(predicted, truth, strict=True)], axis=0) for measure in MEASURES
             )

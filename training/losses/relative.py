@@ -65,7 +65,8 @@ def relative_l2(prediction: Field, truth: Field) -> PerSample:
         >>> relative_l2(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
         tensor([2.])
     """
-    return norm(prediction - truth) / norm(truth)
+    one = unit(truth)
+    return norm((prediction - truth) / one) / norm(truth / one)
 
 
 def relative_h1(prediction: Field, truth: Field) -> PerSample:
@@ -75,7 +76,9 @@ def relative_h1(prediction: Field, truth: Field) -> PerSample:
         >>> relative_h1(torch.tensor([[0.0, 3.0, 6.0]]), torch.tensor([[0.0, 1.0, 2.0]]))
         tensor([2.])
     """
-    error = torch.stack([norm(torch.diff(prediction - truth, dim=axis)) for axis in range(1, truth.ndim)])
+    one = unit(truth)
+    apart, truth = (prediction - truth) / one, truth / one
+    error = torch.stack([norm(torch.diff(apart, dim=axis)) for axis in range(1, truth.ndim)])
     size = torch.stack([norm(torch.diff(truth, dim=axis)) for axis in range(1, truth.ndim)])
     return error.norm(dim=0) / size.norm(dim=0)
 
@@ -94,6 +97,21 @@ def training_loss(prediction: Field, truth: Field, h1: float) -> Float[Tensor, "
 def norm(x: Tensor) -> Tensor:
     """Return the Euclidean norm of each sample."""
     return x.flatten(1).norm(dim=1)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return a power of two near the largest value of each sample, `[batch, 1, ...]`.
+
+    Squares of 1e20 overflow in single precision, and those of 1e-21 are 0. Division by a power of two does not round.
+
+    Example:
+        >>> unit(torch.tensor([[3e20, -5e20], [0.0, 3.0]])).log2()
+        tensor([[69.],
+                [ 2.]])
+    """
+    mantissa, exponent = torch.frexp(x.detach().abs().flatten(1).amax(1))
+    found = torch.ldexp(torch.ones_like(mantissa), exponent.clamp(-126, 126))  # of normal numbers
+    return found.reshape(-1, *(1,) * (x.ndim - 1))
 
 
 def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:

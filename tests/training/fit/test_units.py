@@ -1,0 +1,109 @@
+"""The unit of a field decides nothing: losses, errors, statistics and reports of values near 1e20 are those near 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.calibration.statistics import InputStatistics
+from training.data.samples import SampleFile, prepare
+from training.evaluation.measures import Measures
+from training.fit.own import OwnWorkload
+from training.fit.presets import recipe
+from training.losses import training_loss
+from training.problems.problem_file import ProblemFile
+from training.report.verdict import baselines
+
+SCALES = (1e20, 1e-21, 1e30, 1e-30)
+LINE: dict[str, Any] = {
+    "name": "dipoles",
+    "data": {"files": ["dipoles.npz"]},
+    "inputs": {"q": {}},
+    "outputs": {"p": {}},
+    "axes": {"x": {}},
+}
+
+
+def waves(*shape: int) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 2 * np.pi, shape[-1], endpoint=False)
+    lead = (*shape[:-1], 1)
+    return np.asarray(sum(rng.standard_normal(lead) * np.sin(k * x + rng.uniform(0, 6, lead)) for k in (1, 2, 3)))
+
+
+def work(folder: Path, **changes: object) -> OwnWorkload:
+    problem = ProblemFile.model_validate(LINE | changes)
+    samples = SampleFile(prepare(problem, folder, folder / "data"), problem)
+    return OwnWorkload(recipe(samples, "tiny"), folder / "data", progress=False)
+
+
+def figures(found: OwnWorkload) -> dict[str, Any]:
+    """Return what a training and its report compute, with the weights that a network begins with."""
+    network = found.network()
+    found.fit_normalisers(network)
+    network.eval()
+    batch = found.batch(found.rows[:8])
+    loss = found.loss(network, batch)
+    loss.backward()
+    slopes = [each.grad.norm() for each in network.parameters() if each.grad is not None]
+    batches = list(found.batches("test"))
+    return {
+        "loss": loss.item(),
+        "slope": torch.stack(slopes).norm().item(),
+        "score": found.measured(network, [batch]).mean(),
+        "errors": found.measured(network, batches),
+        **baselines(found),
+    }
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_fields_of_any_unit_are_learned_and_measured_alike(scale: float, tmp_path: Path) -> None:
+    values = waves(40, 64)
+    found = []
+    for factor in (1.0, scale):
+        np.savez(tmp_path / "dipoles.npz", q=factor * values, p=2 * factor * values)
+        found.append(figures(work(tmp_path)))
+    for name, expected in found[0].items():
+        np.testing.assert_allclose(found[1][name], expected, rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("scale", SCALES[:2])
+def test_trajectories_of_any_unit_are_measured_alike(scale: float, tmp_path: Path) -> None:
+    values, found = waves(24, 6, 32), []
+    moving = {"time": {"step": 0.1}, "inputs": {"initial": {"key": "p"}}}
+    for factor in (1.0, scale):
+        np.savez(tmp_path / "dipoles.npz", p=factor * values)
+        made = work(tmp_path, **moving)
+        network = made.network()
+        made.fit_normalisers(network)
+        found.append(Measures.of(made, network.eval(), "test"))
+    for name in ("errors", "vrmse", "correlation", "persistence"):
+        np.testing.assert_allclose(getattr(found[1], name), getattr(found[0], name), rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_loss_and_its_gradient_depend_on_no_unit(scale: float) -> None:
+    prediction, truth = torch.randn(3, 8, 8, generator=torch.manual_seed(0)), torch.randn(3, 8, 8) + 2
+    losses, slopes = [], []
+    for factor in (1.0, scale):
+        found = (factor * prediction).requires_grad_()
+        loss = training_loss(found, factor * truth, h1=0.1)
+        loss.backward()
+        losses.append(loss.item())
+        slopes.append(factor * found.grad if found.grad is not None else None)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_constant_inputs_of_any_unit_have_the_same_statistics(scale: float) -> None:
+    found = []
+    for factor in (1.0, scale):
+        statistics = InputStatistics((False,), periodic=(False,))
+        statistics.fit([torch.full((5, 16), 3 * factor)])
+        found.append(statistics([torch.full((1, 16), 4 * factor)]))
+    torch.testing.assert_close(found[1], found[0])
