@@ -21,6 +21,7 @@ from training.user_error import UserError
 NUMERIC = "fiub"  # kinds of dtype that become float32
 FEWEST = 4  # the least number of points along an axis
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
+FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations
 SPLITS = ("training", "validation", "test")
 Sink = Callable[[str, int, NDArray[np.float32]], None]
 
@@ -50,6 +51,8 @@ class Part:
                 values = values[:, self.tensor.frame]
             if self.tensor.components and self.tensor.component_axis == "last":
                 values = np.moveaxis(values, -1, values.ndim - len(self.shape))
+        if self.tensor.offset:
+            values = values.astype(np.float64) - self.tensor.offset
         return values.reshape(len(values), *self.shape)
 
 
@@ -78,6 +81,8 @@ class Column:
         for start, part in zip(starts, self.parts, strict=False):
             missing = [(0, most - side) for most, side in zip(self.shape, part.shape, strict=True)]
             for offset, values in part.array.blocks():
+                if values.dtype.kind not in NUMERIC:  # whatever the file's description says
+                    raise DataError(f"{part.label} holds {values.dtype}; expected real numbers")
                 arranged = part.arrange(values)
                 yield start + offset, part, np.pad(arranged, [(0, 0), *missing]) if any(map(sum, missing)) else arranged
 
@@ -248,13 +253,26 @@ class Summary:
     squares: float = 0.0
     values: int = 0
     constant: int = 0
+    first: float = 0.0  # the first value: sums are of differences from it, so that an offset costs no digits
+    lost: float = 0.0  # the sum of the squares of what the cast to float32 lost
     digests: list[bytes] = field(default_factory=list)
 
-    def add(self, values: NDArray[np.float32], valid: NDArray[np.bool_] | None = None) -> None:
-        """Take in some samples, of which padding and what lies outside the domain do not count."""
+    def add(
+        self, values: NDArray[np.float32], valid: NDArray[np.bool_] | None = None, stored: NDArray[Any] | None = None
+    ) -> None:
+        """Take in some samples, of which padding and what lies outside the domain do not count.
+
+        `stored` are the values before the cast to float32.
+        """
         flat = values.reshape(len(values), -1).astype(np.float64)
-        counted = flat if valid is None else values[np.broadcast_to(valid, values.shape)].astype(np.float64)
+        exact = values if stored is None else stored
+        chosen = ... if valid is None else np.broadcast_to(valid, values.shape)
+        counted = exact[chosen].astype(np.float64)
         self.minimum, self.maximum = min(self.minimum, float(flat.min())), max(self.maximum, float(flat.max()))
+        if not np.can_cast(exact.dtype, np.float32):
+            self.lost += float(np.square(counted - values[chosen]).sum())
+        self.first = self.first if self.values else float(counted.flat[0])
+        counted -= self.first
         self.total, self.squares = self.total + float(counted.sum()), self.squares + float(np.square(counted).sum())
         self.values += counted.size
         self.constant += int((flat.min(axis=1) == flat.max(axis=1)).sum()) if flat.shape[1] > 1 else 0
@@ -262,11 +280,22 @@ class Summary:
 
     @property
     def mean(self) -> float:
-        return self.total / self.values
+        return self.first + self.total / self.values
 
     @property
     def deviation(self) -> float:
-        return float(np.sqrt(max(0.0, self.squares / self.values - self.mean**2)))
+        return float(np.sqrt(max(0.0, self.squares / self.values - (self.total / self.values) ** 2)))
+
+    @property
+    def unresolved(self) -> str:
+        """What float32 does not hold of what varies, and the offset that would help; empty for four digits or more."""
+        if not self.lost > (FOUR_DIGITS * self.deviation) ** 2 * self.values:
+            return ""
+        lost, apart = np.sqrt(self.lost / self.values) / self.deviation, np.spacing(np.float32(abs(self.mean)))
+        return (
+            f"it varies by {self.deviation:.2g} about {self.mean:.10g}, where numbers of float32 are {apart:.2g} "
+            f"apart: {min(lost, 1):.2g} of what varies is lost"
+        )
 
 
 def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = None) -> dict[str, Summary]:
@@ -291,14 +320,15 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
                 check_weights(part, start, narrow, valid)
             if name == "coordinates" and valid is not None:
                 check_coordinates(part, start, narrow, valid[:, :, 0])
-            found[name].add(narrow, valid)
+            found[name].add(narrow, valid, values)
             if valid is not None and (weighs or name in problem.output_names):
                 narrow *= valid  # 0 where predictions are 0, too: it takes no part in errors
             if sink is not None:
                 sink(name, start, narrow)
     for name in problem.output_names:
         if found[name].minimum == found[name].maximum:
-            raise DataError(f"{columns[name].parts[0].label} is {found[name].minimum:g} everywhere: nothing to learn")
+            label, lost = columns[name].parts[0].label, found[name].unresolved and f" ({advice(found[name], name)})"
+            raise DataError(f"{label} is {found[name].minimum:g} everywhere: nothing to learn{lost}")
     check_duplicates(problem, columns, found)
     return found
 
@@ -435,6 +465,22 @@ def check_duplicates(problem: ProblemFile, columns: dict[str, Column], found: di
             )
 
 
+def offset_of(mean: float, deviation: float) -> float:
+    """Return a short number near the mean, for `offset`.
+
+    Example:
+        >>> offset_of(101325.00021, 0.0049)
+        101325.0
+    """
+    return round(mean, -math.floor(math.log10(deviation)))
+
+
+def advice(summary: Summary, name: str) -> str:
+    """Say what float32 does not resolve of a tensor, and what to do."""
+    offset = offset_of(summary.mean, summary.deviation)
+    return f"{summary.unresolved}; `offset = {offset:.10g}` in the table of {name} takes it out before"
+
+
 def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
     """Return what is allowed and yet worth a look, in sentences."""
     lines = []
@@ -444,6 +490,8 @@ def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
             lines.append(f"{name} is {summary.minimum:g} everywhere: the model cannot learn what it changes")
         elif summary.constant:
             lines.append(f"{name} is constant in {summary.constant} of {column.samples} samples")
+        if summary.unresolved:
+            lines.append(f"{name}: {advice(summary, name)}")
         said = {part.array.units for part in column.parts} - {"", units}
         if said and units != "1":
             lines.append(f"{name} has units {units!r} here and {', '.join(sorted(said))!r} in the data file")

@@ -19,7 +19,7 @@ import numpy as np
 
 from training.data.readers import DataFile, LazyArray
 from training.problems.ambiguity import COMPONENTS, doubt_of_samples, doubt_of_time
-from training.problems.checks import FEWEST, NUMERIC
+from training.problems.checks import FEWEST, NUMERIC, Summary, offset_of
 from training.problems.marks import mark
 from training.problems.problem_file import AXES, is_taken
 from training.problems.schema import Axis, Quantity, candidate_symmetries
@@ -68,6 +68,8 @@ class Tensor:
     component_axis: str = "first"
     frame: int | None = None
     positive: bool = False
+    offset: float = 0.0
+    offset_guess: str = ""
     guess: str = ""  # what its role rests on, where the file does not say it
     components_guess: str = ""
 
@@ -83,6 +85,7 @@ class Tensor:
         lines += [f"key = {quoted(self.array.name)}", f"units = {quoted(self.array.units or '1')}"]
         lines += [f"meaning = {quoted(self.array.meaning)}"] if self.array.meaning else []
         lines += ["positive = true"] if self.positive else []
+        lines += [f"offset = {self.offset!r}{mark(self.offset_guess)}"] if self.offset else []
         lines += [f"frame = {self.frame}"] if self.frame is not None else []
         if self.components:
             names = ", ".join(quoted(f"c{index}") for index in range(self.components))
@@ -470,8 +473,27 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str]) -> None:
         replace(one, role=one.role or ("outputs" if one.array.name in chosen else "inputs")) for one in made.tensors
     ]
     made.tensors = [replace(one, guess=doubt) if one.role == "outputs" else one for one in made.tensors]
+    made.tensors = [without_offset(one) for one in made.tensors]
     if not (made.of("inputs") or made.dimensions is not None) or not made.of("outputs"):
         raise DraftError(nothing(made, file, "at least one input field and one output field"))
+
+
+def without_offset(one: Tensor) -> Tensor:
+    """Return a tensor with the offset that has to be subtracted for float32 to hold what varies, where there is one.
+
+    The first numbers of the file decide.
+    """
+    if one.components or np.can_cast(one.array.dtype, np.float32) or not one.array.samples:
+        return one
+    _, values = next(iter(one.array.blocks()))
+    finite = values[np.isfinite(values) & (np.abs(values) < np.finfo(np.float32).max)][np.newaxis]
+    summary = Summary(one.name)
+    if finite.size:
+        summary.add(finite.astype(np.float32), stored=finite)
+    if not summary.unresolved:
+        return one
+    guess = f"{summary.unresolved}, so the model has the difference from this number"
+    return replace(one, offset=offset_of(summary.mean, summary.deviation), offset_guess=guess, positive=False)
 
 
 def taken_for(made: Draft, name: str) -> str:

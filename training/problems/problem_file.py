@@ -321,6 +321,8 @@ class ProblemFile(Schema):
                 raise ValueError(f"inputs.{start.name}: expected no frame: with [time] all frames are read")
             if start.components != output.components:
                 raise ValueError(f"inputs.{start.name}: expected the components of outputs.{output.name}")
+            if start.offset != output.offset:
+                raise ValueError(f"inputs.{start.name}: expected the offset of outputs.{output.name}")
         return self
 
     @model_validator(mode="after")
@@ -363,16 +365,17 @@ class ProblemFile(Schema):
 
     def without_data(self, field: Quantity) -> Quantity:
         """Return a field without what its file says of the data."""
-        meaning = field.meaning or field.name.replace("_", " ")
         order = "last" if self.scattered and field.components else "first"
-        in_file = {"key": None, "frame": None, "component_axis": order, "linear": False}
-        return field.model_copy(update={"meaning": meaning, **in_file})
+        in_file = {"key": None, "offset": 0.0, "frame": None, "component_axis": order, "linear": False}
+        return field.model_copy(update={"meaning": field.in_words, **in_file})
 
     def identity(self) -> bytes:
         """Return what decides how the data are read, as JSON that stays the same from version to version."""
         found: dict[str, Any] = {"data": {key: getattr(self.data, key) for key in ("format", "validation", "test")}}
         for part, keys in IDENTITY.items():
             found[part] = {one.name: {key: getattr(one, key) for key in keys} for one in getattr(self, part)}
+            for one in getattr(self, part) if part != "axes" else ():
+                found[part][one.name] |= {"offset": one.offset} if one.offset else {}
         points = self.points and self.points.model_dump(exclude=None if self.weights else {WEIGHTS})
         sections = {"points": points, "mask": self.mask}
         return to_json({**found, "time": self.time, **{key: one for key, one in sections.items() if one is not None}})
@@ -412,7 +415,7 @@ class ProblemFile(Schema):
             equation=self.equation,
             inputs=tuple(map(self.without_data, self.inputs)),
             parameters=tuple(
-                one.model_copy(update={"meaning": one.meaning or one.name, "key": None}) for one in self.parameters
+                one.model_copy(update={"meaning": one.in_words, "key": None, "offset": 0.0}) for one in self.parameters
             ),
             outputs=tuple(map(self.without_data, self.outputs)),
             axes=self.axes,

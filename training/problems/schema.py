@@ -48,11 +48,20 @@ class Tensor(Frozen):
     meaning: str = ""  # in words, for the card and for error messages
     units: str = "1"  # as people write them
     key: str | None = in_files(None)  # the name in the data files, where it is another
+    # What is subtracted from the data before they are cast to float32: on the wire are the differences from it.
+    offset: float = in_files(0.0)
 
     @property
     def array(self) -> str:
         """The name in the data files."""
         return self.key or self.name
+
+    @property
+    def in_words(self) -> str:
+        """The meaning, or the name in words, with the offset that is not on the wire."""
+        meaning = self.meaning or self.name.replace("_", " ")
+        units = "" if self.units == "1" else f" {self.units}"
+        return f"{meaning}, minus {self.offset:.10g}{units}" if self.offset else meaning
 
 
 class Quantity(Tensor):

@@ -5,17 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
+import zarr
+from scipy.io import savemat
+from typer.testing import CliRunner
 
 from training.calibration.statistics import InputStatistics
+from training.commands import app
 from training.data.samples import SampleFile, prepare
 from training.evaluation.measures import Measures
 from training.fit.own import OwnWorkload
 from training.fit.presets import recipe
 from training.losses import training_loss
-from training.problems.problem_file import ProblemFile
+from training.problems.checks import DataError
+from training.problems.draft import DraftError
+from training.problems.problem_file import ProblemFile, read_problem_file
 from training.report.verdict import baselines
 
 SCALES = (1e20, 1e-21, 1e30, 1e-30)
@@ -107,3 +114,53 @@ def test_constant_inputs_of_any_unit_have_the_same_statistics(scale: float) -> N
         statistics.fit([torch.full((5, 16), 3 * factor)])
         found.append(statistics([torch.full((1, 16), 4 * factor)]))
     torch.testing.assert_close(found[1], found[0])
+
+
+def test_an_offset_that_float32_does_not_resolve_is_named_and_taken_out(tmp_path: Path) -> None:
+    q = waves(40, 64)
+    np.savez(tmp_path / "acoustic.npz", q=q, p=101325 + 0.005 * q, seconds=1.7e9 + 1e3 * np.arange(40), T=300 + q)
+    done = CliRunner().invoke(app, ["describe", str(tmp_path / "acoustic.npz"), "--outputs", "p"])
+    lines = {line.partition("  #")[0]: line for line in done.stdout.splitlines()}
+    assert "numbers of float32 are 0.0078 apart: 0.39 of what varies is lost" in lines["offset = 101325.0"]
+    assert sum(line.startswith("offset") for line in lines) == 2  # of p and of seconds
+    (tmp_path / "acoustic.toml").write_text(done.stdout)
+    problem = read_problem_file(tmp_path / "acoustic.toml")
+    samples = SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem)
+    found = samples.read(range(40))
+    np.testing.assert_allclose(found["p"], 0.005 * q, atol=1e-8)
+    np.testing.assert_allclose(found["seconds"] - found["seconds"][0], 1e3 * np.arange(40), rtol=1e-6)
+    assert samples.file.attrs["remarks"] == ""
+    assert samples.described["p"].meaning == "p, minus 101325"
+
+
+def test_a_file_without_the_offset_is_remarked(tmp_path: Path) -> None:
+    q = waves(40, 64)
+    np.savez(tmp_path / "dipoles.npz", q=q, p=101325 + 0.005 * q)
+    found = work(tmp_path).samples.file.attrs["remarks"]
+    assert "p: it varies by 0.0057 about 101325, where" in found
+    assert "0.39 of what varies is lost; `offset = 101325` in the table of p" in found
+    np.savez(tmp_path / "dipoles.npz", q=q, p=101325 + 1e-5 * q)
+    with pytest.raises(DataError, match=r"101325 everywhere: nothing to learn \(it varies by .* `offset = 101325`"):
+        work(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["wave.npz", "wave.h5", "wave.mat", "new.mat", "wave.zarr"])
+def test_complex_numbers_are_refused_by_name_and_never_cut(name: str, tmp_path: Path) -> None:
+    c = waves(20, 8, 8)
+    fields = {"q": c, "p": c * np.exp(1j * c)}
+    if name.endswith("npz"):
+        np.savez(tmp_path / name, **fields)
+    elif name == "wave.mat":
+        savemat(tmp_path / name, fields, do_compression=True)
+    elif name.endswith("zarr"):
+        for key, values in fields.items():
+            zarr.open_group(tmp_path / name, mode="a").create_array(key, data=values)
+    else:
+        with h5py.File(tmp_path / name, "w") as file:
+            for key, values in fields.items():
+                parts = np.rec.fromarrays([values.T.real, values.T.imag], names="real,imag")
+                file[key] = parts if name == "new.mat" and key == "p" else values.T
+    with pytest.raises(DraftError, match=r"p (\[20 x 8 x 8\]|\[8 x 8 x 20\]) left out: it holds complex numbers"):
+        CliRunner().invoke(app, ["describe", str(tmp_path / name)], catch_exceptions=False)
+    with pytest.raises(DataError, match=r"'p' holds .*expected real numbers"):
+        work(tmp_path, axes={"x": {}, "y": {}}, data={"files": [name]})

@@ -4,7 +4,8 @@ The nodes are the sample's points, `coordinates` `[1, point, dimension]`; a coor
 is left out. Point data are fields by their names, and cell data too, as the mean of the cells at each node. Where the
 cells are known, two fields follow from them: `boundary`, 1 on nodes of facets that belong to one cell, 0 elsewhere, and
 `distance` to the nearest of these nodes; and `area`, weights of the nodes: the area (in space the volume) of the cells
-around each, which a cell's nodes share equally. The arrays are held in memory, as float32.
+around each, which a cell's nodes share equally. The arrays are held in memory, as float32 where that loses no digits of
+what varies.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ FACETS = {
 }
 """The nodes of the facets of a cell, in meshio's order."""
 AREA = "area"
+RESOLVED = 100  # values of this size in units of their variation have five digits of it in float32
 CORNERS = {"triangle": 3, "triangle6": 3, "quad": 4, "quad8": 4, "quad9": 4, "tetra": 4, "tetra10": 4, "hexahedron": 8}
 PLANE = frozenset({"triangle", "triangle6", "quad", "quad8", "quad9"})
 
@@ -58,8 +60,15 @@ def open_mesh(path: Path) -> Iterator[DataFile]:
         kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
     left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in arrays}
     remarks = () if "boundary" in arrays else ("the boundary is not known: there are no cells, or of other types",)
-    held = {name: LazyArray.of(name, np.ascontiguousarray(values[None], np.float32)) for name, values in arrays.items()}
+    held = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
     yield DataFile(path, "mesh", held, remarks=remarks, samples="one file per sample", left_out=left_out)
+
+
+def narrowed(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values as float32 unless most digits of what varies would be lost, as those of a pressure of 101325 Pa."""
+    narrow = np.ascontiguousarray(values, np.float32)
+    resolved = np.abs(narrow).max(initial=0.0) < RESOLVED * np.ptp(values) if values.size else True
+    return narrow if resolved or np.can_cast(values.dtype, np.float32) else values
 
 
 def first_bad(points: NDArray[np.float64]) -> int:
