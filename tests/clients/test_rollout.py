@@ -206,7 +206,7 @@ def test_parts_are_found_however_their_bytes_arrive(step: int) -> None:
         b"--b\r\nContent-Length: %d\r\nPetrov-Frame: %d\r\n\r\n%b\r\n" % (len(body), number, body)
         for number, body in enumerate(bodies)
     )
-    parts, found = Parts("multipart/mixed; boundary=b"), []
+    parts, found = Parts("multipart/mixed; boundary=b", 256), []
     for start in range(0, len(content), step):
         found += list(parts.feed(content[start : start + step]))
     assert [part.body for part in found] == bodies

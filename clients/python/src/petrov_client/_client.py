@@ -7,9 +7,8 @@ are the operation's own.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -17,7 +16,7 @@ import httpx2
 
 from petrov_client import _http as http
 from petrov_client._connections import Connections, LoopConnections, Opened
-from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, SyncDriver, iterate, run
+from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Deadline, SyncDriver, iterate, run
 from petrov_client._operations import HttpOperations, Operations
 
 P = ParamSpec("P")
@@ -190,9 +189,9 @@ class Client(SyncPredictor):
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
         """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
-        end, opened = time.monotonic() + seconds, self._connections.get()
+        deadline, opened = Deadline(seconds), self._connections.get()
         with http.faults(self._url), opened.sender.stream(**http.arguments(request, seconds)) as response:
-            replies = http.Replies(request, response, end)
+            replies = http.Replies(request, response, deadline)
             for chunk in response.iter_raw():
                 for reply in replies.add(chunk):
                     yield reply
@@ -234,11 +233,19 @@ class AsyncClient(AsyncPredictor):
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
         """Send a request and yield its replies as they arrive."""
-        end, opened = time.monotonic() + seconds, await self._connections.get()
+        deadline, opened = Deadline(seconds), await self._connections.get()
         with http.faults(self._url):
-            async with opened.sender.stream(**http.arguments(request, seconds)) as response:
-                replies = http.Replies(request, response, end)
-                async for chunk in response.aiter_raw():
+            async with AsyncExitStack() as stack:
+                async with deadline.limit():
+                    sent = opened.sender.stream(**http.arguments(request, seconds))
+                    response = await stack.enter_async_context(sent)
+                    chunks = response.aiter_raw()
+                replies = http.Replies(request, response, deadline)
+                while True:
+                    async with deadline.limit():
+                        chunk = await anext(chunks, None)
+                    if chunk is None:
+                        break
                     for reply in replies.add(chunk):
                         yield reply
                 for reply in replies.end():

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import safetensors.numpy
 
 from petrov_client._errors import ConnectionFailed, InvalidResponse
+from petrov_client._untrusted import printable
 
 NPY, SAFETENSORS, MULTIPART = "application/x-npy", "application/vnd.safetensors", "multipart/mixed"
 LONGEST_HEAD = 2**14
-LONGEST_PART = 256 * 2**20
 
 
 def encode_npy(fields: npt.NDArray[Any]) -> bytes:
@@ -36,8 +36,8 @@ def decode_npy(body: bytes) -> npt.NDArray[np.float32]:
         version = np.lib.format.read_magic(buffer)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(buffer)
-    except Exception as error:  # it raises whatever Python's parser does
-        raise InvalidResponse(f".npy response: the header is not readable: {error!r}") from error
+    except Exception as error:  # noqa: BLE001  it raises whatever Python's parser does, and shows the header as it is
+        raise InvalidResponse(f".npy response: the header is not readable: {error!r}") from None
     if dtype.str != "<f4" or fortran or min(shape, default=1) < 1:
         raise InvalidResponse(f".npy response: expected float32 '<f4' in C order but got {dtype} {shape}")
     start = buffer.tell()
@@ -56,8 +56,9 @@ def decode_safetensors(body: bytes) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of safetensors bytes by name: float32 or booleans, none of them empty."""
     try:
         arrays = safetensors.numpy.load(body)
-    except Exception as error:  # SafetensorError, and KeyError for a type that NumPy lacks
-        raise InvalidResponse(f"safetensors response: not readable: {error}") from error
+    except Exception as error:  # noqa: BLE001  SafetensorError, which shows the header, and KeyError for a type
+        raise InvalidResponse(f"safetensors response: not readable: {error}") from None
+    arrays = {printable(name): array for name, array in arrays.items()}
     for name, array in arrays.items():
         if array.dtype.str not in {"<f4", "|b1"} or array.size == 0:
             raise InvalidResponse(f"safetensors response: expected F32 but got {array.dtype} {array.shape} for {name}")
@@ -73,14 +74,18 @@ class Part:
 
 
 class Parts:
-    """A reader of `multipart/mixed` (RFC 2046) as its bytes arrive; each part says how long it is."""
+    """A reader of `multipart/mixed` (RFC 2046) as its bytes arrive; each part says how long it is.
 
-    def __init__(self, content_type: str) -> None:
+    It holds one part, of at most `longest` bytes. What follows the last part is dropped, and has to be as short as a
+    head.
+    """
+
+    def __init__(self, content_type: str, longest: int) -> None:
         kind, _, rest = content_type.partition(";")
         if kind.strip().lower() != MULTIPART or "boundary=" not in rest:
             raise InvalidResponse(f'expected {MULTIPART} but got "{content_type[:80]}"')
         self._boundary = rest.partition("boundary=")[2].partition(";")[0].strip().strip('"').encode()
-        self._bytes = bytearray()
+        self._bytes, self._longest = bytearray(), longest
         self._complete = False
 
     def feed(self, chunk: bytes) -> Iterator[Part]:
@@ -88,6 +93,8 @@ class Parts:
         self._bytes += chunk
         while part := self._next():
             yield part
+        if self._complete and len(self._bytes) > LONGEST_HEAD:
+            raise InvalidResponse("expected the end of a response behind its last part but got more")
 
     def end(self) -> None:
         """Check that the response is complete."""
@@ -95,6 +102,8 @@ class Parts:
             raise ConnectionFailed("the response ended before its last frame")
 
     def _next(self) -> Part | None:
+        if self._complete:
+            return None
         delimiter = b"--" + self._boundary
         if bytes(self._bytes[: len(delimiter) + 2]) == delimiter + b"--":
             self._complete = True
@@ -110,8 +119,8 @@ class Parts:
         split = [line.decode("latin-1").partition(":") for line in lines]
         headers = {name.strip().lower(): value.strip() for name, _, value in split}
         text = headers.get("content-length", "")
-        if not (text.isascii() and text.isdigit() and len(text) < 18 and int(text) <= LONGEST_PART):
-            raise InvalidResponse(f'expected the size of a part, at most {LONGEST_PART} bytes, but got "{text[:32]}"')
+        if not (text.isascii() and text.isdigit() and len(text) < 18 and int(text) <= self._longest):
+            raise InvalidResponse(f'expected the size of a part, at most {self._longest} bytes, but got "{text[:32]}"')
         start, size = end + 4, int(text)
         if len(self._bytes) < start + size + 2:
             return None

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from petrov_client._untrusted import printable
+
 
 @dataclass(frozen=True)
 class Where:
@@ -46,7 +48,7 @@ class Where:
 
 
 class PetrovError(Exception):
-    """Any fault of a prediction; the message is one sentence for a person.
+    """Any fault of a prediction; the message is one sentence for a person, without control characters.
 
     Attributes:
         problem: The problem details of the service, empty where it sent none.
@@ -62,7 +64,7 @@ class PetrovError(Exception):
         retry_after: float | None = None,
         where: Where | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.problem: Mapping[str, Any] = problem or {}
         self.retry_after = retry_after
         self.where = where
@@ -164,7 +166,8 @@ def service_fault(
     where = None
     if isinstance(location, Mapping) and "array" in location:
         index = location.get("index")
-        where = Where(str(location["array"]), tuple(index) if isinstance(index, list) else None)
+        indices = index if isinstance(index, list) and all(type(each) is int for each in index) else None
+        where = Where(str(location["array"]), None if indices is None else tuple(indices))
     text = message or str(problem.get("detail") or f"the service responded with status {status}")
     return fault(text, problem=problem, retry_after=seconds, where=where)
 
@@ -177,5 +180,5 @@ def retry_after(value: str | None) -> float | None:
         return float(value)
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
@@ -153,6 +153,38 @@ class Attempts:
         return pause
 
 
+@dataclass
+class Deadline:
+    """When a reply has to be complete, by the monotonic clock."""
+
+    seconds: float
+    end: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Give all seconds to the next reply, which is waited for from now on."""
+        self.end = time.monotonic() + self.seconds
+
+    def check(self) -> None:
+        """Check that it has not passed."""
+        if time.monotonic() > self.end:
+            raise self._fault()
+
+    @asynccontextmanager
+    async def limit(self) -> AsyncIterator[None]:
+        """End what the block waits for when it passes."""
+        try:
+            async with asyncio.timeout(self.end - time.monotonic()):
+                yield
+        except TimeoutError:
+            raise self._fault() from None
+
+    def _fault(self) -> DeadlineExceeded:
+        return DeadlineExceeded(f"the response did not arrive within {self.seconds:g} s")
+
+
 def checked_timeout(seconds: float) -> float:
     """Return a time limit, if it is a positive number of seconds."""
     if not seconds > 0:
@@ -176,9 +208,11 @@ def reporting(progress: Progress, title: str, total: int) -> Iterator[Advance]:
         yield advance
     elif find_spec("rich"):
         from rich.console import Console  # noqa: PLC0415  optional
+        from rich.progress import MofNCompleteColumn  # noqa: PLC0415  optional
         from rich.progress import Progress as RichProgress  # noqa: PLC0415  optional
 
-        with RichProgress(console=Console(stderr=True)) as display:
+        columns = (*RichProgress.get_default_columns(), MofNCompleteColumn())
+        with RichProgress(*columns, console=Console(stderr=True)) as display:
             task = display.add_task(title, total=total)
             yield lambda count: display.advance(task, count)
     else:

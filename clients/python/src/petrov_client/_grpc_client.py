@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,19 +26,32 @@ from petrov_client._arrays import Arrays
 from petrov_client._client import AsyncPredictor, SyncPredictor
 from petrov_client._connections import Connections, LoopConnections, Opened
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
-from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Perform, SyncDriver
-from petrov_client._http import check_id, new_id, trace_context
+from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Deadline, Perform, SyncDriver
+from petrov_client._http import LONGEST_RESPONSE, check_id, new_id, trace_context
 from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo, readable, signature, vocabulary
 from petrov_client._operations import Operations
 from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response
+from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.
 ADDRESS = "127.0.0.1:8081"
-_LONGEST_MESSAGE = 2**31 - 1
-#: A lost connection is tried again soon, as over HTTP; an attempt to connect ends after 5 s.
+#: Bytes of the longest response without arrays: the longest JSON document, and the message around it.
+_LONGEST_DESCRIPTION = LONGEST_JSON + 2**20
+_DESCRIPTIONS = [
+    {"service": "inference.GRPCInferenceService", "method": method}
+    for method in ("RepositoryIndex", "ModelMetadata", "ModelConfig")
+]
+#: A lost connection is tried again soon, as over HTTP; an attempt to connect ends after 5 s. Compressed responses are
+#: refused, since the limits hold for what is sent, and not for what it becomes.
 CHANNEL = [
-    ("grpc.max_send_message_length", _LONGEST_MESSAGE),
-    ("grpc.max_receive_message_length", _LONGEST_MESSAGE),
+    ("grpc.max_send_message_length", 2**31 - 1),
+    ("grpc.max_receive_message_length", LONGEST_RESPONSE),
+    (
+        "grpc.service_config",
+        json.dumps({"methodConfig": [{"name": _DESCRIPTIONS, "maxResponseMessageBytes": _LONGEST_DESCRIPTION}]}),
+    ),
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.per_message_decompression", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 5000),
@@ -48,6 +62,8 @@ _NO_SERVER = re.compile(
     "|broken pipe|recvmsg|sendmsg|GOAWAY|transport",
     re.IGNORECASE,
 )
+#: What gRPC says of a response that it has not read, because of `CHANNEL`.
+_REFUSED_HERE = ("CLIENT: Received message larger", "Compression algorithm")
 #: The trailing metadata that name the type of the service's problem details.
 PROBLEM_TYPE = "petrov-problem-type"
 #: The process that uses `grpc.aio`, if one does.
@@ -72,7 +88,7 @@ class GrpcWire:
         """Return the call `RepositoryIndex`, which lists the models that are ready."""
 
         def read(index: Any) -> list[str]:
-            return sorted({str(model.name) for model in index.models if model.state == "READY"})
+            return sorted({printable(model.name) for model in index.models if model.state == "READY"})
 
         return Call(GrpcRequest("RepositoryIndex", service_pb2.RepositoryIndexRequest()), read)
 
@@ -83,15 +99,15 @@ class GrpcWire:
             message = getattr(service_pb2, f"{method}Request")(name=name, version=_text(version))
             replies.append(await perform(Call(GrpcRequest(method, message), lambda reply: reply)))
         metadata, config = replies[0], replies[1].config
-        versions = tuple(sorted(int(number) for number in metadata.versions))
         with readable("the signature of a model"):
+            versions = tuple(sorted(int(number) for number in metadata.versions))
             known = {
-                key: json.loads(config.parameters[key].string_value)
+                key: parsed(config.parameters[key].string_value)
                 for key in ("signature", "vocabulary")
                 if key in config.parameters
             }
             return ModelInfo(
-                name=str(metadata.name),
+                name=printable(metadata.name),
                 version=max(versions, default=1),
                 versions=versions,
                 batch=max(1, int(config.max_batch_size)),
@@ -169,7 +185,7 @@ class GrpcClient(SyncPredictor):
                 return
             call = method(iter([request.message]), **options)
             try:
-                for response in call:
+                while (response := _next(call, Deadline(seconds))) is not None:
                     yield _frame(response)
                     opened.check()
             finally:
@@ -200,8 +216,13 @@ class AsyncGrpcClient(AsyncPredictor):
                 yield await method(request.message, **options)
                 return
             call = method(iter([request.message]), **options)
+            responses = aiter(call)
             try:
-                async for response in call:
+                while True:
+                    async with Deadline(seconds).limit():
+                        response = await anext(responses, None)
+                    if response is None:
+                        break
                     yield _frame(response)
             finally:
                 call.cancel()
@@ -242,6 +263,19 @@ def _options(key: Mapping[str, str], request: GrpcRequest, seconds: float) -> di
     return {"metadata": metadata, "timeout": seconds * max(1, request.responses)}
 
 
+def _next(call: Any, deadline: Deadline) -> Any:
+    """Return the next response of a stream, or None behind the last one."""
+    timer = threading.Timer(deadline.seconds, call.cancel)
+    timer.start()
+    try:
+        return next(call, None)
+    except grpc.RpcError:
+        deadline.check()
+        raise
+    finally:
+        timer.cancel()
+
+
 def _frame(response: Any) -> Any:
     """Return the frame in a response of a stream."""
     if response.error_message:
@@ -253,21 +287,24 @@ def _frame(response: Any) -> Any:
 def _faults(address: str, *, forked: bool = False) -> Iterator[None]:
     """Turn an error of gRPC, from here or from the server, into one of ours.
 
-    In a process that was forked during a call of another thread, the threads of gRPC that carry responses may be gone.
+    Tracebacks do not show gRPC's own error, which has the texts of the server as they are. In a process that was forked
+    during a call of another thread, the threads of gRPC that carry responses may be gone.
     """
     try:
         yield
     except grpc.RpcError as error:
         status = error.code().name
         message = str(error.details() or status)
+        if any(refusal in message for refusal in _REFUSED_HERE):
+            raise InvalidResponse(f"the response is too large or compressed: {message}") from None
         if status == "UNAVAILABLE" and _NO_SERVER.search(message):
-            raise ConnectionFailed(f"no response from {address}: {message}") from error
+            raise ConnectionFailed(f"no response from {address}: {message}") from None
         if status == "DEADLINE_EXCEEDED":
             advice = ": gRPC was in use when this process was forked, so start processes with spawn, or use HTTP"
-            raise DeadlineExceeded(f"no response from {address} in time{advice if forked else ''}") from error
-        trailing = {str(name): str(value) for name, value in error.trailing_metadata() or ()}
+            raise DeadlineExceeded(f"no response from {address} in time{advice if forked else ''}") from None
+        trailing = {str(name): printable(str(value)) for name, value in error.trailing_metadata() or ()}
         problem = {"type": trailing[PROBLEM_TYPE]} if PROBLEM_TYPE in trailing else {}
-        raise service_fault(status, problem, message, trailing.get("retry-after")) from error
+        raise service_fault(status, problem, message, trailing.get("retry-after")) from None
 
 
 def _text(version: int | None) -> str:
@@ -276,11 +313,11 @@ def _text(version: int | None) -> str:
 
 def _tensors(metadata: Any) -> dict[str, Any]:
     """Return the tensors as a plain Triton describes them; a parameter is a tensor `[batch]` or `[batch, 1]`."""
-    shapes = {str(tensor.name): tuple(tensor.shape) for tensor in metadata.inputs}
-    outputs = [_tensor(tensor) for tensor in metadata.outputs]
+    shapes = {printable(tensor.name): tuple(tensor.shape) for tensor in metadata.inputs}
+    inputs, outputs = ([_tensor(tensor) for tensor in group] for group in (metadata.inputs, metadata.outputs))
     numbers = [name for name, shape in shapes.items() if shape in {(-1,), (-1, 1)}]
     return {
-        "inputs": tuple(_tensor(tensor) for tensor in metadata.inputs if tensor.name not in numbers),
+        "inputs": tuple(tensor for tensor in inputs if tensor.name not in numbers),
         "parameters": tuple(ParameterInfo(name, shape=(None, *shapes[name][1:])) for name in numbers),
         "outputs": tuple(tensor for tensor in outputs if tensor.name not in NAMES),
         "quality": tuple(tensor.name for tensor in outputs if tensor.name in NAMES),
@@ -292,8 +329,8 @@ def _tensor(tensor: Any) -> TensorInfo:
     first, last = (sizes[end] is not None and None in sizes for end in (0, -1))  # only the grid's axes are free
     grid = (f"axis{number}" for number in range(1, len(sizes) + 1 - first - last))
     axes = (*(COMPONENT,) * first, *grid, *(COMPONENT,) * last)
-    name = _POSITION.sub("", tensor.name)
-    return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *sizes), dtype=str(tensor.datatype))
+    name = _POSITION.sub("", printable(tensor.name))
+    return TensorInfo(name=name, axes=("batch", *axes), shape=(None, *sizes), dtype=printable(tensor.datatype))
 
 
 def _response(response: Any, info: ModelInfo) -> Response:
@@ -318,5 +355,5 @@ def _response(response: Any, info: ModelInfo) -> Response:
         {tensor.name: found[tensor.name] for tensor in info.outputs},
         numbers,
         outside=bool((numbers.get(NOVELTY, np.ones(1)) < OUTSIDE).any()),
-        solved_by=str(by),
+        solved_by=printable(by),
     )

@@ -6,10 +6,9 @@ import json
 import re
 import secrets
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -18,10 +17,11 @@ import httpx2
 from petrov_client import _codecs as codecs
 from petrov_client._arrays import Arrays
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
-from petrov_client._flow import Call, Perform
+from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
-from petrov_client._models import GRADIENTS, Example, ModelInfo, example, model_info, readable
+from petrov_client._models import FRAME, GRADIENTS, Example, ModelInfo, example, model_info, readable
 from petrov_client._quality import NAMES, PLAIN, Options, Response
+from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
 CONNECT_SECONDS = 5.0
 #: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
@@ -29,19 +29,25 @@ HEADERS = {"accept-encoding": "identity", "user-agent": "petrov-client"}
 #: The header that the service repeats in its response, and how the ids of this client begin.
 ID, ID_PREFIX = "x-request-id", "petrov-client-"
 JSON, PROBLEM = "application/json", "application/problem+json"
-#: Bytes of the longest response. The largest piece gives a few megabytes; the limit stops an endless response.
+#: Bytes of the longest response whose shapes are not known beforehand.
 LONGEST_RESPONSE = 256 * 2**20
+#: Bytes of a response beside its arrays: names, or a problem instead.
+BESIDE_ARRAYS = 2**20
 
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request as the transport sends it; `several` says whether its replies are the parts of a response."""
+    """A request as the transport sends it.
+
+    `several` says whether its replies are the parts of a response, `longest` how many bytes a reply may have.
+    """
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes | None = None
     several: bool = False
+    longest: int = LONGEST_JSON
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,8 @@ class HttpWire:
         def read(reply: HttpReply) -> Inversion:
             return inversion(codecs.decode_safetensors(_body(reply, codecs.SAFETENSORS)), ended)
 
-        return Call(_request(f"{_job(name, job)}/result", accept=codecs.SAFETENSORS), read)
+        request = _request(f"{_job(name, job)}/result", accept=codecs.SAFETENSORS)
+        return Call(replace(request, longest=LONGEST_RESPONSE), read)
 
     def inversion_end(self, name: str, job: str) -> Call[None]:
         """Return the call `DELETE …/inversions/{id}`, which stops and forgets the job."""
@@ -121,30 +128,34 @@ class HttpWire:
 class Replies:
     """The replies in a response as its bytes arrive: one, or one per part of a multipart response.
 
-    `end` is when a single reply has to be complete, by the monotonic clock.
+    A single reply has to be complete when the deadline of the request ends; a part so many seconds after it is waited
+    for. Neither may have more bytes than the request allows.
 
     Raises:
-        InvalidResponse: It is the response to another request.
+        InvalidResponse: It is the response to another request, or compressed.
     """
 
-    def __init__(self, request: HttpRequest, response: httpx2.Response, end: float) -> None:
+    def __init__(self, request: HttpRequest, response: httpx2.Response, deadline: Deadline) -> None:
         check_id(response.request.headers[ID], response.headers.get(ID, ""))
-        self._response, self._end = response, end
+        if (coding := response.headers.get("content-encoding", "identity").lower()) != "identity":
+            raise InvalidResponse(f'expected a response without compression but got one with "{coding[:32]}"')
+        self._response, self._deadline, self._longest = response, deadline, request.longest
         parted = request.several and response.status_code == 200
-        self._parts = codecs.Parts(response.headers.get("content-type", "")) if parted else None
+        kind = response.headers.get("content-type", "")
+        self._parts = codecs.Parts(kind, request.longest) if parted else None
         self._body = bytearray()
 
     def add(self, chunk: bytes) -> Iterator[HttpReply]:
         """Yield a reply for every part that is complete with these bytes."""
+        self._deadline.check()
         if self._parts is not None:
             for part in self._parts.feed(chunk):
                 yield HttpReply(_status(part), part.headers, part.body)
+                self._deadline.renew()
             return
         self._body += chunk
-        if len(self._body) > LONGEST_RESPONSE:
-            raise InvalidResponse(f"expected a response of at most {LONGEST_RESPONSE} bytes but got more")
-        if time.monotonic() > self._end:
-            raise DeadlineExceeded("the response did not arrive in time")
+        if len(self._body) > self._longest:
+            raise InvalidResponse(f"expected a response of at most {self._longest} bytes but got more")
 
     def end(self) -> Iterator[HttpReply]:
         """Yield the only reply, where there are no parts."""
@@ -175,7 +186,7 @@ def arguments(request: HttpRequest, seconds: float) -> dict[str, Any]:
         "url": request.path,
         "headers": {**request.headers, ID: new_id(), **trace_context()},
         "content": request.body,
-        "timeout": httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds)),
+        "timeout": httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds / 2)),
     }
 
 
@@ -289,11 +300,18 @@ def _prediction(
             {name: arrays[name] for name in names},
             {name: arrays[name] for name in NAMES if name in arrays},
             outside=reply.headers.get("petrov-outside") == "true",
-            solved_by=reply.headers.get("petrov-solved-by", "network"),
+            solved_by=printable(reply.headers.get("petrov-solved-by", "network")),
         )
 
     query = f"?{urlencode(options.parameters)}" if options.parameters else ""
-    return Call(HttpRequest("POST", path + query, headers, body, several), read)
+    longest = _longest(info, inputs, {FRAME: 1} if several else {})
+    return Call(HttpRequest("POST", path + query, headers, body, several, longest), read)
+
+
+def _longest(info: ModelInfo, inputs: Arrays, sizes: Mapping[str, int]) -> int:
+    """Return how many bytes a reply with the outputs of these inputs may have; `sizes` are those of further axes."""
+    values = info.output_values({name: array.shape for name, array in inputs.items()}, sizes)
+    return LONGEST_RESPONSE if values is None else 4 * values + BESIDE_ARRAYS
 
 
 def _document(reply: HttpReply, success: int = 200) -> Any:
@@ -302,9 +320,9 @@ def _document(reply: HttpReply, success: int = 200) -> Any:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return parsed(body)
     except (ValueError, RecursionError) as error:
-        raise InvalidResponse(f"expected JSON but got {body[:60]!r}") from error
+        raise InvalidResponse(f"expected JSON but got {body[:60]!r}: {error}") from error
 
 
 def _body(reply: HttpReply, expected: str, success: int = 200) -> bytes:
@@ -312,7 +330,9 @@ def _body(reply: HttpReply, expected: str, success: int = 200) -> bytes:
     if reply.status >= 400:
         raise _fault(reply)
     if reply.status != success or _media_type(reply) != expected:
-        found = f'{reply.status} with "{_media_type(reply)}"'
+        found = f'{reply.status} with "{_media_type(reply)[:80]}"'
+        if 300 <= reply.status < 400:
+            found = f"a redirect ({reply.status}), which is not followed: it might carry the key elsewhere"
         raise InvalidResponse(f"expected {success} with {expected} but got {found}")
     return reply.body
 

@@ -22,6 +22,8 @@ FRAME, HISTORY, COMPONENT = "frame", "history", "component"
 COORDINATES = "coordinates"
 #: How the names of the arguments and results of a derivative begin.
 GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
+#: The axes of a result that is one number per field, such as the gradient by a parameter.
+PER_FIELD = ("batch", "value")
 #: The token that fills a sequence up, behind its words.
 PADDING = 0
 
@@ -299,6 +301,23 @@ class ModelInfo:
         required = [tensor.name for tensor in self.inputs if tensor.default is None]
         return required[0] if len(required) == 1 else self.inputs[0].name
 
+    def output_values(self, inputs: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> int | None:
+        """Return how many numbers the outputs and what is known about them have, of inputs of these shapes.
+
+        `sizes` are those of axes that no input has. It is None where the size of an axis is not known.
+        """
+        known = {PER_FIELD[1]: 1, **sizes}
+        for tensor in self.inputs:
+            known |= zip(tensor.axes, inputs.get(tensor.name, ()), strict=False)
+        count = 0
+        for tensor in self.outputs:
+            fixed = tensor.shape or [None] * len(tensor.axes)
+            shape = [known.get(axis) if size is None else size for axis, size in zip(tensor.axes, fixed, strict=True)]
+            if None in shape:
+                return None
+            count += math.prod(filter(None, shape))
+        return count + len(self.quality) * known.get(PER_FIELD[0], 0)
+
     def encode(self, texts: str | Sequence[str]) -> npt.NDArray[np.int32]:
         """Return the tokens of texts, as `predict` takes them.
 
@@ -390,7 +409,7 @@ def readable(what: str) -> Iterator[None]:
     """Turn the errors of reading a document of the service into one `InvalidResponse`."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise InvalidResponse(f"{what} is not readable: {error!r}") from error
 
 
@@ -446,6 +465,8 @@ def signature(card: Mapping[str, Any]) -> dict[str, Any]:
 def _tensor(document: Mapping[str, Any]) -> TensorInfo:
     axes = tuple(str(axis) for axis in document["axes"])
     sizes = document.get("shape") or [None] * len(axes)
+    if not axes or len(sizes) != len(axes):
+        raise ValueError(f"expected as many sizes as axes but got {sizes} for {axes}")
     return TensorInfo(
         name=str(document["name"]),
         axes=axes,
@@ -472,7 +493,7 @@ def vocabulary(document: Mapping[str, Any]) -> Vocabulary:
     """Return the vocabulary of a card, or of Triton's configuration."""
     try:
         pattern = None if document["pattern"] is None else re.compile(document["pattern"]).pattern
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise ValueError(f"the pattern of words is not readable: {error}") from error
     labels = tuple(str(label) for label in document["labels"])
     if len(labels) < 2:

@@ -23,7 +23,7 @@ from petrov_client._arrays import Arrays, PredictionInput, PredictionOutput, che
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, RequestError, UnknownModel, Where
 from petrov_client._flow import AsyncDriver, Attempts, Call, Progress, SyncDriver, checked_timeout, reporting
 from petrov_client._inversion import Inversion
-from petrov_client._models import COTANGENTS, GRADIENTS, TANGENTS, Example, ModelInfo, Models, checked_name
+from petrov_client._models import COTANGENTS, GRADIENTS, PER_FIELD, TANGENTS, Example, ModelInfo, Models, checked_name
 from petrov_client._quality import Options, Outside, Quality, Response, warn
 from petrov_client._rollout import Rollout, Rollouts, Trajectory, unwrapped
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from petrov_client._http import HttpWire
 
 
-PER_FIELD = ("batch", "value")
 T = TypeVar("T")
 
 
