@@ -122,8 +122,7 @@ def _recorded(settings: Settings) -> AbstractContextManager[None]:
     """Let a second start find this service by its repository; one whose Triton runs elsewhere is not a machine's."""
     if not settings.embedded:
         return nullcontext()
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)  # noqa: S104 - compared alone
-    return running.recorded(settings.triton_runtime, f"http://{host}:{settings.port}", settings.repository)
+    return running.recorded(settings.triton_runtime, settings.url, settings.repository)
 
 
 if __name__ == "__main__":

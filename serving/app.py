@@ -7,7 +7,10 @@ then Triton drains. A Triton that cannot run ends the gateway.
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import logging
+import re
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -18,14 +21,17 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from serving import errors
+from serving.address import Named, Proxied, WithHead
 from serving.auth import OPEN, Authorisation, describe_security, requires
 from serving.connection import configuration
 from serving.errors import Problem
@@ -36,16 +42,20 @@ from serving.observe import Access
 from serving.protocols import open_inference, tesseract, umbridge, v1
 from serving.protocols.grpc import GrpcServer
 from serving.service import Service
-from serving.settings import Settings
+from serving.settings import Settings, listed
 from serving.telemetry import NO_TRACES
 from serving.triton import Triton
 from serving.version import VERSION
 
 logger = logging.getLogger(__name__)
+DOCUMENTATION_FILES = "/static-offline-docs"
 PLAYGROUND_FOLDER = Path(__file__).parent / "playground"
-PLAYGROUND_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+POLICY = (
+    "default-src 'none'; script-src 'self'{script}; style-src 'self'{style}; img-src 'self' blob: data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+PAGE_HEADERS = {
+    "Content-Security-Policy": POLICY.format(script="", style=""),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -62,8 +72,29 @@ class Playground(StaticFiles):
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
-        response.headers.update(PLAYGROUND_HEADERS)
+        response.headers.update(PAGE_HEADERS)
         return response
+
+
+@requires(OPEN)
+async def documentation(request: Request) -> Response:
+    """Return the interactive documentation, with its scripts on board, confined as the playground is.
+
+    Its own script differs with the path of the service, and is allowed by its hash; Swagger UI sets styles itself.
+    """
+    root = request.scope["root_path"]
+    page = get_swagger_ui_html(
+        openapi_url=f"{root}/openapi.json",
+        title="Petrov",
+        swagger_js_url=f"{root}{DOCUMENTATION_FILES}/swagger-ui-bundle.js",
+        swagger_css_url=f"{root}{DOCUMENTATION_FILES}/swagger-ui.css",
+        swagger_favicon_url=f"{root}{DOCUMENTATION_FILES}/favicon.png",
+    )
+    [script] = re.findall(rb"<script>(.*?)</script>", bytes(page.body), re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script).digest()).decode()
+    policy = POLICY.format(script=f" 'sha256-{digest}'", style=" 'unsafe-inline'")
+    page.headers.update(PAGE_HEADERS | {"Content-Security-Policy": policy})
+    return page
 
 
 def create_app(settings: Settings, triton: Triton) -> FastAPI:
@@ -84,8 +115,10 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
         async with service.run(), inversions.run(), app.state.grpc.run() if app.state.grpc else nullcontext():
             yield
 
-    # The interactive documentation with its scripts on board: FastAPI's own page loads them from a CDN.
+    # It serves the files of the interactive documentation, which FastAPI's own page loads from a CDN.
     app = FastAPIOffline(
+        docs_url=None,
+        static_url=DOCUMENTATION_FILES,
         title="Petrov",
         version=VERSION,
         summary="Neural operators, served.",
@@ -94,7 +127,7 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
         telemetry=service.traces.fastapi if service.traces else NO_TRACES,
     )
     app.state.service, app.state.grpc, app.state.inversions = service, None, inversions
-    for route in app.routes:  # those of the interactive documentation, the only ones so far, need no key
+    for route in app.routes:  # the files of the interactive documentation, the only ones so far, need no key
         requires(OPEN)(route.app if isinstance(route, Mount) else route.endpoint)  # type: ignore[attr-defined]
     # The hot routes first, and not by `include_router`, whose match of a nested router takes as long as the route.
     for each in (umbridge, tesseract, open_inference, v1):
@@ -109,14 +142,28 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
         return await playground.get_response("index.html", request.scope)
 
     app.add_route("/", page, include_in_schema=False)
+    app.add_route("/docs", documentation, include_in_schema=False)
 
-    if service.guard.keyed:
-        app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=service.metrics)
-    app.add_middleware(Access, metrics=service.metrics, admission=service.admission, knows=service.catalogue.knows)
+    _add_middleware(app, service)
     _handle_errors(app, service)
     if service.guard.keyed:
         describe_security(app.openapi(), app.routes)
     return app
+
+
+def _add_middleware(app: FastAPI, service: Service) -> None:
+    """Add it, from the innermost to the outermost; see `serving.address`."""
+    settings, metrics = service.settings, service.metrics
+    if service.guard.keyed:
+        app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=metrics)
+    app.add_middleware(WithHead)
+    if origins := listed(settings.allowed_origins):
+        everything = {"allow_methods": ["*"], "allow_headers": ["*"], "expose_headers": ["*"]}
+        app.add_middleware(CORSMiddleware, allow_origins=origins, **everything)
+    if (names := settings.known_hosts) is not None:
+        app.add_middleware(Named, names=names, rejected=metrics.rejected)
+    app.add_middleware(Access, metrics=metrics, admission=service.admission, knows=service.catalogue.knows)
+    app.add_middleware(Proxied, trusted=listed(settings.trusted_proxies), prefix=settings.path_prefix)
 
 
 def _handle_errors(app: FastAPI, service: Service) -> None:
@@ -128,7 +175,7 @@ def _handle_errors(app: FastAPI, service: Service) -> None:
             error = errors.from_router(request, error)
         elif isinstance(error, RequestValidationError):
             error = errors.from_validation(error)
-        return errors.refusal(error, request.url.path, service.metrics.rejected)
+        return errors.refusal(error, request.state.path, service.metrics.rejected)
 
     @app.exception_handler(ClientDisconnect)
     async def disconnect(_: Request, __: ClientDisconnect) -> Response:
@@ -171,7 +218,7 @@ class Gateway(uvicorn.Server):
             announcing.cancel()
 
     async def _announce(self) -> None:
-        url = f"http://{self.settings.host}:{self.settings.port}"
+        url = self.settings.url
         grpc = f" and speaks gRPC on port {self.settings.grpc_port}" if self.settings.grpc_port else ""
         while not self.started:  # noqa: ASYNC110 - uvicorn has a flag, no event
             await asyncio.sleep(0.05)

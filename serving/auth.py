@@ -337,13 +337,13 @@ class Authorisation:
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] != "lifespan":
-            path, authorization = scope["path"], Headers(scope=scope).get("authorization", "")
+            path, authorization = scope["state"]["path"], Headers(scope=scope).get("authorization", "")
             route = next((each for each in self._declared if each.pattern.match(path)), None)
             try:
                 if route is None:
                     self._guard.authenticate(authorization)  # else a caller would learn which paths exist
                     raise Problem("unknown-route", f"there is nothing at {path[:128]}; /docs lists what there is")  # noqa: TRY301
-                scope.setdefault("state", {})["caller"] = self._guard.admit(route.scope, authorization)
+                scope["state"]["caller"] = self._guard.admit(route.scope, authorization)
             except Problem as problem:
                 app = refusal(problem, path, self._metrics.rejected)
         await app(scope, receive, send)

@@ -220,7 +220,7 @@ def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """Return how uvicorn serves an application at the address of the settings."""
     return uvicorn.Config(
         app,
-        host=settings.host,
+        host="" if settings.host == "::" else settings.host,  # asyncio's name for all addresses of both families
         port=settings.port,
         http=type("Connection", (Connection,), {"seconds": settings.receive_seconds}),  # uvicorn instantiates the class
         ws="none",  # an upgrade is ignored, as HTTP allows
@@ -228,6 +228,7 @@ def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         log_level="warning",
         access_log=False,  # the application writes its own log
         server_header=False,
+        proxy_headers=False,  # `serving.address` reads them
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
     )

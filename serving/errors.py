@@ -58,6 +58,7 @@ KINDS = {
     "not-acceptable": Kind(406, "No acceptable media type", "no media type of Accept can be written"),
     "slow-body": Kind(408, "Body arrived too slowly", "the body took longer than its deadline"),
     "unfinished": Kind(409, "Inversion has not ended", "the inversion has no result yet"),
+    "unknown-host": Kind(421, "Not a name of the service", "the Host is none of the names that the settings allow"),
     "body-too-large": Kind(413, "Body too large", "more bytes, samples or work than one request may hold"),
     "unsupported-media-type": Kind(415, "Unsupported media type", "no such media type is read; any Content-Encoding"),
     "invalid-parameter": Kind(422, "Invalid parameter", "a path or query parameter is outside its range"),
@@ -209,13 +210,15 @@ def _tesseract(problem: Problem) -> dict[str, Any]:
 
 def from_router(request: Request, error: HTTPException) -> Problem:
     """Return the problem for an unknown path or a wrong method, which the router refuses by itself."""
-    path = request.url.path[:128]
+    path = request.state.path[:128]
     if error.status_code == 405:
         found = set[str]()  # of all routes that have the path; the router names those of the first alone
         for route in iter_route_contexts(request.app.routes):
-            if route.methods and route.path_regex.match(request.url.path):
+            if route.methods and route.path_regex.match(request.state.path):
                 found |= route.methods
-        allowed = ", ".join(sorted(found)) or "GET, HEAD"  # files are only read
+        if "GET" in found or not found:  # files are only read
+            found |= {"GET", "HEAD"}
+        allowed = ", ".join(sorted(found))
         return Problem(
             "method-not-allowed", f"{path} takes {allowed}, not {request.method[:16]}", headers={"Allow": allowed}
         )

@@ -238,7 +238,8 @@ class Access:
             return
         name = request_id(Headers(scope=scope).get(ID_HEADER, ""))
         ticket = Ticket(self._admission)
-        scope.setdefault("state", {}).update(request_id=name, ticket=ticket, caller=ANYONE)
+        path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"  # of the routes
+        scope.setdefault("state", {}).update(request_id=name, ticket=ticket, caller=ANYONE, path=path)
         drained = scope.get("extensions", {}).get(DRAINED)
         status, written = CLIENT_CLOSED, 0
 
@@ -262,13 +263,13 @@ class Access:
                 if status != CLIENT_CLOSED:
                     raise
                 problem = Problem("unavailable", "the service is shutting down", headers={"Connection": "close"})
-                await refusal(problem, scope["path"], self._metrics.rejected)(scope, receive, sending)
+                await refusal(problem, path, self._metrics.rejected)(scope, receive, sending)
             except Exception:
-                logger.exception("%s %s id=%s", scope["method"], quote(scope["path"][:128]), name)
+                logger.exception("%s %s id=%s", scope["method"], quote(path[:128]), name)
                 if status != CLIENT_CLOSED:
                     raise  # a response has begun: the server closes the connection
                 problem = Problem("internal-error", f"an internal error; the log has it under the id {name}")
-                await refusal(problem, scope["path"], self._metrics.rejected)(scope, receive, sending)
+                await refusal(problem, path, self._metrics.rejected)(scope, receive, sending)
             finally:
                 ticket.end()
                 state, route = scope["state"], getattr(scope.get("route"), "path", UNKNOWN)
@@ -285,4 +286,4 @@ class Access:
                     bytes_out=written,
                     client=(scope.get("client") or ("",))[0],
                     key=state["caller"].name,
-                ).record(self._metrics, quote(scope["path"][:128]))
+                ).record(self._metrics, quote(path[:128]))

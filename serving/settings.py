@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DAY = 86_400.0
@@ -21,6 +23,22 @@ GONE = {
 #: Variables with our prefix that other programs of the project read: the client and the notebooks.
 OTHERS = {"PETROV_URL", "PETROV_API_KEY", "PETROV_GRPC", "PETROV_STEPS"}
 
+ANY = "*"
+_NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII | re.IGNORECASE)
+_ORIGIN = re.compile(r"https?://[^/\s*]+")
+
+
+def listed(text: str) -> list[str]:
+    """Return the parts of a list with commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def is_prefix(text: str) -> bool:
+    """Tell whether a text is empty or a path of plain segments, which begins with a slash and does not end with one."""
+    first, *segments = text.split("/")
+    plain = all(re.fullmatch(r"[\w.~-]+", each, re.ASCII) and each.strip(".") for each in segments)
+    return not first and plain
+
 
 class Settings(BaseSettings):
     """Everything about the service that an operator may choose.
@@ -34,6 +52,27 @@ class Settings(BaseSettings):
     port: Port = Field(8080, description="Port of the gateway.")
     grpc_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         8081, description="Port of the gateway's gRPC (Open Inference Protocol); 0 switches gRPC off."
+    )
+    allowed_hosts: str = Field(
+        "",
+        description="Names by which clients may call the service, such as `petrov.lab.example,*.cluster.local`; "
+        "`localhost` and IP addresses always may. Empty: no others if `PETROV_HOST` is a loopback address, else any; "
+        "`*`: any.",
+    )
+    allowed_origins: str = Field(
+        "",
+        description="Origins whose pages may call the service from a browser (CORS), such as `https://lab.example`; "
+        "`*`: any; empty: none.",
+    )
+    path_prefix: str = Field(
+        "",
+        description="Path under which a reverse proxy publishes the service, such as `/petrov`; the proxy may remove "
+        "it from requests or keep it.",
+    )
+    trusted_proxies: str = Field(
+        "127.0.0.1,::1",
+        description="Addresses and networks of the reverse proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and "
+        "`X-Forwarded-Prefix` count; `*`: all; empty: none.",
     )
     repository: Path = Field(
         Path("model_repository"), description="Model repository; Triton reads the models, the gateway their cards."
@@ -109,6 +148,44 @@ class Settings(BaseSettings):
         if address and (not host or not port.isdecimal() or not 0 < int(port) < 65536):
             raise ValueError(f'expected HOST:PORT but got "{address}"')
         return address
+
+    @field_validator("allowed_hosts", "allowed_origins", "trusted_proxies")
+    @classmethod
+    def _check_list(cls, text: str, info: ValidationInfo) -> str:
+        for part in listed(text):
+            if part == ANY:
+                continue
+            if info.field_name == "trusted_proxies":
+                ip_network(part)  # its ValueError says what is wrong
+            elif info.field_name == "allowed_hosts" and not _NAME.fullmatch(part):
+                raise ValueError(f'expected names without port, such as lab.example or *.lab.example, but got "{part}"')
+            elif info.field_name == "allowed_origins" and not _ORIGIN.fullmatch(part):
+                raise ValueError(f'expected origins such as https://lab.example but got "{part}"')
+        return text
+
+    @field_validator("path_prefix")
+    @classmethod
+    def _check_prefix(cls, text: str) -> str:
+        prefix = text.rstrip("/")
+        if not is_prefix(prefix):
+            raise ValueError(f'expected a path such as /petrov but got "{text}"')
+        return prefix
+
+    @property
+    def known_hosts(self) -> list[str] | None:
+        """The names by which clients may call the service, beside `localhost` and IP addresses; None for any."""
+        names = listed(self.allowed_hosts.lower())
+        try:
+            local = ip_address(self.host).is_loopback
+        except ValueError:
+            local = self.host == "localhost"
+        return None if ANY in names or not (names or local) else names
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine finds the gateway."""
+        host = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 - compared alone
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def max_json_bytes(self) -> int:

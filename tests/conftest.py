@@ -196,7 +196,7 @@ def run_gateway() -> Callable[..., AbstractContextManager[Gateway]]:
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
         thread.start()
-        url = f"http://{settings.host}:{settings.port}"
+        url = settings.url
         try:
             wait_until(lambda: ready(url))
             yield Gateway(url, settings, app.state.service)

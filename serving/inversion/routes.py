@@ -238,7 +238,7 @@ async def start(model: str, request: Request, response: Response, service: Servi
         jobs.submit(job, work)
     elif job.repeat[1] != digest:
         raise _invalid(f"another request has been sent with this {IDEMPOTENCY}", [])
-    response.headers["Location"] = f"/v1/models/{job.card.model}/inversions/{job.id}"
+    response.headers["Location"] = f"{request.scope['root_path']}/v1/models/{job.card.model}/inversions/{job.id}"
     return _document(job)
 
 

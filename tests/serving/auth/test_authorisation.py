@@ -102,7 +102,7 @@ def infer(batch: Any, holder: str) -> dict[str, Any]:
 
 # What is not listed needs the scope "infer".
 OPEN_TO_ALL = {
-    *("/", "/playground", "/docs", "/docs/oauth2-redirect", "/openapi.json", "/static-offline-docs"),
+    *("/", "/playground", "/docs", "/openapi.json", "/static-offline-docs"),
     *("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready", "ServerLive", "ServerReady"),
 }
 FOR_METRICS = {"/metrics"}

@@ -28,8 +28,8 @@ from serving.settings import Settings
 from tests.conftest import Gateway, wait_until
 from tests.serving.conftest import npy
 
-HEAD = b"GET /health/live HTTP/1.1\r\nHost: petrov\r\n"
-PREDICT = b"POST /v1/models/blur/predict HTTP/1.1\r\nHost: petrov\r\nContent-Type: application/x-npy\r\n"
+HEAD = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
+PREDICT = b"POST /v1/models/blur/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
 FIELDS = 1500  # of 64 x 64: more bytes than sockets hold
 
 

@@ -154,7 +154,7 @@ def test_a_slow_reader_holds_the_model_back_and_one_that_leaves_stops_it(
     content = binary.write_npy(np.ones(LONG, np.float32))
     with closing(socket.create_connection(("127.0.0.1", gateway.settings.port))) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
-        head = f"POST {URL}?frames={wanted} HTTP/1.1\r\nHost: x\r\nContent-Type: {binary.NPY}\r\n"
+        head = f"POST {URL}?frames={wanted} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {binary.NPY}\r\n"
         client.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         assert client.recv(12) == b"HTTP/1.1 200"
         wait_until(lambda: calls(gateway) > before + 1)

@@ -207,6 +207,12 @@ def test_a_job_is_cancelled_and_forgotten(gateway: Gateway) -> None:
     assert get(gateway, location, params={"wait": 1e9}).status_code == 422
 
 
+def test_a_job_is_where_a_proxy_publishes_it(gateway: Gateway) -> None:
+    location = start(gateway, wanted(), headers={"X-Forwarded-Prefix": "/petrov"}).headers["Location"]
+    assert location.startswith(f"/petrov/v1/models/{NAME}/inversions/")
+    assert httpx2.delete(f"{gateway.url}{location.removeprefix('/petrov')}").status_code == 204
+
+
 def endless() -> dict[str, Any]:
     """Return a request whose job runs until it is stopped: each of many steps costs a call for every 8 of 256 modes."""
     rng = np.random.default_rng(1)

@@ -73,7 +73,7 @@ def connection(tight_gateway: Gateway, *headers: str) -> Iterator[socket.socket]
     with closing(
         socket.create_connection((tight_gateway.settings.host, tight_gateway.settings.port), timeout=20)
     ) as wire:
-        lines = (f"POST {PATH} HTTP/1.1", "Host: petrov", "Content-Type: application/x-npy", *headers, "", "")
+        lines = (f"POST {PATH} HTTP/1.1", "Host: localhost", "Content-Type: application/x-npy", *headers, "", "")
         wire.sendall("\r\n".join(lines).encode())
         yield wire
 
