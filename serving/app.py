@@ -42,7 +42,7 @@ from serving.observe import Access
 from serving.protocols import open_inference, tesseract, umbridge, v1
 from serving.protocols.grpc import GrpcServer
 from serving.service import Service
-from serving.settings import Settings, listed
+from serving.settings import ANY, Settings, listed
 from serving.telemetry import NO_TRACES
 from serving.triton import Triton
 from serving.version import VERSION
@@ -158,8 +158,10 @@ def _add_middleware(app: FastAPI, service: Service) -> None:
         app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=metrics)
     app.add_middleware(WithHead)
     if origins := listed(settings.allowed_origins):
-        everything = {"allow_methods": ["*"], "allow_headers": ["*"], "expose_headers": ["*"]}
-        app.add_middleware(CORSMiddleware, allow_origins=origins, **everything)
+        every = [ANY]
+        app.add_middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=every, allow_headers=every, expose_headers=every
+        )
     if (names := settings.known_hosts) is not None:
         app.add_middleware(Named, names=names, rejected=metrics.rejected)
     app.add_middleware(Access, metrics=metrics, admission=service.admission, knows=service.catalogue.knows)

@@ -27,6 +27,8 @@ def published(upstream: str, port: int, prefix: str, says: dict[str, str], *, re
 
     async def handle(request: web.Request) -> web.Response:
         path = request.raw_path
+        if path == prefix:
+            raise web.HTTPMovedPermanently(f"{prefix}/")  # as nginx does
         if not path.startswith(f"{prefix}/"):
             return web.Response(status=404, text=f"there is only {prefix}/")
         sent = {name: value for name, value in request.headers.items() if name.lower() not in _OWN} | says

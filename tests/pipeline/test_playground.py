@@ -28,6 +28,7 @@ from serving.settings import Settings
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
 from tests.conftest import Gateway, RunService
+from tests.reverse_proxy import published
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "serving" / "playground"
@@ -300,6 +301,24 @@ def test_after_a_fill_the_brush_leaves_a_trace(visit: Callable[..., Visit]) -> N
     assert np.unique(person.download("#download-input")).tolist() == [3.0, 12.0]
     about = person.panel("difference").locator(".about").inner_text()
     assert re.fullmatch(r"predicted . solved, up to [\d.]+ % of max", about)
+
+
+def test_the_page_and_the_documentation_are_whole_under_the_path_of_a_proxy(
+    browser: Browser, service: Gateway, free_ports: Callable[[int], list[int]]
+) -> None:
+    says = {"X-Forwarded-Prefix": "/petrov"}
+    with published(service.url, free_ports(1)[0], "/petrov", says) as url:
+        person = Visit(browser, url)
+        person.settled("they differ by")
+        assert f"{url}/v1/models/{FORWARD}/predict" in person.page.inner_text("#program")
+        person.page.click("nav >> text=API")
+        person.page.click('[data-path="/health/live"]')
+        person.page.click("text=Try it out")
+        person.page.click("text=Execute")
+        expect(person.page.locator(".request-url")).to_contain_text(f"{url}/health/live")
+        expect(person.page.locator(".live-responses-table tbody .response-col_status")).to_contain_text("200")
+        person.context.close()
+        assert (person.errors, person.foreign) == ([], [url])  # the first of all, which the proxy redirects
 
 
 def test_the_page_ends_with_release_documentation_and_licence(visit: Callable[..., Visit]) -> None:

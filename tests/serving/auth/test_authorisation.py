@@ -30,8 +30,9 @@ from petrov_client import RateLimited, Unauthorised
 from serving import auth
 from serving.app import create_app
 from serving.auth import OPEN, Authorisation, Guard, KeyFile, Scope, declarations, requires
+from serving.limits import Admission
 from serving.local_triton.server import TritonServer
-from serving.observe import Metrics
+from serving.observe import Access, Metrics
 from serving.settings import Settings
 from serving.triton import Triton
 from tests.conftest import Gateway, wait_until
@@ -240,7 +241,8 @@ async def test_a_route_without_a_declaration_exists_for_nobody(tmp_path: Path) -
     metrics = Metrics("0")
     guard = Guard(KeyFile(tmp_path / "keys.toml"), metrics)
     routes = [Route("/declared", declared), Route("/forgotten", respond)]
-    app = Authorisation(Starlette(routes=routes), routes, guard, metrics)
+    guarded = Authorisation(Starlette(routes=routes), routes, guard, metrics)
+    app = Access(guarded, metrics, Admission(1, 1), lambda _: False)
     transport, headers = httpx2.ASGITransport(app), {"Authorization": f"Bearer {secret}"}
     async with httpx2.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as client:
         assert (await client.get("/declared")).text == "root"
