@@ -242,6 +242,7 @@ async def serve(settings: Settings) -> None:
         return
     key = secrets.token_hex(16)
     server, triton = Gateway(settings, key), TritonServer(settings, key)
+    server.service.catalogue.restart = triton.restart
 
     async def run_triton() -> None:
         await triton.start()

@@ -85,6 +85,8 @@ KINDS = {
     "unavailable": Kind(503, "Unavailable", "not now; Retry-After says when to try again"),
     "overloaded": Kind(503, "Overloaded", "too many requests or bytes in flight; Retry-After"),
     "model-not-ready": Kind(503, "Model not ready", "in the repository, not loaded and warm yet; Retry-After"),
+    "out-of-memory": Kind(503, "Out of memory", "the inference server lacks memory; Retry-After"),
+    "shared-memory-full": Kind(503, "Shared memory full", "the inference server lacks shared memory; Retry-After"),
     "triton-unavailable": Kind(503, "Inference server unavailable", "it cannot be reached, or went away; Retry-After"),
     "deadline-exceeded": Kind(504, "Deadline exceeded", "no response within the request's deadline"),
 }

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from serving import checks
+from serving import checks, system
 from serving.catalogue.card import FRAME, Card
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
@@ -46,7 +46,7 @@ from serving.observe import Metrics
 from serving.quality import ANY, ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, Verdict, split
 from serving.settings import Settings
 from serving.timing import TritonTimes
-from serving.triton import RUN_BYTES, Batch, Outputs, Triton
+from serving.triton import RUN_BYTES, RUNS_IN_SHARED_MEMORY, Batch, Outputs, Triton
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -163,6 +163,8 @@ class Predictor:
     ) -> None:
         self._triton, self._catalogue, self._times = triton, catalogue, times
         self.classical, self.metrics, self.settings = classical, metrics, settings
+        memory = system.shared_memory() if settings.embedded else None
+        self._run_bytes = RUN_BYTES if memory is None else min(RUN_BYTES, memory[0] // RUNS_IN_SHARED_MEMORY)
         self.until = math.inf
 
     async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
@@ -251,7 +253,7 @@ class Predictor:
         """
         async with self._catalogue.loaded(card, deadline):
             count = len(inputs[card.names[0]])
-            size = min(card.limits.batch, RUN_BYTES // sum(array[:1].nbytes for array in inputs.values())) or 1
+            size = min(card.limits.batch, self._run_bytes // sum(array[:1].nbytes for array in inputs.values())) or 1
             if count <= size:
                 return await self._call(card, inputs, deadline, request_id)
             outputs: dict[int, Outputs] = {}
@@ -285,6 +287,8 @@ class Predictor:
                 raise  # it may be this call alone; the next look of the catalogue says whether Triton is lost
             if problem.kind == "model-not-ready":
                 self._catalogue.withdraw(card)
+            if problem.kind == "shared-memory-full":
+                self._catalogue.exhaust(card)
             notes = "\n".join(getattr(problem, "__notes__", ()))
             logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
             raise

@@ -18,6 +18,7 @@ from pathlib import Path
 GLIBC = (2, 35)  # of Debian 12 and Ubuntu 22.04, which Triton's wheel needs
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt, in glibc's malloc.h
 _MMAP_BYTES, _TRIM_BYTES = 32 * 2**20, 64 * 2**20
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - POSIX shared memory on Linux; nothing is created here
 WANTED_FILES = 65_536
 OWN_FILES = 128  # of the gateway, with its connections to Triton, besides those of its clients
 
@@ -96,6 +97,15 @@ def resident_bytes() -> int:
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize()
     return 0
+
+
+def shared_memory() -> tuple[int, int] | None:
+    """Return the bytes of POSIX shared memory, and how many are free; None where they have no limit of their own."""
+    try:
+        found = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return 0, 0
+    return (found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail) if found.f_blocks else None
 
 
 def return_freed_memory() -> None:

@@ -35,12 +35,24 @@ outgoing: ContextVar[Mapping[str, str] | None] = ContextVar("outgoing", default=
 Batch = Mapping[str, NDArray[Any]]
 Outputs = dict[str, NDArray[Any]]
 RUN_BYTES = 8 * 2**20  # of one call that is a part of a request: larger ones are no faster and delay other requests
+#: A local Triton's shared memory holds inputs and outputs of three calls in each of two instances of some five models.
+RUNS_IN_SHARED_MEMORY = 64
 MERGED_BYTES = 2**18  # of the inputs of one run on a processor: more of them are no faster
 KEY_HEADER = "petrov-key"  # of the calls that a local Triton allows its gateway alone
 _ENVELOPE_BYTES = 2**20
 _PROBE_SECONDS = 3.0  # the index is in Triton's memory
 _JOINED_BYTES = 2**18  # up to here one copy and one write are cheaper than one write per buffer
 _SUFFIX = re.compile(r"__\d+$")
+SHARED_MEMORY_REMEDY = (
+    "give the container of Triton more (Docker: --shm-size=1g; Kubernetes: an emptyDir with medium: Memory, mounted at "
+    "/dev/shm)"
+)
+# What Triton, its Python backend, ONNX Runtime, torch, NumPy and CUDA say in lower case.
+_SHARED_MEMORY_FULL = re.compile(r"shared memory pool|shared memory key|grown shared memory|--shm-size")
+_OUT_OF_MEMORY = re.compile(
+    r"failed to allocate memory|bad_alloc|bad allocation|memoryerror|unable to allocate|not enough memory|"
+    r"can't allocate memory|cannot allocate memory|out of memory"
+)
 
 
 class Triton:
@@ -227,7 +239,7 @@ def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> Pro
 def _problem(reply: Reply, model: str, version: int) -> Problem:
     """Return Triton's error as a problem; its message is a note for the log, since it may hold a traceback."""
     text, status = (reply.head + reply.data)[:2000].decode("utf-8", "replace"), reply.status
-    message = text.lower()
+    message, lacking = text.lower(), lack(text)
     missing = "not at ready state" in message or "unknown model" in message
     ended = "stub process" in message and "is not healthy" in message  # of an instance, which Triton or we start anew
     if "timeout expired" in message:
@@ -236,12 +248,25 @@ def _problem(reply: Reply, model: str, version: int) -> Problem:
         problem = Problem("overloaded", f'the queue of "{model}" is full')
     elif status == 404 or missing or ended:
         problem = Problem("model-not-ready", f'"{model}" version {version} is not loaded')
+    elif lacking == "shared-memory-full":
+        remedy = f"try again with fewer or smaller samples, or {SHARED_MEMORY_REMEDY}"
+        problem = Problem(lacking, f'the shared memory for "{model}" (/dev/shm) is full: {remedy}')
+    elif lacking:
+        remedy = "try again with fewer or smaller samples, or give Triton more memory or its models fewer instances"
+        problem = Problem(lacking, f'the memory for "{model}" does not suffice: {remedy}')
     elif status in {499, 503}:
         problem = Problem("triton-unavailable", "the inference server is shutting down; try again in a moment")
     else:
         problem = Problem("model-failed", f'the inference server could not run "{model}" version {version}')
     problem.add_note(f"{status}: {text}")
     return problem
+
+
+def lack(text: str) -> str | None:
+    """Return the kind of problem that an error of Triton is if it lacks memory or shared memory."""
+    message = text.lower()
+    kinds = {"shared-memory-full": _SHARED_MEMORY_FULL, "out-of-memory": _OUT_OF_MEMORY}
+    return next((kind for kind, pattern in kinds.items() if pattern.search(message)), None)
 
 
 class Window:

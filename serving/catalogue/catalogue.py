@@ -18,17 +18,17 @@ import logging
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 
 from prometheus_client import Gauge
 
 from serving.catalogue.card import KINDS, REFINED, Card, Kind, Model, ModelSummary, Readiness
 from serving.catalogue.entry import Entry, samples
-from serving.catalogue.repository import Repository
+from serving.catalogue.repository import Repository, base
 from serving.errors import Problem
 from serving.settings import Settings
-from serving.triton import Triton
+from serving.triton import Triton, lack
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is served while Triton is down
@@ -50,6 +50,7 @@ class Catalogue:
         self._entries: dict[str, Entry] = {}  # by name, in order
         self._loads = True  # whether this Triton loads models on request
         self._late = 0  # looks in a row
+        self.restart: Callable[[], None] = lambda: None  # of a local Triton
         self.responds = False
         self.draining = False
 
@@ -195,6 +196,17 @@ class Catalogue:
         entry.withdrawn = time.monotonic()
         entry.served = {number: card for number, card in entry.served.items() if number != card.version}
 
+    def exhaust(self, card: Card) -> None:
+        """Forget a version that has run out of shared memory until it is warm again; a local Triton starts anew.
+
+        An instance never returns what it has taken, so that other requests fail, too; and unloading one that has failed
+        so may take for ever, or crash Triton 2.51.
+        """
+        if card.version in self._entries[card.model].served:  # else another request has found it so
+            self._entries[card.model].report(card.version, "has run out of shared memory", "")
+            self.withdraw(card)
+        self.restart()
+
     @asynccontextmanager
     async def loaded(self, card: Card, deadline: float) -> AsyncIterator[None]:
         """Return a context in which a version is loaded; a companion is loaded for it, until a deadline, and kept."""
@@ -263,18 +275,14 @@ class Catalogue:
         return {entry.loading: entry for entry in self._entries.values() if entry.loading is not None}
 
     def _adopt(self, found: Mapping[str, dict[int, Card]]) -> None:
-        """Note what is in the repository, and which models are companions.
-
-        `darcy_vjp` and `darcy_torchscript` belong to `darcy`. A model without a readable card counts as plain.
-        """
+        """Note what is in the repository, and which models are companions; those without a readable card are plain."""
         names = sorted(self._entries.keys() | found.keys())
         self._entries = {name: self._entries.get(name) or Entry(name) for name in names}
         for name, entry in self._entries.items():
             entry.present, entry.base = found.get(name), ""
             entry.faults = {number: fault for number, fault in entry.faults.items() if number in (entry.present or ())}
             if (card := entry.newest) is not None:
-                base = name.removesuffix(f"_{card.format}") if card.product is None else card.product.of
-                entry.base = base if base != name and (card.product or base in found) else ""
+                entry.base = base(card, found)
 
     def _forget_gone(self, ready: Mapping[str, Collection[int]]) -> None:
         """Forget the versions that Triton has unloaded, and note the models that have no other one."""
@@ -355,7 +363,8 @@ class Catalogue:
                 reason = "\n".join(getattr(problem, "__notes__", ()))
                 found = {int(number) for number in _VERSION_AT_FAULT.findall(reason)} - broken
                 for number in found or set(entry.present or ()) - broken:
-                    entry.report(number, "cannot be loaded by Triton", reason)
+                    full = ": its shared memory (/dev/shm) is full" if lack(reason) == "shared-memory-full" else ""
+                    entry.report(number, f"cannot be loaded by Triton{full}", reason)
                 broken |= found
                 if name in await self._triton.ready_versions():
                     return  # what was loaded before stays

@@ -101,6 +101,12 @@ class Repository:
             self._faults[path] = fault
 
 
+def base(card: Card, models: Collection[str]) -> str:
+    """Return the model that a companion belongs to, as `darcy_vjp` and `darcy_torchscript` to `darcy`; else nothing."""
+    found = card.model.removesuffix(f"_{card.format}") if card.product is None else card.product.of
+    return found if found != card.model and (card.product or found in models) else ""
+
+
 def _number(name: str) -> int | None:
     number = int(name) if name.isascii() and name.isdecimal() else 0
     return number if str(number) == name else None

@@ -8,6 +8,7 @@ everything else (onnxruntime, torch) comes from the application's packages, by o
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import os
 import shutil
@@ -16,15 +17,19 @@ import sys
 import sysconfig
 import venv
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from platform import machine
 from typing import BinaryIO
 
 from filelock import FileLock
+from google.protobuf.text_format import ParseError
 
 from serving import system
+from serving.catalogue.repository import Repository, base
 from serving.settings import Settings
 from serving.system import StartupError
+from serving.triton import RUN_BYTES, RUNS_IN_SHARED_MEMORY
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +37,8 @@ PACKAGES = ("nvidia-pytriton==0.7.0", "numpy==1.26.4")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 COMPLETE = "complete"
 APPLICATION = Path(sysconfig.get_path("purelib")).resolve()  # the folder of the running application's packages
+#: Of POSIX shared memory: what each instance of a model takes at once, and from where on batches run in large parts.
+INSTANCE_BYTES, WANTED_SHARED_MEMORY = 2**20, RUNS_IN_SHARED_MEMORY * RUN_BYTES
 ELSEWHERE = "or use a Triton that runs elsewhere: python -m serving gateway --triton HOST:PORT"
 
 
@@ -106,7 +113,7 @@ def prepare(settings: Settings) -> Path:
     Returns the wheel's `tritonserver` folder, or raises a StartupError that lists all that is missing.
     """
     wheel, missing = install(settings.triton_environment)
-    missing = [*missing, *platform(wheel), *choices(settings)]
+    missing = [*missing, *platform(wheel), *choices(settings), *shared_memory(settings.repository)]
     if missing or wheel is None:
         raise StartupError("\n".join(missing))
     return wheel
@@ -128,6 +135,33 @@ def choices(settings: Settings) -> Iterator[str]:
     for field in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
         if fault := system.port_fault("127.0.0.1", getattr(settings, field), f"PETROV_{field.upper()}"):
             yield fault
+
+
+def shared_memory(repository: Path) -> Iterator[str]:
+    """Yield why the plain models of a repository cannot start in the shared memory there is; warn if it is little."""
+    found, count = system.shared_memory(), instances(repository)
+    if found is None or (found[0] >= WANTED_SHARED_MEMORY and found[1] >= 2 * count * INSTANCE_BYTES):
+        return
+    free = f"{system.SHARED_MEMORY} has {found[1] // 2**20} MiB free of {found[0] // 2**20}"
+    remedy = "set it to 1 GiB, in Docker by --shm-size=1g, in Kubernetes by an emptyDir with medium: Memory"
+    if found[1] < count * INSTANCE_BYTES:
+        yield f"{free}, and {count} instances of models take one each: {remedy}, {ELSEWHERE}"
+    else:
+        few = f"{free}, of which {count} instances of models take one each or more"
+        logger.warning("%s: batches run in small parts, and what does not fit is refused with 503; %s", few, remedy)
+
+
+def instances(repository: Path) -> int:
+    """Return how many instances a local Triton starts at once; those of companions come at their first use."""
+    models, count = Repository(repository), 0
+    found = models.read()
+    for name, cards in found.items():
+        if cards and not base(cards[max(cards)], found):
+            with suppress(OSError, ValueError, ParseError):
+                config = json.loads(models.configuration(name, ()) or "{}")
+                each = sum(group.get("count", 1) for group in config.get("instance_group", [{}]))
+                count += each * len(config["version_policy"]["specific"]["versions"])
+    return count
 
 
 def install(environment: Path) -> tuple[Path | None, list[str]]:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -34,6 +35,7 @@ RESTRICTED = "model-repository,shared-memory,trace,logging"
 # Environment variables of Triton's process: options that hold a key, or an address with a password.
 RESTRICTION, TRACES = "PETROV_TRITON_RESTRICTION", "PETROV_TRITON_TRACES_URL"
 
+RESTART_SECONDS = 60.0  # between two restarts on request: too large requests cost the others one a minute
 STABLE_SECONDS = 60.0  # after that long a start counts as good, and the next crash is the first of a new series
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 15.0
 MAX_STARTS = 3  # Triton 2.51 crashes occasionally as it starts
@@ -65,7 +67,8 @@ class TritonServer:
         self.log = environment.log_file(settings)
         self._key = key
         self._process: _Process | None = None
-        self._stopping = False
+        self._stopping = self._restarting = False
+        self._restarted = -math.inf
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -142,15 +145,28 @@ class TritonServer:
             lifetime = await self._lifetime()
             if self._stopping:
                 return
-            crashes = 1 if lifetime > STABLE_SECONDS else crashes + 1
-            if crashes >= MAX_CRASHES:
-                raise TritonServerError(f"Triton ended {crashes} times in a row; its log ends:\n{self._last_lines()}")
-            logger.warning("Triton ended and is restarted (%d of %d)", crashes, MAX_CRASHES)
-            await asyncio.sleep(min(FIRST_PAUSE * 2 ** (crashes - 1), LONGEST_PAUSE))
+            if self._restarting:
+                self._restarting = False
+            else:
+                crashes = 1 if lifetime > STABLE_SECONDS else crashes + 1
+                if crashes >= MAX_CRASHES:
+                    fault = f"Triton ended {crashes} times in a row; its log ends:"
+                    raise TritonServerError(f"{fault}\n{self._last_lines()}")
+                logger.warning("Triton ended and is restarted (%d of %d)", crashes, MAX_CRASHES)
+                await asyncio.sleep(min(FIRST_PAUSE * 2 ** (crashes - 1), LONGEST_PAUSE))
             try:
                 await self._launch()
             except TritonServerError as error:  # which counts as the next crash
                 logger.error("%s", error)  # noqa: TRY400 - the message quotes the log; a traceback adds nothing
+
+    def restart(self) -> None:
+        """End Triton so that it starts anew with empty shared memory, at most once in `RESTART_SECONDS`."""
+        now = asyncio.get_running_loop().time()
+        process = self._process
+        if process is not None and process.poll() is None and now - self._restarted >= RESTART_SECONDS:
+            logger.warning("Triton has run out of shared memory and is restarted")
+            self._restarted, self._restarting = now, True
+            process.close()
 
     async def _lifetime(self) -> float:
         """Wait for the end of the process, and end one that is silent; return the seconds until then."""
@@ -209,7 +225,7 @@ class _Process(subprocess.Popen[bytes]):
             loop.remove_reader(descriptor)
             os.close(descriptor)
             self.wait()
-            self._close()
+            self.close()
             self._ended.set()
 
         loop.add_reader(descriptor, reap)
@@ -220,11 +236,11 @@ class _Process(subprocess.Popen[bytes]):
         return self._ended.is_set()
 
     async def end(self) -> None:
-        """End everything now: the supervisor kills Triton's processes when its standard input closes."""
-        self._close()
+        self.close()
         await self._ended.wait()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Begin to end everything: the supervisor kills Triton's processes when its standard input closes."""
         if self.stdin is not None:
             self.stdin.close()
 

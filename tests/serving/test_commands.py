@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import numpy as np
 import psutil
 import pytest
@@ -23,8 +24,10 @@ import pytest
 import petrov_client
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
+from tests.serving.conftest import npy
 
 ROOT = Path(__file__).parents[2]
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - which a test replaces by a small one
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def settings(toy_repository: Path, tmp_path: Path, make_settings: Callable[..., 
 
 @contextmanager
 def command(
-    settings: Settings, *arguments: str, files: int = 1024, most: int | None = None
+    settings: Settings, *arguments: str, files: int = 1024, most: int | None = None, shared: str = ""
 ) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Run the program with these settings in its environment; yield it and the file of its standard error.
 
@@ -45,14 +48,17 @@ def command(
         arguments: Its arguments.
         files: How many files it may open.
         most: How far it may raise that number.
+        shared: The size of its shared memory, else that of the machine.
     """
     fields = json.loads(settings.model_dump_json(exclude_defaults=True))
     environment = os.environ | {f"PETROV_{name.upper()}": str(value) for name, value in fields.items()}
     log = settings.repository.with_name("log")
+    mount = f'mount -t tmpfs -o size={shared} tmpfs {SHARED_MEMORY} && exec "$@"'
+    small = ["unshare", "--mount", "sh", "-c", mount, "sh"] if shared else []
     with (
         log.open("wb") as stderr,
         subprocess.Popen(
-            ["prlimit", f"--nofile={files}:{most or files}", sys.executable, "-m", "serving", *arguments],
+            [*small, "prlimit", f"--nofile={files}:{most or files}", sys.executable, "-m", "serving", *arguments],
             cwd=ROOT,
             env=environment,
             stderr=stderr,
@@ -169,3 +175,41 @@ def test_a_low_limit_of_open_files_is_raised_where_the_system_allows_it(settings
         assert psutil.Process(service.pid).rlimit(psutil.RLIMIT_NOFILE) == (1024, 1024)
         service.terminate()
         assert service.wait(30) == 0
+
+
+def may_mount() -> bool:
+    """Return whether a process may have a file system of its own, as root of a machine may."""
+    mount = ("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", SHARED_MEMORY)
+    return subprocess.run(mount, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="only root may give a process a small /dev/shm")
+def test_shared_memory_that_is_full_is_named_and_freed(settings: Settings) -> None:
+    shutil.copytree(settings.repository / "blur", settings.repository / "second")
+    for name in ("blur", "second"):
+        config, path = (settings.repository / name / each for each in ("config.pbtxt", "1/card.json"))
+        config.write_text(config.read_text().replace('"blur"', f'"{name}"'))
+        card = json.loads(path.read_text())
+        path.write_text(json.dumps(card | {"model": name, "grid": card["grid"] | {"maximum": 1024}}))
+    with command(settings, shared="1m") as (service, log):
+        assert service.wait(60) == 1
+        assert (
+            f"{SHARED_MEMORY} has 1 MiB free of 1, and 2 instances of models take one each: set it" in log.read_text()
+        )
+
+    def post(model: str, *shape: int) -> httpx2.Response:
+        url = f"http://127.0.0.1:{settings.port}/v1/models/{model}/predict"
+        body, headers = npy(np.ones(shape, np.float32)), {"Content-Type": "application/x-npy"}
+        return httpx2.post(url, content=body, headers=headers, timeout=60)
+
+    with command(settings, shared="13m") as (_, log):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        assert "13, of which 2 instances of models take one each or more: batches run in small parts" in log.read_text()
+        assert post("blur", 1024, 1024).status_code == 200  # its instance keeps 9 MiB
+        found = post("second", 1024, 1024)
+        assert (found.status_code, found.json()["type"]) == (503, "urn:petrov:problem:shared-memory-full")
+        assert "--shm-size" in found.json()["detail"]
+        assert int(found.headers["retry-after"]) >= 1
+        assert status(settings, "/health/ready") == 503
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        assert post("second", 4, 512, 512).status_code == 200

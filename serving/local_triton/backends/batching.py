@@ -98,7 +98,8 @@ class Model:
             try:
                 responses.append(self._response(self._run(feed)))
             except Exception as error:  # noqa: BLE001 - an error is this request's response, and the server goes on
-                responses.append(pb.InferenceResponse(error=pb.TritonError(str(error))))
+                text = str(error) or type(error).__name__  # a MemoryError has none
+                responses.append(pb.InferenceResponse(error=pb.TritonError(text)))
         return responses
 
     def _feed(self, request: Any) -> list[Array]:
