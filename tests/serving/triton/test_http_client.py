@@ -9,14 +9,18 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import numpy as np
+import onnx.helper as make
+import onnxruntime
 import psutil
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto
 
 from serving.document import JSON_BYTES
 from serving.local_triton.server import TritonServer
-from serving.triton import HttpClient, InvalidReplyError, Triton
+from serving.triton import HttpClient, InvalidReplyError, Triton, lack
 from tests.refusals import refused
 
 Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -271,6 +275,27 @@ async def test_a_reply_is_freed_with_its_last_reference() -> None:
             assert process.memory_info().rss - before < 32 * MAX_BYTES
     finally:
         gc.enable()
+
+
+def test_what_lacks_memory_is_recognised_by_what_libraries_say() -> None:
+    """Each library is asked for more than a machine has: 4 PiB."""
+    node = make.make_node("ConstantOfShape", ["sizes"], ["field"])
+    sizes = make.make_tensor_value_info("sizes", TensorProto.INT64, [1])
+    field = make.make_tensor_value_info("field", TensorProto.FLOAT, [None])
+    graph = make.make_graph([node], "large", [sizes], [field])
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: np.empty(2**50, np.float32),
+        lambda: torch.empty(2**50),
+        lambda: session.run(None, {"sizes": np.array([2**50])}),
+    )
+    for call in calls:
+        with pytest.raises(Exception, match="allocate") as caught:
+            call()
+        assert lack(str(caught.value)) == "out-of-memory"
+    assert lack(MemoryError.__name__) == "out-of-memory"
+    assert lack("a tensor of another shape was expected") is None
 
 
 async def test_grpc_in_place_of_http_is_named(triton: TritonServer, caplog: pytest.LogCaptureFixture) -> None:
