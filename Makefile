@@ -18,10 +18,6 @@ DEV := .venv/.dev
 TRITON := .runtime/triton-env/complete
 CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 
-# ONNX Runtime for a GPU, where there is one: both packages have the same files.
-ON_GPU = @if nvidia-smi >/dev/null 2>&1; then $(BIN)/python -m pip uninstall --yes onnxruntime && \
-	  $(BIN)/python -m pip install --force-reinstall --no-deps -c constraints.txt onnxruntime-gpu; fi
-
 # Further arguments of pip, such as the index of PyTorch's wheels without CUDA.
 PIP_ARGS ?=
 
@@ -98,7 +94,6 @@ $(SERVE): pyproject.toml constraints.txt clients/python/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install $(PIP_ARGS) --group serve -c constraints.txt -e 'clients/python[cli,hdf5,grpc]'
-	$(ON_GPU)
 	touch $@
 
 $(READ): $(SERVE)
@@ -107,7 +102,6 @@ $(READ): $(SERVE)
 
 $(APP): $(SERVE)
 	$(BIN)/python -m pip install $(PIP_ARGS) --group train --group export -c constraints.txt
-	$(ON_GPU)
 	touch $@
 
 # The environment of Triton: its wheel, and NumPy 1.26 for the Python stub in it.

@@ -246,6 +246,8 @@ async def serve(settings: Settings) -> None:
 
     async def run_triton() -> None:
         await triton.start()
+        if triton.device is not None:
+            server.service.computes_on(triton.device)
         await triton.watch()
 
     running = asyncio.create_task(run_triton())

@@ -32,6 +32,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serving.connection import DRAINED
+from serving.device import Device
 from serving.errors import CLIENT_CLOSED, Problem, refusal
 from serving.limits import ANYONE, Admission, Ticket
 from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT, Quality
@@ -180,6 +181,14 @@ class Metrics:
         )
         ProcessCollector(registry=registry)  # memory, files and start time
         Info("petrov_build", "What is running.", registry=registry).info({"version": version})
+        cards = "Cards that the local Triton computes on; 1 for the processor."
+        self._device = gauge("device", cards, "kind", "name")
+        self._device_memory = gauge("device_memory_bytes", "Memory of the first card; 0 for the processor.")
+
+    def device(self, device: Device) -> None:
+        self._device.clear()
+        self._device.labels(device.kind, device.name).set(max(device.count, 1))
+        self._device_memory.set(device.memory_bytes)
 
     @contextmanager
     def phase(self, model: str, grid: str, phase: str) -> Iterator[None]:

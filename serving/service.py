@@ -15,6 +15,7 @@ from serving.auth import Guard, KeyFile
 from serving.catalogue.card import Readiness
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
+from serving.device import Device
 from serving.limits import Admission
 from serving.observe import Metrics
 from serving.predict import Predictor
@@ -79,6 +80,12 @@ class Service:
         self.classical, self._times = ClassicalSolvers(), TritonTimes(settings)
         self.predictor = Predictor(triton, self.catalogue, self.classical, self._times, self.metrics, settings)
         self.on_drain: list[Callable[[], None]] = []
+        self.device: Device | None = None
+
+    def computes_on(self, device: Device) -> None:
+        """Note what the local Triton computes on; nobody says it of one that runs elsewhere."""
+        self.device = device
+        self.metrics.device(device)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

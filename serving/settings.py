@@ -90,6 +90,10 @@ class Settings(BaseSettings):
     triton_environment: Path = Field(
         Path(".runtime/triton-env"), description="Python environment of the local Triton; built if it is missing."
     )
+    device: Literal["auto", "gpu", "cpu"] = Field(
+        "auto",
+        description="What the local Triton computes on; `auto` takes a GPU that works, and logs the reason.",
+    )
     triton_start_seconds: Seconds = Field(
         300.0, description="How long the local Triton may take to respond at its start."
     )

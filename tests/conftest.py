@@ -214,7 +214,8 @@ def run_service(make_settings: Callable[..., Settings], run_triton: Any, run_gat
     @contextmanager
     def running(repository: Path, key: str = "", *, empty: bool = False, **changes: object) -> Iterator[Gateway]:
         settings = make_settings(repository, **changes)
-        with run_triton(settings, key, empty=empty), run_gateway(settings, key) as found:
+        with run_triton(settings, key, empty=empty) as server, run_gateway(settings, key) as found:
+            found.service.computes_on(server.device)
             yield found
 
     return running

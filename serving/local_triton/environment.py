@@ -33,7 +33,8 @@ from serving.triton import RUN_BYTES, RUNS_IN_SHARED_MEMORY
 
 logger = logging.getLogger(__name__)
 
-PACKAGES = ("nvidia-pytriton==0.7.0", "numpy==1.26.4")
+NUMPY = "numpy==1.26.4"
+PACKAGES = ("nvidia-pytriton==0.7.0", NUMPY)
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 COMPLETE = "complete"
 APPLICATION = Path(sysconfig.get_path("purelib")).resolve()  # the folder of the running application's packages
@@ -96,15 +97,21 @@ def build(environment: Path) -> None:
         logger.info("Installing Triton into %s …", environment)
         shutil.rmtree(environment, ignore_errors=True)
         venv.create(environment, symlinks=True)
-        pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
-        done = subprocess.run(  # noqa: S603 - our own interpreter and fixed names
-            [*pip, "--quiet", "--no-deps", *PACKAGES], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:]
-            raise StartupError(f"pip could not install {' and '.join(PACKAGES)}: {' '.join(last)}")
+        if fault := pip_install(environment / "bin" / "python", ["--no-deps", *PACKAGES]):
+            raise StartupError(f"pip could not install {' and '.join(PACKAGES)}: {fault}")
         (packages(environment) / "application.pth").write_text(f"{APPLICATION}\n")
         (environment / COMPLETE).write_text(_content())
+
+
+def pip_install(python: Path, arguments: list[str]) -> str | None:
+    """Install packages into the environment of a Python; return the last line of what pip says if that fails.
+
+    NumPy stays that of the stub.
+    """
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *arguments]
+    command += [] if NUMPY in arguments else [NUMPY]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter
+    return " ".join(done.stderr.strip().splitlines()[-1:]) if done.returncode else None
 
 
 def prepare(settings: Settings) -> Path:

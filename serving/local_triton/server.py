@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import IO, Self
 
 from serving import timing
+from serving.device import Device
 from serving.local_triton import environment, supervisor
+from serving.local_triton.device import ThisMachine, choose
 from serving.settings import Settings
 from serving.triton import KEY_HEADER
 
@@ -34,6 +36,7 @@ BACKENDS = Path(__file__).with_name("backends")
 RESTRICTED = "model-repository,shared-memory,trace,logging"
 # Environment variables of Triton's process: options that hold a key, or an address with a password.
 RESTRICTION, TRACES = "PETROV_TRITON_RESTRICTION", "PETROV_TRITON_TRACES_URL"
+DEVICE = "TRITON_DEVICE"  # one that the backends read: where their models belong
 
 RESTART_SECONDS = 60.0  # between two restarts on request: too large requests cost the others one a minute
 STABLE_SECONDS = 60.0  # after that long a start counts as good, and the next crash is the first of a new series
@@ -59,12 +62,13 @@ class TritonServer:
     """A local Triton, as a process that does not outlive ours.
 
     `async with TritonServer(settings) as triton` starts and stops it; run `watch` meanwhile. The `key` is for the
-    restricted APIs; empty leaves them open.
+    restricted APIs; empty leaves them open. `device` is what it computes on, once it has been started.
     """
 
     def __init__(self, settings: Settings, key: str = "") -> None:
         self.settings = settings
         self.log = environment.log_file(settings)
+        self.device: Device | None = None
         self._key = key
         self._process: _Process | None = None
         self._stopping = self._restarting = False
@@ -84,6 +88,8 @@ class TritonServer:
         time, or crashed `MAX_STARTS` times.
         """
         self._wheel = await asyncio.to_thread(environment.prepare, self.settings)
+        machine = ThisMachine(self.settings.triton_environment)
+        self.device = await asyncio.to_thread(choose, self.settings.device, machine)
         # A full disk does not keep an old log from being emptied.
         with contextlib.suppress(OSError), environment.open_log(self.log) as log:
             log.truncate(0)
@@ -102,7 +108,9 @@ class TritonServer:
             backends = await asyncio.to_thread(backend_directory, self._wheel, self.settings.triton_runtime)
             arguments = command(self._wheel, backends, self.settings, restricted=bool(self._key))
             with environment.open_log(self.log) as log:
-                process = self._process = _Process(arguments, log, variables(self._wheel, self.settings, self._key))
+                process = self._process = _Process(
+                    arguments, log, variables(self._wheel, self.settings, self._key, self.device)
+                )
         except OSError as error:
             # A copy of a folder reports its first file as text.
             text = error.strerror or str(error.args[0][0][2] if isinstance(error, shutil.Error) else error)
@@ -245,7 +253,7 @@ class _Process(subprocess.Popen[bytes]):
             self.stdin.close()
 
 
-def variables(wheel: Path, settings: Settings, key: str) -> dict[str, str]:
+def variables(wheel: Path, settings: Settings, key: str, device: Device | None = None) -> dict[str, str]:
     """Return the variables of Triton's process: ours, with what Triton needs in front, and options that are secret.
 
     The stub embeds Python and finds its packages through the first `python3` on PATH, which must be that of Triton's
@@ -256,6 +264,10 @@ def variables(wheel: Path, settings: Settings, key: str) -> dict[str, str]:
     paths = {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "PATH": os.pathsep.join(programs)}
     secret = {RESTRICTION: f"{RESTRICTED}:{KEY_HEADER}={key}", TRACES: f"opentelemetry,url={settings.traces}"}
     others = {"PYTHONDONTWRITEBYTECODE": "1", timing.VARIABLE: str(timing.path(settings))}
+    if device is not None:
+        others[DEVICE] = device.kind
+        # Triton places models on every card that it sees.
+        others |= {"CUDA_VISIBLE_DEVICES": ""} if device.kind == "cpu" else {}
     return os.environ | paths | secret | others
 
 

@@ -52,8 +52,8 @@ export const paths = {
   reference: (name) => `${paths.model(name)}/reference`,
 };
 
-export async function models() {
-  return (await json(paths.models())).models;
+export function models() {
+  return json(paths.models());
 }
 
 /** Return name and version of the server. */

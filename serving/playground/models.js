@@ -13,8 +13,9 @@ import { takesText } from "./vocabulary.js";
 
 const WIDEST_REACH = "80"; // of a move of points, per cent of the picture's width
 
-/** Name the release in the footer. */
-async function showRelease() {
+/** Name the release in the footer, and what it computes on. */
+async function showRelease(device) {
+  at("device").textContent = device ? `on ${inWords(device)}` : "";
   try {
     at("release").textContent = (await api.server()).version;
   } catch {
@@ -22,9 +23,15 @@ async function showRelease() {
   }
 }
 
+/** Return a device as a reader calls it, such as `NVIDIA L4 (22 GiB)`. */
+function inWords({ kind, name, count, memory_bytes: memory }) {
+  if (kind === "cpu") return "the processor";
+  return `${count > 1 ? `${count} x ` : ""}${name} (${Math.round(memory / 2 ** 30)} GiB)`;
+}
+
 export async function load() {
   try {
-    const listed = await api.models();
+    const { models: listed, device } = await api.models();
     const known = await Promise.all(listed.map(({ name }) => api.model(name)));
     state.models = known.filter(({ card }) => !cards.unsupported(card));
     listLeftOut(known.filter(({ card }) => cards.unsupported(card)));
@@ -33,7 +40,7 @@ export async function load() {
     state.leftOut = known.filter(({ card }) => cards.unsupported(card));
     status.clear();
     if (state.models.length) await choose(before ?? addressed() ?? first(), Boolean(before));
-    showRelease();
+    showRelease(device);
   } catch (error) {
     failed(error);
   }

@@ -13,6 +13,7 @@ from pydantic import Field
 from serving.catalogue.card import ModelSummary
 from serving.codecs import binary
 from serving.codecs.json_arrays import Base64Array
+from serving.device import Device
 from serving.document import Document
 from serving.protocols import over_http
 
@@ -24,6 +25,9 @@ class ModelList(Document):
     """`GET /v1/models`."""
 
     models: tuple[ModelSummary, ...]
+    device: Device | None = Field(
+        default=None, description="What they are computed on; null where Triton runs elsewhere, or starts."
+    )
 
 
 class PredictionRequest(Document):

@@ -137,8 +137,8 @@ async def jvp(model: str, request: Request, service: Serving, version: Version =
 @router.get("/v1/models", dependencies=_CHECKED)
 @requires(Scope.INFER)
 async def list_models(service: Serving) -> ModelList:
-    """List the models that are served now."""
-    return ModelList(models=tuple(service.catalogue.models()))
+    """List the models that are served now, and what they are computed on."""
+    return ModelList(models=tuple(service.catalogue.models()), device=service.device)
 
 
 # A card has only the keys that were written.

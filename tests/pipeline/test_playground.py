@@ -321,9 +321,13 @@ def test_the_page_and_the_documentation_are_whole_under_the_path_of_a_proxy(
         assert (person.errors, person.foreign) == ([], [url])  # the first of all, which the proxy redirects
 
 
-def test_the_page_ends_with_release_documentation_and_licence(visit: Callable[..., Visit]) -> None:
+def test_the_page_ends_with_release_device_documentation_and_licence(
+    visit: Callable[..., Visit], service: Gateway
+) -> None:
     person = visit()
     expect(person.page.locator("#release")).to_have_text(VERSION)
+    device = httpx2.get(f"{service.url}/v1/models").json()["device"]
+    expect(person.page.locator("#device")).to_contain_text(device["name"] or "on the processor")
     assert person.page.locator("footer a").all_inner_texts() == [
         *("Documentation of the interface", "Models", "Metrics", "Apache-2.0")
     ]

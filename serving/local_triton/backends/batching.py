@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb
+from device import check_kind  # type: ignore[import-not-found]  # copied beside it
 
 Array = np.ndarray[Any, Any]
 
@@ -53,6 +54,7 @@ class Model:
             each["name"]: list(map(int, each.get("reshape", {}).get("shape", each["dims"]))) for each in config["input"]
         }
         self._batched = config["max_batch_size"] > 0
+        check_kind(args["model_instance_kind"], Path(args["model_repository"], "config.pbtxt"))
         gpu = int(args["model_instance_device_id"]) if args["model_instance_kind"] == "GPU" else None
         self._piecewise = self._batched and gpu is None
         self._times = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)

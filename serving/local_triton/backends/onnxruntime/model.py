@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from batching import Model  # type: ignore[import-not-found]  # found by Triton's interpreter
-from device import cuda_options  # type: ignore[import-not-found]  # as above
+from device import open_session  # type: ignore[import-not-found]  # as above
 
 
 class TritonPythonModel(Model):  # type: ignore[misc]  # see above
@@ -41,7 +41,8 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
         of 26.
 
         Raises:
-            ValueError: The config names a tensor that the graph does not have.
+            DeviceError: The session is on another device than the config names.
+            ValueError: The config names a tensor that the graph does not have, or what a GPU does not know.
         """
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors only: its warnings would fill the server's log at every load
@@ -52,8 +53,7 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
         options.enable_cpu_mem_arena = parameters.get("enable_mem_arena", "1") == "1"
         options.enable_mem_reuse = parameters.get("enable_mem_reuse", "1") == "1"
         options.enable_mem_pattern = parameters.get("enable_mem_pattern", "1") == "1"
-        cuda: list[Any] = [] if gpu is None else [("CUDAExecutionProvider", cuda_options(self.config, gpu))]
-        self.session = onnxruntime.InferenceSession(file, options, providers=[*cuda, "CPUExecutionProvider"])
+        self.session = open_session(onnxruntime, file, options, self.config, gpu)
         for names, nodes in ((self.inputs, self.session.get_inputs()), (self.outputs, self.session.get_outputs())):
             known = sorted(node.name for node in nodes)
             if missing := set(names).difference(known):

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from batching import Model  # type: ignore[import-not-found]  # found by Triton's interpreter
+from device import DeviceError  # type: ignore[import-not-found]  # as above
 from torch.jit import optimized_execution  # type: ignore[attr-defined]  # documented, but left out of __all__
 
 # Triton's arrays are read-only views of its shared memory; torch has no read-only tensors, and the module only reads.
@@ -37,7 +38,11 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
     outputs: list[str]
 
     def open(self, file: Path, parameters: dict[str, str], gpu: int | None) -> None:
-        """Load the module, and read the parameters as the C++ backend does."""
+        """Load the module, and read the parameters as the C++ backend does.
+
+        Raises:
+            DeviceError: PyTorch has no GPU, and the config names one.
+        """
         if "INTRA_OP_THREAD_COUNT" in parameters:
             torch.set_num_threads(int(parameters["INTRA_OP_THREAD_COUNT"]))
         if "INTER_OP_THREAD_COUNT" in parameters:
@@ -48,6 +53,9 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
         # Float32 on a GPU means float32; PyTorch's default is TF32 in the convolutions of cuDNN.
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.enabled = not flags.get("DISABLE_CUDNN", False)
+        if gpu is not None and not torch.cuda.is_available():
+            remedy = "install a PyTorch that is built for CUDA, or set PETROV_DEVICE=cpu"
+            raise DeviceError(f"the model belongs on GPU {gpu}, but PyTorch {torch.__version__} finds none: {remedy}")
         self.device = torch.device("cpu" if gpu is None else f"cuda:{gpu}")
         self.module = torch.jit.load(file, map_location=self.device).eval()
         self.inputs = in_order(self.inputs, [each.name for each in self.module.forward.schema.arguments[1:]])
