@@ -11,8 +11,10 @@ const EIGHT = [[0, 1, 4], [1, 2, 5], [2, 3, 6], [3, 0, 7]];
 const FACES = [[0, 1, 2], [0, 1, 3], [1, 2, 3], [0, 2, 3]];
 const FACES_10 = [[0, 1, 2, 4, 5, 6], [0, 1, 3, 4, 8, 7], [1, 2, 3, 5, 9, 8], [0, 2, 3, 6, 9, 7]];
 const BRICK = [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]];
+const WEDGE = [[0, 1, 2], [3, 4, 5], [0, 1, 4, 3], [1, 2, 5, 4], [2, 0, 3, 5]];
+const PYRAMID = [[0, 1, 2, 3], [0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]];
 /** The nodes of the facets of a cell, by dimensions and VTK's number of its type, as a training on mesh files has them. */
-const FACETS = { 2: { 5: SIDES, 22: [[0, 1, 3], [1, 2, 4], [2, 0, 5]], 9: FOUR, 23: EIGHT, 28: EIGHT }, 3: { 10: FACES, 24: FACES_10, 12: BRICK } };
+const FACETS = { 2: { 5: SIDES, 22: [[0, 1, 3], [1, 2, 4], [2, 0, 5]], 9: FOUR, 23: EIGHT, 28: EIGHT }, 3: { 10: FACES, 24: FACES_10, 12: BRICK, 13: WEDGE, 14: PYRAMID } };
 /** The triangles that a plane cell is drawn by. */
 const TRIANGLES = {
   ...{ 5: [[0, 1, 2]], 9: [[0, 1, 2], [0, 2, 3]], 22: [[0, 3, 5], [3, 1, 4], [5, 4, 2], [3, 4, 5]] },
@@ -75,9 +77,17 @@ function eachCell({ types, ends, nodes }, act) {
   types.forEach((type, i) => act(type, nodes.subarray(i ? ends[i - 1] : 0, ends[i]), i));
 }
 
+/** Return the dimension of a cell by VTK's number of its type. */
+function dimension(type) {
+  if (type < 5 || type === 21) return type < 3 ? 0 : 1;
+  return type < 10 || [22, 23, 28, 34].includes(Number(type)) ? 2 : 3;
+}
+
 function atPoints(mesh, { width, values }) {
   const [total, cells] = [new Float64Array(mesh.count * width), new Float64Array(mesh.count)];
-  eachCell(mesh, (_, nodes, cell) => {
+  const own = Math.max(0, ...new Set(Array.from(mesh.types, dimension)));
+  eachCell(mesh, (type, nodes, cell) => {
+    if (dimension(type) < own) return; // as the lines on the boundary of a plane mesh
     for (const node of nodes) {
       cells[node] += 1;
       for (let k = 0; k < width; k++) total[node * width + k] += values[cell * width + k];
@@ -107,6 +117,13 @@ function onBoundary(mesh, dimensions) {
       facets.set(key, facets.has(key) ? null : members);
     }
   });
+  const keyOf = (...nodes) => nodes.sort((a, b) => a - b).join();
+  for (const [key, members] of facets) {
+    if (members?.length !== 4) continue;
+    const [a, b, c, d] = members; // two triangles of the cells behind it may cover a quadrilateral
+    const halves = [[keyOf(a, b, c), keyOf(a, c, d)], [keyOf(a, b, d), keyOf(b, c, d)]].find((pair) => pair.every((half) => facets.get(half)));
+    for (const covered of halves ? [key, ...halves] : []) facets.set(covered, null);
+  }
   const found = new Float32Array(mesh.count);
   for (const members of facets.values()) for (const node of members ?? []) found[node] = 1;
   if (!found.includes(1)) throw new Error(`it has neither data ${BOUNDARY} nor cells that they follow from`);

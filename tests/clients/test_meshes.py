@@ -54,6 +54,23 @@ def test_boundary_and_distance_are_those_of_the_training(tmp_path: Path) -> None
     assert found["source"][3] == 3
 
 
+def test_lines_and_mixed_cells_count_as_in_the_training(tmp_path: Path) -> None:
+    corners = np.stack(np.meshgrid([0.0, 1.0], [0.0, 1.0], [0.0, 1.0, 2.0], indexing="ij"), -1).reshape(-1, 3)
+    points = np.concatenate([corners, [[0.5, 0.5, 3]]])
+    cells = [
+        ("line", [[2, 5]]),
+        ("hexahedron", [[0, 3, 9, 6, 1, 4, 10, 7]]),
+        ("wedge", [[1, 4, 10, 2, 5, 11], [1, 10, 7, 2, 11, 8]]),
+        ("pyramid", [[2, 5, 11, 8, 12]]),
+    ]
+    mesh = meshio.Mesh(points, cells, {}, {"source": [np.zeros(1), np.ones(1), np.full(2, 2.0), np.full(1, 3.0)]})
+    mesh.write(tmp_path / "mesh.vtu")
+    found = arrays_of(mesh, on_points(3))
+    with open_file(tmp_path / "mesh.vtu") as file:
+        for name in ("boundary", "distance", "source"):
+            assert found[name] == pytest.approx(file.array(name).read()[0], abs=1e-6)
+
+
 def test_a_mesh_of_pyvista_has_cells_by_number() -> None:
     known = cubes()
     mesh: Any = SimpleNamespace(points=CUBE, point_data={"source": np.zeros(27)}, cells_dict={12: known.cells[0].data})

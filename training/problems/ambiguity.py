@@ -94,3 +94,19 @@ def doubt_of_time(sides: tuple[int, ...], others: Sequence[LazyArray]) -> tuple[
     if len(sides) == 2 and max(sides) > LONG * min(sides):
         return 0 if sides[0] < sides[1] else 1, f"it has {min(sides)} points, and the other {max(sides)}"
     return 0, ""
+
+
+def doubt_of_points(fields: Sequence[LazyArray], sides: tuple[int, ...]) -> str:
+    """Say why arrays `[sample, point]` may be those of a cloud rather than of a line; empty where nothing says so.
+
+    Args:
+        fields: Arrays of more than a number per sample, all of the same number of samples.
+        sides: Points per axis of the grid.
+    """
+    if len(sides) > 1:
+        return ""
+    if pairs := [one for one in fields if one.shape[1:-1] == sides and one.shape[-1] in {2, 3}]:
+        return f"{pairs[0].name} may hold coordinates: then name it in [points] instead of [axes]"
+    if len(fields) > 2 and {"x", "y"} <= {one.name.rpartition("/")[2].lower() for one in fields}:
+        return "x and y may be coordinates: then [points] takes one array [sample, point, 2] of both"
+    return ""

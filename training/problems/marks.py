@@ -17,6 +17,7 @@ SUBJECTS = {
     "outputs": "which arrays are outputs",
     "samples": "which axis counts samples",
     "time": "which axis counts time, if one does",
+    "points": "whether every sample has points of its own",
 }
 """What has to be confirmed, by the word that a mark begins with."""
 QUOTED = r""""(?:\\.|[^"\\])*"|'[^']*'"""

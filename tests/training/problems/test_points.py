@@ -18,7 +18,7 @@ from training.commands import app
 from training.data.readers import ReadError, open_file
 from training.data.samples import SampleFile, prepare
 from training.problems.checks import DataError
-from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -179,32 +179,6 @@ def test_a_mesh_file_that_is_none_is_named(tmp_path: Path) -> None:
         pass
 
 
-TETRA_10 = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], float)
-MIDDLES = [(0, 1), (1, 2), (0, 2), (0, 3), (1, 3), (2, 3)]
-CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
-SQUARE = np.array([[0, 0], [2, 0], [2, 1], [0, 1], [1, 0], [2, 0.5], [1, 1], [0, 0.5], [1, 0.5]])
-
-
-@pytest.mark.parametrize(
-    ("kind", "points", "size"),
-    [
-        ("triangle", SQUARE[:3], 1),
-        ("triangle6", SQUARE[[0, 1, 2, 4, 5, 8]], 1),
-        ("quad", SQUARE[:4], 2),
-        ("quad8", SQUARE[:8], 2),
-        ("quad9", SQUARE, 2),
-        ("tetra", TETRA_10, 1 / 6),
-        ("tetra10", np.concatenate([TETRA_10, [TETRA_10[[*pair]].mean(0) for pair in MIDDLES]]), 1 / 6),
-        ("hexahedron", CUBE, 1),
-    ],
-)
-def test_nodes_share_the_size_of_their_cells(kind: str, points: NDArray[Any], size: float, tmp_path: Path) -> None:
-    flat = np.pad(points, [(0, 0), (0, 3 - points.shape[1])])
-    meshio.Mesh(flat, {kind: [range(len(points))]}, {"u": points[:, 0]}).write(tmp_path / "cell.vtu")
-    with open_file(tmp_path / "cell.vtu") as file:
-        assert file.array("area").read()[0] == pytest.approx(np.full(len(points), size / len(points)))
-
-
 def test_weights_are_prepared_beside_the_fields(tmp_path: Path) -> None:
     stars = write_stars(tmp_path / "stars", 12)
     plain = described(tmp_path / "stars")
@@ -237,3 +211,26 @@ def test_weights_that_weigh_nothing_are_refused(change: float | None, sentence: 
     (tmp_path / "cloud.toml").write_text(f'name = "cloud"\n[data]\nfiles = ["cloud.npz"]\n{text}')
     with pytest.raises(DataError, match=sentence):
         prepared(read_problem_file(tmp_path / "cloud.toml"), tmp_path)
+
+
+def test_a_cloud_in_arrays_is_drafted_as_one(tmp_path: Path) -> None:
+    arrays = padded()
+    np.savez(tmp_path / "cloud.npz", load=arrays["u"][:, 0], **arrays)
+    result = CliRunner().invoke(app, ["describe", str(tmp_path / "cloud.npz"), "--outputs", "u"])
+    (tmp_path / "cloud.toml").write_text(result.stdout)
+    problem = read_problem_file(tmp_path / "cloud.toml")
+    assert problem.argument_names == ("coordinates", "f", "counts", "load")
+    assert problem["coordinates"].array == "xy"
+    assert problem["counts"].array == "n"
+    assert prepared(problem, tmp_path).read(range(12))["u"].shape == (12, 9)
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "load"), ("x", "y")])
+def test_what_may_be_a_cloud_is_asked_for(first: str, second: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.random((20, 30, 2) if first == "a" else (20, 30))
+    np.savez(tmp_path / "cloud.npz", **{first: values, second: rng.random((20, 30))}, stress=rng.random((20, 30)))
+    result = CliRunner().invoke(app, ["describe", str(tmp_path / "cloud.npz"), "--outputs", "stress"])
+    (tmp_path / "cloud.toml").write_text(result.stdout)
+    with pytest.raises(ProblemFileError, match=r"not confirmed: .*whether every sample has points of its own"):
+        read_problem_file(tmp_path / "cloud.toml")

@@ -43,7 +43,7 @@ READERS = {
 SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
     | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
-    | dict.fromkeys((".vtu", ".vtk", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
+    | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
 )
 
 
@@ -193,8 +193,8 @@ def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataF
 
 def meshes_in(folder: Path) -> list[Path]:
     """Return the mesh files of a folder in order, those of the most frequent suffix; none where it is no folder."""
-    found = [path for path in sorted(folder.iterdir()) if path.suffix in SUFFIXES] if folder.is_dir() else []
-    meshes = [path for path in found if SUFFIXES[path.suffix] == "mesh"]
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    meshes = [path for path in found if SUFFIXES.get(path.suffix.lower()) == "mesh"]
     suffixes = Counter(path.suffix for path in meshes)
     return [path for path in meshes if path.suffix == max(suffixes, key=lambda each: suffixes[each])]
 

@@ -27,11 +27,23 @@ QUAD_8: Facets = ((0, 1, 4), (1, 2, 5), (2, 3, 6), (3, 0, 7))
 TETRA: Facets = ((0, 1, 2), (0, 1, 3), (1, 2, 3), (0, 2, 3))
 TETRA_10: Facets = ((0, 1, 2, 4, 5, 6), (0, 1, 3, 4, 8, 7), (1, 2, 3, 5, 9, 8), (0, 2, 3, 6, 9, 7))
 HEXAHEDRON: Facets = ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 5, 4), (1, 2, 6, 5), (2, 3, 7, 6), (3, 0, 4, 7))
+PYRAMID: Facets = ((0, 1, 2, 3), (0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4))
+WEDGE: Facets = ((0, 1, 2), (3, 4, 5), (0, 1, 4, 3), (1, 2, 5, 4), (2, 0, 3, 5))
+HEXAHEDRON_20: Facets = (
+    (0, 1, 2, 3, 8, 9, 10, 11),
+    (4, 5, 6, 7, 12, 13, 14, 15),
+    (0, 1, 5, 4, 8, 17, 12, 16),
+    (1, 2, 6, 5, 9, 18, 13, 17),
+    (2, 3, 7, 6, 10, 19, 14, 18),
+    (3, 0, 4, 7, 11, 16, 15, 19),
+)
 #: The nodes of the facets of a cell, by dimensions of space, then by meshio's name of its type or VTK's number.
 FACETS: Mapping[int, Mapping[str | int, Facets]] = {
     2: {"triangle": TRIANGLE, "triangle6": TRIANGLE_6, "quad": QUAD, "quad8": QUAD_8, "quad9": QUAD_8}
     | {5: TRIANGLE, 22: TRIANGLE_6, 9: QUAD, 23: QUAD_8, 28: QUAD_8},
-    3: {"tetra": TETRA, "tetra10": TETRA_10, "hexahedron": HEXAHEDRON, 10: TETRA, 24: TETRA_10, 12: HEXAHEDRON},
+    3: {"tetra": TETRA, "tetra10": TETRA_10, "hexahedron": HEXAHEDRON, "hexahedron20": HEXAHEDRON_20}
+    | {"wedge": WEDGE, "pyramid": PYRAMID}
+    | {10: TETRA, 24: TETRA_10, 12: HEXAHEDRON, 25: HEXAHEDRON_20, 13: WEDGE, 14: PYRAMID},
 }
 #: Numbers of a table of distances in memory.
 TABLE = 2**22
@@ -105,10 +117,15 @@ def on_boundary(mesh: Any, count: int, dimensions: int) -> npt.NDArray[np.bool_]
     for kind, cells in dict(getattr(mesh, "cells_dict", {})).items():
         for nodes in FACETS[dimensions].get(kind, ()):
             by_size.setdefault(len(nodes), []).append(np.asarray(cells)[:, nodes])
-    for facets in by_size.values():
+    alone = {}
+    for size, facets in by_size.items():
         every = np.concatenate(facets)
         _, index, shared = np.unique(np.sort(every, axis=1), axis=0, return_index=True, return_counts=True)
-        found[every[index[shared == 1]]] = True
+        alone[size] = every[index[shared == 1]]
+    if 3 in alone and 4 in alone and dimensions == 3:
+        alone[3], alone[4] = _without_halves(alone[3], alone[4])
+    for nodes in alone.values():
+        found[nodes] = True
     if not found.any():
         known = ", ".join(str(kind) for kind in FACETS[dimensions] if isinstance(kind, str))
         raise InvalidInput(
@@ -117,6 +134,18 @@ def on_boundary(mesh: Any, count: int, dimensions: int) -> npt.NDArray[np.bool_]
             where=Where(BOUNDARY),
         )
     return found
+
+
+def _without_halves(triangles: Array, quads: Array) -> tuple[Array, Array]:
+    """Leave out quadrilaterals that two triangles of the cells behind them cover, and these triangles."""
+    known = {tuple(sorted(each)): number for number, each in enumerate(triangles.tolist())}
+    kept = [np.ones(len(each), dtype=np.bool_) for each in (triangles, quads)]
+    for number, (a, b, c, d) in enumerate(quads.tolist()):
+        for halves in (((a, b, c), (a, c, d)), ((a, b, d), (b, c, d))):
+            behind = [known.get(tuple(sorted(half)), -1) for half in halves]
+            if min(behind) >= 0:
+                kept[0][behind], kept[1][number] = False, False
+    return triangles[kept[0]], quads[kept[1]]
 
 
 def distance(points: Array, edge: npt.NDArray[np.bool_]) -> Array:
@@ -132,7 +161,10 @@ def means_at_points(mesh: Any, blocks: list[Any], count: int) -> Array:
     """Return cell data `[cell, ...]` per block of cells as means `[point, component]`, 0 at points without cells."""
     width = np.asarray(blocks[0]).reshape(len(blocks[0]), -1).shape[1]
     total, cells = np.zeros((count, width)), np.zeros((count, 1))
+    most = max((getattr(block, "dim", 0) for block in mesh.cells), default=0)
     for block, values in zip(mesh.cells, blocks, strict=True):
+        if getattr(block, "dim", most) < most:  # as the lines on the boundary of a plane mesh
+            continue
         for nodes in np.asarray(block.data).T:
             np.add.at(total, nodes, np.asarray(values, np.float64).reshape(len(nodes), width))
             np.add.at(cells, nodes, 1)

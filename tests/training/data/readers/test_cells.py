@@ -1,0 +1,130 @@
+"""Cells of meshes of every type: the nodes on the boundary, weights that sum to the domain's measure, and cell data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import meshio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from training.data.readers import DataFile, open_file
+from training.data.readers.cells import EDGES_OF, KINDS, boundary, sizes
+
+CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
+CORNERS = {
+    "triangle": CUBE[:3],
+    "quad": CUBE[:4],
+    "tetra": CUBE[[0, 1, 3, 4]],
+    "pyramid": np.concatenate([CUBE[:4], [[0.5, 0.5, 1]]]),
+    "wedge": CUBE[[0, 1, 3, 4, 5, 7]],
+    "hexahedron": CUBE,
+}
+MEASURE = {"triangle": 1 / 2, "quad": 1, "tetra": 1 / 6, "pyramid": 1 / 3, "wedge": 1 / 2, "hexahedron": 1}
+
+
+def opened(path: Path, mesh: meshio.Mesh) -> DataFile:
+    mesh.write(path)
+    with open_file(path) as file:
+        return file  # whose arrays are in memory
+
+
+def values(file: DataFile, name: str) -> NDArray[Any]:
+    return np.asarray(file.array(name).read()[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_sum_to_the_measure_and_facets_are_on_the_boundary(kind: str) -> None:
+    shape, known = kind.rstrip("0123456789"), KINDS[kind]
+    corners = CORNERS[shape]
+    count = int(kind.removeprefix(shape) or len(corners))
+    points = [*corners, *(corners[[*edge]].mean(axis=0) for edge in EDGES_OF[shape])][:count]
+    middles = {  # of facets
+        node: corners[[*facet]].mean(axis=0)
+        for facet, nodes in zip(known.facets, known.nodes, strict=True)
+        for node in nodes
+        if node >= len(points)
+    }
+    points += [middles[node] for node in sorted(middles)]
+    inside = count - len(points)
+    points += [corners.mean(axis=0)] * inside
+    placed = np.array(points)[:, : 2 if shape in {"triangle", "quad"} else 3]
+    mesh = meshio.Mesh(placed, [meshio.CellBlock(kind, np.arange(count)[np.newaxis])])
+    assert sizes(mesh, placed).sum() == pytest.approx(MEASURE[shape], rel=1e-6)
+    assert boundary(mesh, placed).tolist() == [True] * (count - inside) + [False] * inside
+
+
+def box(side: int) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    """Return a box of hexahedra whose upper half is cut into wedges, as prism layers of a flow's mesh are."""
+    at = np.arange(side**3).reshape(side, side, side)
+    points = np.stack(np.meshgrid(*[np.linspace(0, 1, side)] * 3, indexing="ij"), -1).reshape(-1, 3)
+    hexahedra, wedges = [], []
+    for a, b, c in np.ndindex(side - 1, side - 1, side - 1):
+        low, high = ([at[a, b, z], at[a + 1, b, z], at[a + 1, b + 1, z], at[a, b + 1, z]] for z in (c, c + 1))
+        if c < side // 2:
+            hexahedra.append(low + high)
+        else:
+            wedges += [[*low[:3], *high[:3]], [low[0], *low[2:], high[0], *high[2:]]]
+    return points, {"hexahedron": np.array(hexahedra), "wedge": np.array(wedges)}
+
+
+def test_the_boundary_of_a_box_of_hexahedra_and_wedges_is_its_surface(tmp_path: Path) -> None:
+    points, cells = box(5)
+    file = opened(tmp_path / "box.vtu", meshio.Mesh(points, cells, {"u": points[:, 0]}))
+    surface = ((points == 0) | (points == 1)).any(axis=1)
+    assert (values(file, "boundary") == surface).all()
+    assert surface.sum() == 98
+    assert values(file, "distance") == pytest.approx(np.minimum(points, 1 - points).min(axis=1), abs=1e-6)
+    assert values(file, "area").sum() == pytest.approx(1, rel=1e-6)
+
+
+def test_cell_data_come_from_cells_of_the_mesh_s_own_dimension(tmp_path: Path) -> None:
+    cells = [("line", [[0, 1], [1, 3], [3, 2], [2, 0]]), ("triangle", [[0, 1, 2], [1, 3, 2]])]
+    points = [[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 1, 0]]
+    mesh = meshio.Mesh(points, cells, {"u": np.arange(4.0)}, {"k": [np.zeros(4), np.full(2, 3.0)]})
+    assert values(opened(tmp_path / "plate.vtu", mesh), "k").tolist() == [3, 3, 3, 3]  # the lines have 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        ({"quad": [[0, 1, 4, 3]], "triangle": [[1, 2, 6], [6, 5, 4], [1, 6, 4]]}, ""),
+        # The left cell has an edge from 1 to 4, the right ones meet in the node 7 on it.
+        ({"quad": [[0, 1, 4, 3], [1, 2, 6, 7], [7, 6, 5, 4]]}, "node 7 hangs on an edge of another cell"),
+        ({"line": [[0, 1]]}, "there are no cells"),
+        ({"polygon": [[0, 1, 2, 5, 4, 3]]}, "there are cells of the type polygon"),
+    ],
+)
+def test_a_boundary_that_does_not_follow_from_the_cells_is_left_out(
+    cells: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    points = np.array([[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1], [2, 0.5], [1, 0.5]])
+    mesh = meshio.Mesh(np.pad(points, [(0, 0), (0, 1)]), cells, {"u": points[:, 0]})
+    mesh.write(tmp_path / "mesh.vtk")
+    with open_file(tmp_path / "mesh.vtk") as file:
+        assert ("boundary" in file.arrays) == ("area" in file.arrays) == (not sentence)
+        assert sentence in " ".join(file.remarks)
+
+
+POLYDATA = """<?xml version="1.0"?>
+<VTKFile type="PolyData" version="1.0" byte_order="LittleEndian"><PolyData>
+<Piece NumberOfPoints="5" NumberOfPolys="2">
+<PointData><DataArray type="Float64" Name="p" format="ascii">0 2 4 6 8</DataArray></PointData>
+<CellData><DataArray type="Float64" Name="k" format="ascii">1 3</DataArray></CellData>
+<Points><DataArray type="Float64" NumberOfComponents="3" format="ascii">0 0 0 1 0 1 1 1 2 0 1 3 2 2 4
+</DataArray></Points>
+<Polys><DataArray type="Int64" Name="connectivity" format="ascii">0 1 2 3 1 2 4</DataArray>
+<DataArray type="Int64" Name="offsets" format="ascii">4 7</DataArray></Polys>
+</Piece></PolyData></VTKFile>"""
+
+
+def test_a_surface_in_space_has_points_and_data_and_no_boundary(tmp_path: Path) -> None:
+    (tmp_path / "car.VTP").write_text(POLYDATA)
+    with open_file(tmp_path / "car.VTP") as file:
+        assert values(file, "coordinates")[:, 2].tolist() == [0, 1, 2, 3, 4]
+        assert values(file, "p").tolist() == [0, 2, 4, 6, 8]
+        assert values(file, "k").tolist() == [1, 2, 2, 1, 3]
+        assert file.arrays.keys() == {"coordinates", "p", "k"}
+        assert "the cells are those of a surface in space" in file.remarks[0]

@@ -1,0 +1,80 @@
+"""VTK's PolyData (`.vtp`), the surfaces that `meshio` does not read: as a mesh of triangles, quadrilaterals, polygons.
+
+The arrays of these files are written as those of `.vtu` files, whose reader decodes them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import meshio
+import numpy as np
+from numpy.typing import NDArray
+
+BEFORE = ("Verts", "Lines", "Strips")  # whose cell data come before those of the polygons
+TYPES = {3: "triangle", 4: "quad"}
+
+
+def read_polydata(path: Path) -> meshio.Mesh:
+    """Read the polygons of a file; other cells in it, such as lines, are left out.
+
+    Raises:
+        ValueError: It is no such file.
+    """
+    vtu: Any = importlib.import_module("meshio.vtu._vtu")
+    try:
+        root = ET.parse(path).getroot()  # noqa: S314  expat bounds and ignores entities
+    except ET.ParseError:  # appended bytes are no XML
+        root = vtu._parse_raw_binary(str(path))  # noqa: SLF001
+    if root.get("type") != "PolyData":
+        raise ValueError(f"expected PolyData but found {root.get('type')}")
+    reader = vtu.VtuReader.__new__(vtu.VtuReader)
+    reader.compression, reader.byte_order = root.get("compressor"), root.get("byte_order")
+    reader.header_type = root.get("header_type", "UInt32")
+    appended = root.find("AppendedData")
+    reader.appended_data = None if appended is None else (appended.text or "").strip()[1:]
+    pieces = [piece for piece in root.iter("Piece") if int(piece.get("NumberOfPoints", 0))]
+    if not pieces:
+        raise ValueError("expected points but there are none")
+    points: list[NDArray[Any]] = []
+    cells: list[NDArray[Any]] = []
+    for piece in pieces:
+        start = sum(len(each) for each in points)
+        points.append(next(iter(arrays(reader, piece, "Points").values())).reshape(-1, 3))
+        polys, first = arrays(reader, piece, "Polys"), 0
+        for last in polys.get("offsets", np.empty(0, int)).tolist():
+            cells.append(start + polys["connectivity"][first:last])
+            first = last
+    where = [int(piece.get(f"NumberOf{kind}", 0)) for piece in pieces for kind in BEFORE]
+    data = {} if any(where) else joined([arrays(reader, piece, "CellData") for piece in pieces])
+    blocks: dict[int, list[int]] = {}
+    for number, nodes in enumerate(cells):
+        blocks.setdefault(len(nodes), []).append(number)
+    return meshio.Mesh(
+        np.concatenate(points),
+        [
+            (TYPES.get(size, "polygon"), np.stack([cells[number] for number in numbers]))
+            for size, numbers in blocks.items()
+        ],
+        joined([arrays(reader, piece, "PointData") for piece in pieces]),
+        {name: [values[numbers] for numbers in blocks.values()] for name, values in data.items()},
+    )
+
+
+def arrays(reader: Any, piece: ET.Element, part: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a part of a piece by name."""
+    found = piece.find(part)
+    if found is None:
+        return {}
+    read = {str(each.get("Name", part)): reader.read_data(each) for each in found.iter("DataArray")}
+    return {name: values for name, values in read.items() if isinstance(values, np.ndarray)}
+
+
+def joined(parts: list[dict[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
+    """Join arrays of several pieces, those that all of them have."""
+    names = [name for name in parts[0] if all(name in each for each in parts)]
+    return {name: np.concatenate([each[name] for each in parts]) for name in names}

@@ -1,0 +1,150 @@
+"""A problem file in the making: its tensors, axes and sections, its guesses, and what is left out, as TOML.
+
+A guess stands as a comment at its line (`marks.py`). Of outputs, of the sample axis, of time and of points it has to be
+confirmed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.data.readers import LazyArray
+from training.problems.marks import mark
+from training.problems.schema import Quantity
+from training.user_error import UserError
+
+COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, and areas of the cells around them
+LINEAR = "# linear = true  # where the outputs are linear in it; quick and laptop try it"
+UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML holds
+ROLES = {"inputs": "input", "parameters": "parameter", "outputs": "output"}
+
+
+class DraftError(UserError):
+    """A problem file cannot be drafted: the message says what was looked for and what there is."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of the draft."""
+
+    name: str
+    array: LazyArray
+    role: str
+    components: int = 0
+    component_axis: str = "first"
+    frame: int | None = None
+    positive: bool = False
+    offset: float = 0.0
+    offset_guess: str = ""
+    guess: str = ""  # what its role rests on, where the file does not say it
+    components_guess: str = ""
+
+    @property
+    def quantity(self) -> Quantity:
+        """What decides which symmetries a field may have."""
+        components = tuple(f"c{index}" for index in range(self.components))
+        return Quantity(name=self.name, meaning="", positive=self.positive, components=components)
+
+    def entries(self) -> list[str]:
+        """Write the table of the tensor."""
+        lines = [f"[{self.role}.{self.name}]{mark(self.guess)}"]
+        lines += [f"key = {quoted(self.array.name)}", f"units = {quoted(self.array.units or '1')}"]
+        lines += [f"meaning = {quoted(self.array.meaning)}"] if self.array.meaning else []
+        lines += ["positive = true"] if self.positive else []
+        lines += [f"offset = {self.offset!r}{mark(self.offset_guess)}"] if self.offset else []
+        lines += [f"frame = {self.frame}"] if self.frame is not None else []
+        if self.components:
+            names = ", ".join(quoted(f"c{index}") for index in range(self.components))
+            lines.append(f"components = [{names}]{mark(self.components_guess)}")
+            lines += [f"component_axis = {quoted(self.component_axis)}"] if self.component_axis == "last" else []
+        return lines
+
+
+@dataclass
+class Draft:
+    """A problem file in the making, with what was guessed and what was left out."""
+
+    name: str  # of the model
+    files: tuple[str, ...]  # the data files
+    format: str  # their layout
+    tensors: list[Tensor] = field(default_factory=list)  # in the order of the data files
+    axes: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by name
+    guesses: dict[str, str] = field(
+        default_factory=dict
+    )  # by line: `files`, `step`, `mask`, `axes.row`, `axes.row.length`
+    left_out: dict[str, str] = field(default_factory=dict)  # reasons by name of the array
+    points: dict[str, Any] = field(default_factory=dict)  # entries of the section; none where there is a grid
+    cells: bool = False  # whether mesh files have cells, whose areas weights of points may be
+    mask: str = ""  # the entry of the section that says where the domain is, where it is not the whole grid
+    domain: str = ""  # the array of it
+    moving: bool = False  # whether a field has frames
+    step: float = 1.0  # time between two frames
+    remarks: list[str] = field(default_factory=list)  # what the reader decided, and what is odd
+    candidates: tuple[str, ...] = ()  # symmetries that the axes allow
+
+    def of(self, role: str) -> list[Tensor]:
+        return [tensor for tensor in self.tensors if tensor.role == role]
+
+    def role_of(self, array: str) -> str:
+        """Say in a word what an array of the file is taken for, or why it is left out."""
+        if array in self.left_out:
+            return f"left out: {self.left_out[array]}"
+        taken = [
+            f"{ROLES.get(one.role, 'a field')}{' (guess)' if one.guess else ''}"
+            for one in self.tensors
+            if one.array.name == array
+        ]
+        found = [*taken, *(["domain"] if array == self.domain else [])]
+        if self.points:
+            found += ["points"] if array == self.points.get("coordinates", COORDINATES) else []
+            found += ["numbers of points"] if array == self.points.get("counts") else []
+        found += ["weights, if you like"] if array == AREA and self.cells else []
+        return ", ".join(found)
+
+    def toml(self) -> str:
+        """Write the problem file: what was left out in comments at its head, and guesses at their lines."""
+        heads = [*self.remarks, *(f"left out: {name}: {reason}" for name, reason in self.left_out.items())]
+        lines = [f"# {UNSEEN.sub(' ', each)}" for each in heads]
+        lines += [f'name = "{self.name}"', f'title = "{self.name}"', 'equation = ""', "", "[data]"]
+        lines += [f"files = [{', '.join(map(quoted, self.files))}]{self.mark('files')}", f'format = "{self.format}"']
+        lines += ["validation = 0.1", "test = 0.1"]
+        on_grid = not self.points and not self.mask and not self.moving and len(self.axes) < 3
+        for role in ROLES:
+            for tensor in self.of(role):
+                lines += ["", *tensor.entries()]
+                lines += [LINEAR] if role == "inputs" and on_grid and not tensor.positive else []
+        for axis, entry in self.axes.items():
+            lines += ["", f"[axes.{axis}]{self.mark(f'axes.{axis}')}"]
+            lines += [f"{key} = {json.dumps(value)}{self.mark(f'axes.{axis}.{key}')}" for key, value in entry.items()]
+        if self.points:
+            line = f'# weights = "{AREA}"  # of the cells around each node: what every point counts in loss and errors'
+            weights = [line] if self.cells else []
+            entries = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in self.points.items()]
+            return "\n".join([*lines, "", "[points]", *entries, *weights, ""])
+        mask = ["", "[mask]", f"{self.mask}{self.mark('mask')}"] if self.mask else []
+        time = ["", "[time]", f"step = {self.step}{self.mark('step')}", "history = 1"] if self.moving else []
+        tried = [f"# quick and laptop try what the axes allow: {', '.join(self.candidates)}"] if self.candidates else []
+        return "\n".join([*lines, *mask, "", "[symmetries]", *tried, "exact = []", *time, ""])
+
+    def mark(self, line: str) -> str:
+        """Return the mark of a line; nothing where nothing was guessed in it."""
+        return mark(UNSEEN.sub(" ", self.guesses.get(line, "")))
+
+
+def quoted(text: str) -> str:
+    """Write a TOML string."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON allows
+
+
+def shown(array: LazyArray) -> str:
+    """Name an array with its shape."""
+    return f"{array.name} [{' x '.join(map(str, array.shape))}]"
+
+
+def wire_name(name: str) -> str:
+    """Return a name in the form that the wire allows: lower case letters, digits and underscores."""
+    made = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return made if made[:1].isalpha() else f"field_{made}".rstrip("_")

@@ -1,0 +1,81 @@
+"""The draft of samples that have points of their own: mesh files, and clouds in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from training.data.readers import DataFile, LazyArray
+from training.problems.draft_file import AREA, COORDINATES, Draft, Tensor, shown, wire_name
+from training.problems.problem_file import FEWEST_POINTS
+from training.problems.roles import assign_roles, is_positive
+
+# Names of arrays of coordinates, and of numbers of points.
+POINTS = """
+xy xyz coordinates coordinate coords coord points pos position positions nodes vertices locations
+"""
+COUNTS = """
+n count counts n_points npoints num_points n_nodes num_nodes lengths
+"""
+DERIVED = frozenset({"boundary", "distance"})  # what readers of meshes add
+
+
+def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
+    """Complete the draft for mesh files, one sample each, by the fields of the first one."""
+    made.points, made.cells = {"dimensions": file.arrays[COORDINATES].shape[-1]}, AREA in file.arrays
+    for one in file.arrays.values():
+        if one.name not in {COORDINATES, AREA}:
+            vector, role = len(one.shape) > 2, "inputs" if one.name in DERIVED and one.name not in outputs else ""
+            made.tensors.append(Tensor(wire_name(one.name), one, role, one.shape[-1] if vector else 0))
+    assign_roles(made, file, outputs)
+    made.remarks.append(f"every file is one sample; {file.path.name} has {file.arrays[COORDINATES].shape[1]} points")
+    return made
+
+
+def coordinates_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
+    """Return the array of the coordinates of a cloud, `[sample, point, dimension]`, or `[point, dimension]` of one.
+
+    Its name says that it may be one, and there are fields `[sample, point]` beside it.
+    """
+    for one in arrays:
+        *lead, last = one.shape or (0,)
+        if one.name.rpartition("/")[2].lower() not in POINTS.split() or last not in {2, 3} or one.dimensions:
+            continue
+        fields = [each for each in arrays if each is not one and len(each.shape) > 1 and each.shape[1] == lead[-1:][0]]
+        if lead[-1] >= FEWEST_POINTS and any(len(lead) == 1 or each.samples == lead[0] for each in fields):
+            return one if len(lead) < 3 else None
+    return None
+
+
+def cloud(
+    made: Draft, file: DataFile, outputs: Sequence[str], arrays: Sequence[LazyArray], coordinates: LazyArray
+) -> Draft:
+    """Complete the draft for points in arrays, padded to one number where counts say how many are valid."""
+    points, dimensions = coordinates.shape[-2:]
+    others = [one for one in arrays if one is not coordinates]
+    on_points = [one for one in others if len(one.shape) in {2, 3} and one.shape[1] == points]
+    samples = coordinates.samples if len(coordinates.shape) == 3 else on_points[0].samples
+    made.points = {"coordinates": coordinates.name, "dimensions": dimensions}
+    for one in others:
+        name, shape = wire_name(one.name), " x ".join(map(str, one.shape))
+        if one in on_points and one.samples == samples:
+            components = one.shape[2] if len(one.shape) == 3 else 0
+            made.tensors.append(Tensor(name, one, "", components, positive=not components and is_positive(one)))
+        elif one.shape == (samples,) and is_count(one, points):
+            made.points["counts"] = one.name
+        elif one.samples == samples and all(side == 1 for side in one.shape[1:]):
+            made.tensors.append(Tensor(name, one, "parameters"))
+        else:
+            made.left_out[one.name] = f"its shape {shape} is not [{samples} samples, {points} points]"
+    made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
+    assign_roles(made, file, outputs)
+    made.remarks.append(f"every sample has points of its own, at {shown(coordinates)}")
+    return made
+
+
+def is_count(one: LazyArray, most: int) -> bool:
+    """Return whether numbers may be those of the valid points of every sample."""
+    values = one.read()
+    fits = (values == np.floor(values)).all() and values.min() >= FEWEST_POINTS and values.max() <= most
+    return one.name.rpartition("/")[2].lower() in COUNTS.split() and bool(fits)

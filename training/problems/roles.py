@@ -1,0 +1,141 @@
+"""What arrays of a file are for: those that hold no numbers, positive ones, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from training.data.readers import DataFile, LazyArray
+from training.problems.checks import NUMERIC, Summary, offset_of
+from training.problems.draft_file import Draft, DraftError, Tensor, shown, wire_name
+
+INPUTS = """
+x a k nu f g q in input inputs source forcing rhs initial u0 coeff coefficient permeability perm conductivity cond
+diffusivity geometry mask material boundary distance
+"""
+OUTPUTS = """
+y u t p out output outputs target solution sol final tensor pressure temperature temp potential displacement
+concentration saturation stress
+"""
+FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
+SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
+KINDS = {
+    "c": "complex numbers",
+    "O": "objects",
+    "S": "text",
+    "U": "text",
+    "M": "dates",
+    "m": "durations",
+    "V": "structs",
+}
+
+
+def sort_out(made: Draft, one: LazyArray) -> bool:
+    """Leave out an array that holds no real numbers, and return whether it was left out."""
+    parts = {*(one.dtype.names or ())}
+    if one.dtype.kind not in NUMERIC:
+        kind = KINDS["c"] if parts in ({"real", "imag"}, {"r", "i"}) else KINDS.get(one.dtype.kind, "no real numbers")
+        advice = ": save the real and the imaginary part as two arrays" if kind == KINDS["c"] else ""
+        made.left_out[one.name] = f"it holds {kind} ({'struct' if parts else one.dtype}){advice}"
+    elif not one.shape:
+        made.left_out[one.name] = "it is one number for all samples"
+    return one.name in made.left_out
+
+
+def named_outputs(file: DataFile, outputs: Sequence[str]) -> list[str]:
+    """Return the arrays that a user calls outputs, by their names in the file or on the wire."""
+    on_wire = {wire_name(name): name for name in reversed([*file.arrays])}
+    found = []
+    for each in outputs:
+        name = each if each in file.arrays else on_wire.get(each)
+        if name is None:
+            there = ", ".join(map(shown, file.arrays.values())) or "no arrays"
+            raise DraftError(f"{file.path}: expected an output among the arrays {there} but got {each!r}")
+        found.append(name)
+    return found
+
+
+def nothing(made: Draft, file: DataFile, expected: str) -> str:
+    """Say that a file does not hold what is expected, and what every array was taken for."""
+    found = [f"{shown(one)} {made.role_of(one.name)}".rstrip() for one in file.arrays.values()]
+    found += [f"{name} left out: {reason}" for name, reason in file.left_out.items()]
+    return f"{file.path}: expected {expected} but found {'; '.join(found) or 'no arrays'}"
+
+
+def is_positive(array: LazyArray) -> bool:
+    """Return whether every value but NaN is above zero, and none has faded to nothing beside the greatest.
+
+    Of very large arrays the first gigabyte is read. The logarithm of values that fade, such as the tails of a source,
+    says nothing.
+    """
+    read, least, most = 0, np.inf, 0.0
+    for _, values in array.blocks():
+        read += values.nbytes
+        if not np.isnan(values).all():
+            least, most = min(least, float(np.nanmin(values))), max(most, float(np.nanmax(values)))
+        if least <= 0 or read > SCANNED:
+            break
+    return least > FADED * most
+
+
+def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str]) -> None:
+    """Decide which fields are inputs and which are outputs: as the user or the layout says, or by a marked guess."""
+    chosen, doubt = outputs or [name for name in file.outputs if name in file.arrays], ""
+    for name in chosen:
+        if not any(one.array.name == name and one.role != "parameters" for one in made.tensors):
+            raise DraftError(f"{file.path}: expected an output that is a field, but {name} is {taken_for(made, name)}")
+    unknown = [one for one in made.tensors if not one.role]
+    moving = {one.array.name for one in made.tensors if one.role == "outputs"}
+    if made.moving:
+        if still := [name for name in outputs if name not in moving]:
+            raise DraftError(
+                f"{file.path}: expected outputs that change in time, as {', '.join(sorted(moving))} do, "
+                f"but {still[0]} does not"
+            )
+        if len(moving) > 1 and not chosen and file.format not in {"well", "pdebench"}:
+            doubt = "outputs: all fields that change in time"
+    elif not chosen and unknown:
+        chosen = [one.array.name for one in likely(unknown)]
+        doubt = "outputs: the file does not say which arrays are outputs" if len(unknown) > 1 else ""
+    made.tensors = [
+        replace(one, role=one.role or ("outputs" if one.array.name in chosen else "inputs")) for one in made.tensors
+    ]
+    made.tensors = [replace(one, guess=doubt) if one.role == "outputs" else one for one in made.tensors]
+    made.tensors = [without_offset(one) for one in made.tensors]
+    if not (made.of("inputs") or made.points) or not made.of("outputs"):
+        raise DraftError(nothing(made, file, "at least one input field and one output field"))
+
+
+def without_offset(one: Tensor) -> Tensor:
+    """Return a tensor with the offset that has to be subtracted for float32 to hold what varies, where there is one.
+
+    The first numbers of the file decide.
+    """
+    if one.components or np.can_cast(one.array.dtype, np.float32) or not one.array.samples:
+        return one
+    _, values = next(iter(one.array.blocks()))
+    finite = values[np.isfinite(values) & (np.abs(values) < np.finfo(np.float32).max)][np.newaxis]
+    summary = Summary(one.name)
+    if finite.size:
+        summary.add(finite.astype(np.float32), stored=finite)
+    if not summary.unresolved:
+        return one
+    guess = f"{summary.unresolved}, so the model has the difference from this number"
+    return replace(one, offset=offset_of(summary.mean, summary.deviation), offset_guess=guess, positive=False)
+
+
+def taken_for(made: Draft, name: str) -> str:
+    """Say what an array is that cannot be an output."""
+    role = made.role_of(name)
+    return "a number per sample, which cannot be one yet" if role == "parameter" else role or "no field"
+
+
+def likely(unknown: Sequence[Tensor]) -> list[Tensor]:
+    """Order a guess of outputs by the names of arrays: those that sound like outputs, or the last that may be one."""
+    words = {one.name: one.array.name.rpartition("/")[2].lower() for one in unknown}
+    sounding = [one for one in unknown if words[one.name] in OUTPUTS.split()]
+    if sounding and len(sounding) < len(unknown):
+        return sounding
+    return [one for one in unknown if words[one.name] not in INPUTS.split()][-1:] or [*unknown[-1:]]
