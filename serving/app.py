@@ -33,6 +33,7 @@ from starlette.staticfiles import StaticFiles
 from serving import errors
 from serving.address import Named, Proxied, WithHead
 from serving.auth import OPEN, Authorisation, describe_security, requires
+from serving.compression import Compression
 from serving.connection import configuration
 from serving.errors import Problem
 from serving.inversion import routes as inversion
@@ -154,6 +155,8 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
 def _add_middleware(app: FastAPI, service: Service) -> None:
     """Add it, from the innermost to the outermost; see `serving.address`."""
     settings, metrics = service.settings, service.metrics
+    if encodings := listed(settings.compression):
+        app.add_middleware(Compression, encodings=encodings)
     if service.guard.keyed:
         app.add_middleware(Authorisation, routes=app.routes, guard=service.guard, metrics=metrics)
     app.add_middleware(WithHead)

@@ -60,7 +60,7 @@ KINDS = {
     "unfinished": Kind(409, "Inversion has not ended", "the inversion has no result yet"),
     "unknown-host": Kind(421, "Not a name of the service", "the Host is none of the names that the settings allow"),
     "body-too-large": Kind(413, "Body too large", "more bytes, samples or work than one request may hold"),
-    "unsupported-media-type": Kind(415, "Unsupported media type", "no such media type is read; any Content-Encoding"),
+    "unsupported-media-type": Kind(415, "Unsupported media type", "no such media type, or Content-Encoding, is read"),
     "invalid-parameter": Kind(422, "Invalid parameter", "a path or query parameter is outside its range"),
     "invalid-inversion": Kind(422, "Invalid inversion", "a member of a request for an inversion is wrong"),
     "tolerance-unmet": Kind(422, "Tolerance cannot be met", "no error bound, or one above the requested tolerance"),

@@ -24,6 +24,7 @@ GONE = {
 OTHERS = {"PETROV_URL", "PETROV_API_KEY", "PETROV_GRPC", "PETROV_STEPS"}
 
 ANY = "*"
+ENCODINGS = ("zstd", "gzip")  # of compressed bodies, the preferred one first
 _NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII | re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://[^/\s*]+")
 
@@ -115,6 +116,11 @@ class Settings(BaseSettings):
         description="Largest size of all frames of a streamed rollout as float32 (422); memory holds a few of them.",
     )
     receive_seconds: Seconds = Field(30.0, description="How long a client may take to send its body (408).")
+    compression: str = Field(
+        "",
+        description="Encodings of compressed bodies that are read, and written where clients accept them: `gzip`, "
+        "`zstd` or both; empty: none. Sizes count as they are without it.",
+    )
     request_seconds: Seconds = Field(60.0, description="How long a response may take once the body is read (504).")
     shadow_share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = Field(
         0.01,
@@ -153,13 +159,16 @@ class Settings(BaseSettings):
             raise ValueError(f'expected HOST:PORT but got "{address}"')
         return address
 
-    @field_validator("allowed_hosts", "allowed_origins", "trusted_proxies")
+    @field_validator("allowed_hosts", "allowed_origins", "compression", "trusted_proxies")
     @classmethod
     def _check_list(cls, text: str, info: ValidationInfo) -> str:
         for part in listed(text):
-            if part == ANY:
+            if info.field_name == "compression":
+                if part not in ENCODINGS:
+                    raise ValueError(f'expected {" or ".join(ENCODINGS)} but got "{part}"')
+            elif part == ANY:
                 continue
-            if info.field_name == "trusted_proxies":
+            elif info.field_name == "trusted_proxies":
                 ip_network(part)  # its ValueError says what is wrong
             elif info.field_name == "allowed_hosts" and not _NAME.fullmatch(part):
                 raise ValueError(f'expected names without port, such as lab.example or *.lab.example, but got "{part}"')

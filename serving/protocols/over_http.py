@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
@@ -24,11 +24,14 @@ from starlette.requests import ClientDisconnect
 
 from serving.catalogue.card import Card
 from serving.codecs.binary import NPY, SAFETENSORS, Buffer
+from serving.compression import MEMORY, inflated, weights
 from serving.document import JSON, inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
+from serving.limits import Ticket
 from serving.predict import Prediction
 from serving.quality import ANY, Outside, Policy
 from serving.service import Service
+from serving.settings import Settings, listed
 
 Result = TypeVar("Result")
 MEDIA_TYPES = (NPY, JSON, SAFETENSORS)
@@ -56,16 +59,9 @@ def response_type(headers: Headers, default: str, others: Collection[str] = ()) 
     accept = headers.get("accept", "*/*")
     if accept in {"*/*", default} or accept.strip().lower() in others:
         return default
-    weights: dict[str, float] = {}
-    for part in accept.split(",")[:32]:
-        media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        texts = [parameter[2:] for parameter in parameters if parameter.startswith("q=")] or ["1"]
-        try:
-            weights[media_range] = float(texts[0])
-        except ValueError:
-            weights[media_range] = 0.0
+    wanted = weights(accept)
     order = [default, *(known for known in MEDIA_TYPES if known != default)]
-    quality = {known: weights.get(known, weights.get("application/*", weights.get("*/*", 0.0))) for known in order}
+    quality = {known: wanted.get(known, wanted.get("application/*", wanted.get("*/*", 0.0))) for known in order}
     best = max(order, key=lambda known: quality[known])
     if quality[best] <= 0:
         raise Problem("not-acceptable", f'responses are {" or ".join(MEDIA_TYPES)}, not "{accept[:64]}"')
@@ -84,15 +80,12 @@ async def content(
     """Return the whole body of a request of at most `limit` bytes, which is admitted until its response has been sent.
 
     The `query` has these parameters. So many bytes of the body are `json`, or all; the response of a `rollout` lasts as
-    long as the client reads. A body that is too large, too slow or compressed is refused, and so is one for which there
-    is no place or no rate.
+    long as the client reads. A body that is too large, too slow or compressed as the settings do not allow is refused,
+    and so is one for which there is no place or no rate.
     """
     if request.query_params:
         check_names_of_query(request.query_params, query)
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":  # arrays of floats hardly shrink, and the size is unknown before decompression
-        detail = f'Content-Encoding "{encoding[:32]}" is not read; send the body uncompressed'
-        raise Problem("unsupported-media-type", detail)
+    encoding = _encoding(request.headers, service.settings)
     ticket, caller, seconds = request.state.ticket, request.state.caller, service.settings.receive_seconds
     ticket.key = caller.name
     ticket.check()
@@ -101,11 +94,14 @@ async def content(
     if announced.isdigit() and (len(announced) > 18 or int(announced) > limit):
         detail = f"Content-Length is {announced[:32]}; the limit is {limit} bytes"
         raise Problem("body-too-large", detail, headers=_CLOSE)
-    body, size = bytearray() if json is None else _buffer(announced), 0
+    body, size = bytearray() if json is None or encoding else _buffer(announced), 0
+    chunks = _arriving(request, ticket)
+    if encoding:
+        ticket.hold(MEMORY[encoding])
+        chunks = inflated(encoding, chunks)
     try:
         async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
-                ticket.received += len(chunk)
+            async for chunk in chunks:
                 if size + len(chunk) > limit:
                     detail = f"the body is longer than the limit of {limit} bytes"
                     raise Problem("body-too-large", detail, headers=_CLOSE)
@@ -115,6 +111,8 @@ async def content(
     except TimeoutError as error:
         detail = f"{size} bytes arrived within {seconds:g} s, and the body was not complete"
         raise Problem("slow-body", detail, headers=_CLOSE) from error
+    if encoding:
+        ticket.add(-MEMORY[encoding])
     service.metrics.request_bytes.observe(len(body))
     ticket.enter(rollout=rollout)
     if json != 0:
@@ -122,6 +120,25 @@ async def content(
     elif request_type(request.headers) == SAFETENSORS:
         ticket.hold(_SAFETENSORS_MEMORY * len(body))
     return body
+
+
+async def _arriving(request: Request, ticket: Ticket) -> AsyncIterator[bytes]:
+    async for chunk in request.stream():
+        ticket.received += len(chunk)
+        yield chunk
+
+
+def _encoding(headers: Headers, settings: Settings) -> str | None:
+    """Return how a body is compressed, or None, or refuse it (`unsupported-media-type`)."""
+    encoding, allowed = headers.get("content-encoding", "identity").strip().lower(), listed(settings.compression)
+    if encoding == "identity":
+        return None
+    if encoding not in allowed:
+        detail = (
+            f'Content-Encoding "{encoding[:32]}" is not read; send the body {" or ".join([*allowed, "uncompressed"])}'
+        )
+        raise Problem("unsupported-media-type", detail, headers={"Accept-Encoding": ", ".join([*allowed, "identity"])})
+    return encoding
 
 
 def _buffer(announced: str) -> bytearray | memoryview:

@@ -16,6 +16,7 @@ import httpx2
 
 from petrov_client import _codecs as codecs
 from petrov_client._arrays import Arrays
+from petrov_client._compression import Compression
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
@@ -24,8 +25,6 @@ from petrov_client._quality import NAMES, PLAIN, Options, Response
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
 CONNECT_SECONDS = 5.0
-#: Of every request. Arrays of numbers do not shrink by compression, so none is requested.
-HEADERS = {"accept-encoding": "identity", "user-agent": "petrov-client"}
 #: The header that the service repeats in its response, and how the ids of this client begin.
 ID, ID_PREFIX = "x-request-id", "petrov-client-"
 JSON, PROBLEM = "application/json", "application/problem+json"
@@ -132,13 +131,16 @@ class Replies:
     for. Neither may have more bytes than the request allows.
 
     Raises:
-        InvalidResponse: It is the response to another request, or compressed.
+        InvalidResponse: It is the response to another request, or compressed in another way than was accepted.
     """
 
     def __init__(self, request: HttpRequest, response: httpx2.Response, deadline: Deadline) -> None:
         check_id(response.request.headers[ID], response.headers.get(ID, ""))
-        if (coding := response.headers.get("content-encoding", "identity").lower()) != "identity":
-            raise InvalidResponse(f'expected a response without compression but got one with "{coding[:32]}"')
+        coding = response.headers.get("content-encoding", "identity").lower()
+        accepted = response.request.headers["accept-encoding"]
+        if coding not in {"identity", accepted}:
+            least = "without compression" if accepted == "identity" else f'with "{accepted}"'
+            raise InvalidResponse(f'expected a response {least} but got one with "{coding[:32]}"')
         self._response, self._deadline, self._longest = response, deadline, request.longest
         parted = request.several and response.status_code == 200
         kind = response.headers.get("content-type", "")
@@ -174,18 +176,22 @@ def _status(part: codecs.Part) -> int:
     return status if isinstance(status, int) and 400 <= status < 600 else 500
 
 
-def settings(url: httpx2.URL, key: Mapping[str, str]) -> dict[str, Any]:
+def settings(url: httpx2.URL, key: Mapping[str, str], compression: Compression) -> dict[str, Any]:
     """Return the options of the `httpx2` client. Certificates, which take 0.1 s to load, are loaded for https only."""
-    return {"base_url": url, "headers": {**HEADERS, **key}, "verify": url.scheme == "https"}
+    headers = {"accept-encoding": compression.name, "user-agent": "petrov-client", **key}
+    return {"base_url": url, "headers": headers, "verify": url.scheme == "https"}
 
 
-def arguments(request: HttpRequest, seconds: float) -> dict[str, Any]:
+def arguments(request: HttpRequest, seconds: float, compression: Compression) -> dict[str, Any]:
     """Return the arguments of `httpx2` for a request that has so many seconds."""
+    headers, body = {**request.headers, ID: new_id(), **trace_context()}, request.body
+    if compression.applies(body):
+        headers["content-encoding"], body = compression.name, compression.compress(body)
     return {
         "method": request.method,
         "url": request.path,
-        "headers": {**request.headers, ID: new_id(), **trace_context()},
-        "content": request.body,
+        "headers": headers,
+        "content": body,
         "timeout": httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds / 2)),
     }
 
@@ -217,6 +223,8 @@ def faults(url: httpx2.URL) -> Iterator[None]:
         raise ConnectionFailed(f"no connection to {address} in time") from error
     except httpx2.TimeoutException as error:
         raise DeadlineExceeded(f"no response from {address} in time") from error
+    except httpx2.DecodingError as error:
+        raise InvalidResponse(f"the response from {address} is compressed wrongly: {error}") from error
     except httpx2.HTTPError as error:
         raise ConnectionFailed(f"no response from {address}: {error or type(error).__name__}") from error
 
