@@ -23,6 +23,7 @@ from serving.settings import Settings
 
 LINGER_BYTES = 256 * 2**20  # four times the largest body by default
 LINGER_SECONDS, IDLE_SECONDS = 30.0, 5.0  # in all, and without a byte
+LINGER_PAUSE = 0.002  # between two reads of what is dropped, some 250 KB each
 # Longer than clients and load balancers keep an idle connection; else it is closed while a request is on its way.
 KEEP_ALIVE_SECONDS = 75
 MAX_HEAD_BYTES = 64 * 2**10  # more than any browser sends; counted after the first read
@@ -106,6 +107,9 @@ class Connection(HttpToolsProtocol):
             self._dropped += len(data)
             if self._dropped > LINGER_BYTES:
                 self._wire.abort()
+            elif not self._wire.is_closing():  # libuv reads up to 32 times before it turns to another connection
+                self._wire.pause_reading()
+                self.loop.call_later(LINGER_PAUSE, self._resume)
             return
         self._head_bytes += len(data) * self._in_head
         super().data_received(data)
@@ -198,6 +202,10 @@ class Connection(HttpToolsProtocol):
         self._expect(lambda: self._dropped, IDLE_SECONDS, LINGER_SECONDS)
         self._wire.resume_reading()
         self._wire.write_eof()
+
+    def _resume(self) -> None:
+        if not self._wire.is_closing():
+            self._wire.resume_reading()
 
     def _end(self) -> None:
         self._outlet.disuse()

@@ -203,8 +203,8 @@ class Predictor:
         if policy is not ANY:
             policy.check(card, solver=self.classical.solves(card))
 
-        def parse() -> Inputs:
-            arrays, single = checks.batch(exchange.read(card, self.settings.max_body_bytes), card)
+        def check() -> Inputs:
+            arrays, single = checks.batch(sent, card)
             lead = arrays[card.inputs[0].name]
             grid = card.inputs[0].grid_of(lead.shape)
             cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
@@ -216,7 +216,15 @@ class Predictor:
             size, outputs = own_bytes(arrays), output_bytes(arrays, card, PIECE if streamed else None)
             return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost, size, outputs)
 
-        inputs = await offload(exchange.size, parse)
+        sent = await offload(exchange.size, exchange.read, card, self.settings.max_body_bytes)
+        # Arrays of another type are converted, a sample that stands for many is repeated, and what is left out becomes
+        # an array of defaults: all of this is counted before it takes memory.
+        missing = max(array.size for array in sent.values()) * len({each.name for each in card.inputs} - sent.keys())
+        converted = 4 * (missing + sum(array.size for array in sent.values() if not _as_sent(array)))
+        if request.ticket is not None:
+            request.ticket.settle(exchange.size + own_bytes(sent) + converted)
+        inputs = await offload(max(exchange.size, converted), check)
+        sent = {}
         if request.ticket is not None:  # outputs are joined from those of several calls
             request.ticket.settle(exchange.size + inputs.bytes + int(inputs.outputs * (2 + exchange.growth)))
         self.metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
@@ -270,7 +278,11 @@ class Predictor:
                         group.create_task(work())
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
-            return {name: np.concatenate([outputs[each][name] for each in sorted(outputs)]) for name in outputs[0]}
+
+            def join() -> Outputs:
+                return {name: np.concatenate([outputs[each][name] for each in sorted(outputs)]) for name in outputs[0]}
+
+            return await offload(sum(array.nbytes for part in outputs.values() for array in part.values()), join)
 
     async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
         lead, metrics = inputs[card.names[0]], self.metrics
@@ -395,6 +407,11 @@ class Predictor:
         left = request.deadline - asyncio.get_running_loop().time()  # half of it is the work's
         card = await self._catalogue.newest(request.card.model, seconds=left / 2)
         return replace(request, card=card, latest=False)
+
+
+def _as_sent(array: NDArray[Any]) -> bool:
+    """Return whether an array is sent to Triton as it is."""
+    return array.dtype == np.float32 and array.flags.c_contiguous
 
 
 def own_bytes(arrays: Batch) -> int:

@@ -206,6 +206,11 @@ class Settings(BaseSettings):
         return self.max_body_bytes // 4
 
     @property
+    def max_message_bytes(self) -> int:
+        """The largest tensors of a gRPC message, which gRPC copies three times while nothing else runs."""
+        return self.max_body_bytes // 4
+
+    @property
     def embedded(self) -> bool:
         return not self.triton
 

@@ -2,9 +2,7 @@
 
 Arrays share the memory of the body, once their shape has been checked against its bytes. `numpy.load` is unsafe for
 request bodies: it unpickles, and it allocates what the header claims before it has seen the data. Here
-`numpy.lib.format` parses the header, of at most `NPY_MAX_HEADER` bytes. The `safetensors` library parses its header and
-checks that the tensors tile the bytes that follow; added are a smaller bound on the header, the data types, and the
-gateway's limits on an array.
+`numpy.lib.format` parses the header, of at most `NPY_MAX_HEADER` bytes.
 """
 
 from __future__ import annotations
@@ -14,14 +12,15 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from tokenize import TokenError
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import orjson
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from serving.document import validated
 from serving.errors import Problem
 
 Order = Literal["C", "F"]
@@ -32,7 +31,7 @@ _LARGE = 2**20  # bytes that are copied in some tenth of a millisecond
 
 
 def view(
-    data: Buffer,
+    data: Buffer | NDArray[np.uint8],
     dtype: np.dtype[Any],
     shape: Sequence[int],
     name: str,
@@ -55,7 +54,7 @@ def view(
     if values * 4 > max_bytes:
         detail = f"{name}: shape {list(shape)} takes {values * 4} bytes as float32; the limit is {max_bytes}"
         raise Problem("body-too-large", detail)
-    return shaped(np.frombuffer(data, dtype), shape, name, order)
+    return shaped(data.view(dtype) if isinstance(data, np.ndarray) else np.frombuffer(data, dtype), shape, name, order)
 
 
 def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order = "C") -> NDArray[Any]:
@@ -169,29 +168,76 @@ SAFETENSORS_DTYPES: Mapping[str, np.dtype[Any]] = {
     "F32": np.dtype("<f4"),
     "F64": np.dtype("<f8"),
 } | {f"{kind}{8 * size}": np.dtype(f"<{kind.lower()}{size}") for kind in "IU" for size in (1, 2, 4, 8)}
+_SAFETENSORS_NAMES = {dtype: name for name, dtype in SAFETENSORS_DTYPES.items()}
 _LENGTH_BYTES = 8  # the length of the header
 
 
+class _Entry(BaseModel):
+    """A tensor in the header: its bytes are those from one offset behind the header up to another one."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    dtype: str
+    shape: Annotated[list[Annotated[int, Field(ge=0, lt=2**64)]], FailFast()]
+    data_offsets: Annotated[list[Annotated[int, Field(ge=0, lt=2**64)]], Field(min_length=2, max_length=2)]
+
+
 def read_safetensors(body: Buffer, max_bytes: int) -> dict[str, NDArray[Any]]:
-    """Return the tensors of a file by name, in the order of their names: the library has them in none."""
+    """Return the tensors of a file by name, views of it.
+
+    As in the library, whose `deserialize` copies a file twice while nothing else runs, the tensors have to tile the
+    bytes behind the header.
+    """
     length = int.from_bytes(body[:_LENGTH_BYTES], "little")
     if length > SAFETENSORS_MAX_HEADER:
         detail = f"the safetensors header says it is {length} bytes long; the limit is {SAFETENSORS_MAX_HEADER}"
         raise Problem("unreadable-body", detail)
-    try:
-        entries = deserialize(bytes(body))  # type: ignore[no-untyped-call]  # its stub is not annotated
-    except SafetensorError as error:
-        raise Problem("unreadable-body", f"not a safetensors file: {str(error)[:160]}") from error
+    if len(body) < _LENGTH_BYTES + length:
+        raise Problem("unreadable-body", f"not a safetensors file: it ends within its header of {length} bytes")
+    data = memoryview(body)[_LENGTH_BYTES + length :]
     tensors: dict[str, NDArray[Any]] = {}
-    for name, entry in sorted(entries, key=lambda item: item[0]):
-        dtype, shown = SAFETENSORS_DTYPES.get(entry["dtype"]), name[:64]
-        if dtype is None:
-            detail = f'{shown}: dtype "{entry["dtype"]}" is not read; use one such as "F32"'
+    position = 0
+    entries = _header(bytes(body[_LENGTH_BYTES : _LENGTH_BYTES + length]))
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        shown, (begin, end) = name[:64], entry.data_offsets
+        if begin != position or not begin <= end <= len(data):
+            detail = f"{shown}: data_offsets {begin} and {end}; expected {position} and no more than {len(data)}"
+            raise Problem("unreadable-body", detail)
+        position = end
+        if (dtype := SAFETENSORS_DTYPES.get(entry.dtype)) is None:
+            detail = f'{shown}: dtype "{entry.dtype[:32]}" is not read; use one such as "F32"'
             raise Problem("wrong-dtype", detail, array=shown)
-        tensors[name] = view(entry["data"], dtype, entry["shape"], shown, max_bytes, "the safetensors file")
-    return tensors
+        tensors[name] = view(data[begin:end], dtype, entry.shape, shown, max_bytes, "its part of the file")
+    if position != len(data):
+        raise Problem("unreadable-body", f"{len(data) - position} bytes follow the last tensor")
+    return dict(sorted(tensors.items()))
 
 
-def write_safetensors(named: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    """Return a file of tensors, with metadata about them."""
-    return save({name: np.asarray(array, order="C") for name, array in named.items()}, dict(metadata))
+def _header(text: bytes) -> dict[str, _Entry]:
+    try:
+        entries = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Problem("unreadable-body", f"not a safetensors file: its header is not JSON: {error.msg}") from error
+    if not isinstance(entries, dict):
+        raise Problem("unreadable-body", "not a safetensors file: its header is no object")
+    entries.pop("__metadata__", None)
+    return {name: validated(_Entry, value, f"header of {name[:64]}") for name, value in entries.items()}
+
+
+def write_safetensors(named: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes | memoryview:
+    """Return a file of tensors, with metadata about them; each tensor is copied once.
+
+    Types of many bytes come first, so that each tensor lies at a multiple of its size.
+    """
+    arrays = {name: np.asarray(array, order="C") for name, array in named.items()}
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in order:
+        begin, end = end, end + arrays[name].nbytes
+        about = {"dtype": _SAFETENSORS_NAMES[arrays[name].dtype], "shape": arrays[name].shape}
+        header[name] = {**about, "data_offsets": (begin, end)}
+    text = orjson.dumps(header)
+    text += b" " * (-len(text) % 8)
+    parts = (arrays[name].reshape(-1).view(np.uint8).data for name in order)
+    return joined(len(text).to_bytes(_LENGTH_BYTES, "little"), text, *parts)

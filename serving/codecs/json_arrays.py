@@ -11,13 +11,14 @@ from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 from pydantic import FailFast, Field
 
 from serving import checks
 from serving.codecs import binary
 from serving.codecs.binary import Buffer
-from serving.codecs.json_text import LongList, parsed
+from serving.codecs.json_text import PIECE, LongList, parsed
 from serving.document import COORDINATES, COUNTS, Document, validated
 from serving.errors import Problem
 
@@ -133,13 +134,20 @@ def _padded(samples: list[NDArray[Any]], name: str, counts: list[int]) -> NDArra
 
 
 def from_base64(text: str, dtype: str, shape: Sequence[int], name: str, path: str, max_bytes: int) -> NDArray[Any]:
-    """Return an array, a view of the decoded bytes; `path` is where the document has the text."""
+    """Return an array from a text in base64, which is decoded in pieces; `path` is where the document has it."""
     check_dtype(dtype, name)
-    try:
-        data = base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise Problem("unreadable-body", f"{path}: {error}") from error
-    return binary.view(data, np.dtype(dtype).newbyteorder("<"), shape, name, max_bytes, "base64")
+    data, filled = np.empty(len(text) // 4 * 3 + 3, np.uint8), 0
+    for start in range(0, len(text), 4 * PIECE):
+        part = text[start : start + 4 * PIECE]
+        try:
+            piece = base64.b64decode(part, validate=True)
+        except ValueError as error:
+            raise Problem("unreadable-body", f"{path}: {error}") from error
+        if part.endswith("=") and start + len(part) < len(text):
+            raise Problem("unreadable-body", f"{path}: it goes on behind its padding")
+        data[filled : filled + len(piece)] = np.frombuffer(piece, np.uint8)
+        filled += len(piece)
+    return binary.view(data[:filled], np.dtype(dtype).newbyteorder("<"), shape, name, max_bytes, "base64")
 
 
 def check_dtype(dtype: str, name: str) -> None:
@@ -154,9 +162,11 @@ def encode(array: NDArray[Any]) -> dict[str, Any]:
     return {"shape": array.shape, "dtype": array.dtype.name, "base64": base64_text(array)}
 
 
-def base64_text(array: NDArray[Any]) -> str:
-    """Return the little-endian bytes of an array, in C order, as text."""
-    return base64.b64encode(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data).decode("ascii")
+def base64_text(array: NDArray[Any]) -> orjson.Fragment:
+    """Return the little-endian bytes of an array, in C order, as a string of JSON, which is made in pieces."""
+    data = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)
+    pieces = (base64.b64encode(data[start : start + 3 * PIECE].data) for start in range(0, len(data), 3 * PIECE))
+    return orjson.Fragment(b"".join((b'"', *pieces, b'"')))
 
 
 def nested(value: Any, name: str, index: tuple[int, ...] = ()) -> NDArray[Any]:
@@ -170,7 +180,9 @@ def nested(value: Any, name: str, index: tuple[int, ...] = ()) -> NDArray[Any]:
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, LongList):
-        return _joined(value, name, index)
+        numbers = _Numbers((value.end - value.start) // 2 + 1)  # a number and its comma are two bytes
+        shape = _joined(value, name, index, numbers)
+        return numbers.array[: numbers.count].reshape(shape)
     if not isinstance(value, list):
         shown = checks.shown(name, index)
         detail = f"{shown}: expected nested lists of numbers, a number or base64 but got {_kind(value)}"
@@ -195,33 +207,57 @@ def _converted(
     return found
 
 
-def _joined(text: LongList, name: str, index: tuple[int, ...]) -> NDArray[Any]:
-    """Return the array of a long list, each of whose pieces is converted into its part of one buffer."""
+class _Numbers:
+    """The numbers of a long text, in one buffer: integers, or floating-point numbers once one of them is not whole."""
+
+    def __init__(self, most: int) -> None:
+        self.array: NDArray[Any] = np.empty(most, np.int64)  # pages that are never written take no memory
+        self.count = 0
+
+    def add(self, found: NDArray[Any]) -> None:
+        if not self.count:
+            self.array = self.array.view(found.dtype)
+        elif found.dtype != self.array.dtype:
+            as_floats(self.array[: self.count])
+            self.array = self.array.view(np.float64)
+        self.array[self.count : self.count + found.size] = found.reshape(-1)
+        self.count += found.size
+
+
+def as_floats(array: NDArray[Any]) -> NDArray[np.float64]:
+    """Return contiguous numbers of eight bytes as floating-point ones, in the memory that they have."""
+    floats = array.view(np.float64)
+    if array.dtype != np.float64:
+        before, after = array.reshape(-1), floats.reshape(-1)
+        for start in range(0, len(before), PIECE):
+            after[start : start + PIECE] = before[start : start + PIECE].astype(np.float64)
+    return floats
+
+
+def _joined(text: LongList, name: str, index: tuple[int, ...], numbers: _Numbers) -> tuple[int, ...]:
+    """Convert a long list, one piece of it after another, and return its shape."""
     if len(index) == binary.MAX_RANK:
         raise Problem("wrong-shape", f"{name}: lists nested deeper than {binary.MAX_RANK}", array=name)
-    buffer, filled, count = np.empty(0, np.int64), 0, 0
     shape: tuple[int, ...] | None = None
+    count = 0
     for piece in text.pieces():
         if isinstance(piece, LongList):
-            found = _joined(piece, name, (*index, count))[np.newaxis]
+            items, each = 1, _joined(piece, name, (*index, count), numbers)
         else:
             found = _converted(piece, name, index, count, shape)
-        if not found.size:
+            items, each = len(found), found.shape[1:]
+            numbers.add(found)
+        if 0 in each:
             detail = f"{checks.shown(name, (*index, count))} is empty; expected numbers"
             raise Problem("wrong-shape", detail, array=name, index=(*index, count))
         if shape is None:
-            shape = found.shape[1:]
-            # A number and its comma are two bytes; pages that are never written take no memory.
-            buffer = np.empty((text.end - text.start) // 2 + 1, found.dtype)
-        if found.shape[1:] != shape:
-            detail = f"has shape {list(found.shape[1:])}; the ones before have {list(shape)}"
+            shape = each
+        if each != shape:
+            detail = f"has shape {list(each)}; the ones before have {list(shape)}"
             shown = checks.shown(name, (*index, count))
             raise Problem("wrong-shape", f"{shown} {detail}", array=name, index=(*index, count))
-        if found.dtype != buffer.dtype:
-            buffer = buffer.astype(np.float64)
-        buffer[filled : filled + found.size] = found.reshape(-1)
-        filled, count = filled + found.size, count + len(found)
-    return buffer[:filled].reshape(count, *(shape or ()))
+        count += items
+    return (count, *(shape or ()))
 
 
 def _path(name: str) -> str:

@@ -77,7 +77,8 @@ class LongList:
 
 def parsed(content: Text | memoryview, end: int | None = None) -> Any:
     """Return parsed JSON, with a `LongList` for a long list of numbers; refuse what is none (`unreadable-body`)."""
-    text = bytes(content[:end]) if end is not None or isinstance(content, memoryview) else content
+    whole = end is None or end == len(content)
+    text = content if whole and not isinstance(content, memoryview) else bytes(memoryview(content)[:end])
     if len(text) <= PIECE:
         return _loads(text)
     outline, lists = _outline(text)

@@ -5,10 +5,10 @@ its HTTP status becomes a status of gRPC (`CODES`). Every response carries the r
 trailing metadata, an error the type of HTTP's problem details as `petrov-problem-type`, and 429 and 503 `retry-after`.
 A key, where one is required, comes as `authorization: Bearer …` in the call's metadata (`serving.auth`).
 
-A message has to arrive in time. gRPC reports its size only when it is complete: it is bounded by itself, and counted
-among the bytes in flight once it is complete; so few messages of single calls arrive at one time (`Turns`). A call
-whose client has left, or whose deadline has passed, is cancelled by gRPC: it ends as CANCELLED, which is no error of
-the service.
+A message has to arrive in time. gRPC reports its size only when it is complete, and then copies it three times, while
+no thread of Python runs. So a message is smaller than a body of HTTP, it is counted among the bytes in flight once it
+is complete, and few messages arrive at one time (`Turns`). A call whose client has left, or whose deadline has passed,
+is cancelled by gRPC: it ends as CANCELLED, which is no error of the service.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ CODES = {
 CONTENTS = {name: f"{name.lower()}_contents" for name in (FLOAT32, "FP64", "INT64", "UINT64")}
 
 
+ARRIVING, ARRIVING_STREAMS = 4, 4  # messages of single calls at one time, and streams that wait for one
 PATIENCE = 1.0  # seconds for which a message may arrive while others wait for their turn
 READ_SECONDS = 0.5
 """How long a call that ends during the drain stays open, so that its client can read what was sent."""
@@ -82,9 +83,8 @@ class GrpcServer:
 
     def __init__(self, service: Service) -> None:
         self._service, self._settings, self._stopping = service, service.settings, False
-        message_bytes = self._settings.max_body_bytes + ENVELOPE_BYTES
-        # gRPC and Python have one copy each for a moment.
-        self._turns = Turns(max(2, self._settings.max_bytes_in_flight // (2 * message_bytes)))
+        message_bytes = self._settings.max_message_bytes + ENVELOPE_BYTES
+        self._turns, self._streams = Turns(ARRIVING), Turns(ARRIVING_STREAMS)
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", message_bytes),
@@ -230,7 +230,7 @@ class GrpcServer:
             serialised = partial(response.serialised, streamed=True)
             await call.write(await offload(response.nbytes, serialised), ticket)
 
-        while (body := await call.read()) is not None:
+        while (body := await call.read(self._streams)) is not None:
             call.caller.check()
             with self._service.admission.admit(call.caller.name) as ticket:
                 wanted, exchange = await self._wanted(call, body, ticket)

@@ -76,7 +76,7 @@ class Sent(NamedTuple):
         if values.size != binary.count(shape, name):
             detail = f"{name}: {self.member} has {values.size} numbers, not those of shape {str(list(shape))[:256]}"
             raise Problem("wrong-shape", detail, array=name)
-        values = values if dtype.kind in "iu" else values.astype(np.float64, copy=False)
+        values = values if dtype.kind in "iu" else json_arrays.as_floats(values)
         return binary.shaped(values, shape, name)
 
 
@@ -193,8 +193,9 @@ class RestExchange:
     """
 
     def __init__(self, content: Buffer, json_bytes: int | None) -> None:
-        self.size, self._content = len(content), content
+        self._content = content
         self._json_bytes = len(content) if json_bytes is None else json_bytes
+        self.size = len(content) + (self._json_bytes if self._json_bytes < len(content) else 0)  # is copied
         self.growth = TEXT_GROWTH
         self.frames: int | None = None
 

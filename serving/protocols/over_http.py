@@ -35,9 +35,9 @@ from serving.settings import Settings, listed
 
 Result = TypeVar("Result")
 MEDIA_TYPES = (NPY, JSON, SAFETENSORS)
-# Bytes that decoding takes per byte beside the body itself. A number in JSON, `1,`, becomes eight; the library copies a
-# file of safetensors as a whole, and then each tensor.
-_JSON_MEMORY, _SAFETENSORS_MEMORY = 4, 2
+# Bytes that decoding takes per byte beside the body itself: a number in JSON, `1,`, becomes eight; in front of bytes,
+# JSON is copied, too.
+_JSON_MEMORY, _JSON_HEAD_MEMORY = 4, 5
 _LARGE_BYTES = 2**20
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
 
@@ -116,9 +116,7 @@ async def content(
     service.metrics.request_bytes.observe(len(body))
     ticket.enter(rollout=rollout)
     if json != 0:
-        ticket.hold(_JSON_MEMORY * min(len(body), len(body) if json is None else json))
-    elif request_type(request.headers) == SAFETENSORS:
-        ticket.hold(_SAFETENSORS_MEMORY * len(body))
+        ticket.hold(_JSON_MEMORY * len(body) if json is None else _JSON_HEAD_MEMORY * min(len(body), json))
     return body
 
 

@@ -258,8 +258,10 @@ class TesseractBody:
             self._wanted = self._requested(found, vector, card)
             arrays |= {f"{vector.role}.{name}": value for name, value in found[vector.member].items()}
         checks.names(arrays, card.names, card.optional)
-        self._sent = {name: decode(value, name, max_bytes) for name, value in arrays.items()}
-        return broadcast(self._sent, card, max_bytes)
+        sent = {name: decode(value, name, max_bytes) for name, value in arrays.items()}
+        # Their shapes and types alone are needed for the response.
+        self._sent = {name: np.broadcast_to(np.zeros((), each.dtype), each.shape) for name, each in sent.items()}
+        return broadcast(sent, card, max_bytes)
 
     def _requested(self, members: dict[str, Any], vector: Vector, card: Card) -> list[str]:
         """Return the results that a request wants, once its lists of names are right."""

@@ -148,27 +148,42 @@ async def _sizes(request: Request, service: Service) -> tuple[list[int], list[in
 async def _compute(request: Request, service: Service, feature: str) -> Response:
     _check_origin(request)
     content = await over_http.content(request, service, service.settings.max_json_bytes)
-    members = await offload(len(content), _members, content)
+    size = len(content)
+    members = await offload(size, _members, content)
     function = await configured(request, service, members, feature)
     sizes, outputs = function.sizes
+    output = by = 0
     if feature != EVALUATE:
         output, by = _index(members, "outWrt", len(outputs)), _index(members, "inWrt", len(sizes))
-    inputs = await offload(len(content), _inputs, members, sizes)
+
+    def read() -> tuple[list[Vector], Vector]:
+        inputs, vector = _inputs(members, sizes), np.zeros(0)
+        if feature == GRADIENT:
+            vector = _vector(members.get("sens"), "sens", outputs[output])
+        elif feature == APPLY_JACOBIAN:
+            vector = _vector(members.get("vec"), "vec", sizes[by])
+        members.clear()  # of the text, nothing is needed any more
+        return inputs, vector
+
+    inputs, vector = await offload(size, read)
+    del content
 
     async def work() -> Any:
         if feature == EVALUATE:
             return await function.evaluate(inputs)
         if feature == GRADIENT:
-            sensitivity = _vector(members.get("sens"), "sens", outputs[output])
-            return await function.gradient(output, by, inputs, sensitivity)
-        direction = _vector(members.get("vec"), "vec", sizes[by])
-        return (await function.linearise(output, by, inputs, direction))[1]
+            return await function.gradient(output, by, inputs, vector)
+        return (await function.linearise(output, by, inputs, vector))[1]
 
     found: Any = await over_http.unless_disconnected(request, work())
     vectors: list[Vector] = found if isinstance(found, list) else [found]
-    if not all(np.isfinite(vector).all() for vector in vectors):
-        raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
-    return await offload(sum(vector.nbytes for vector in vectors), _json, {"output": found})
+
+    def write() -> Response:
+        if not all(np.isfinite(each).all() for each in vectors):
+            raise Problem("non-finite-output", f'a result of "{request.state.model}" is not finite', array="input")
+        return _json({"output": found})
+
+    return await offload(sum(each.nbytes for each in vectors), write)
 
 
 def _members(content: Buffer) -> dict[str, Any]:
@@ -208,7 +223,7 @@ def _vector(value: Any, name: str, size: int) -> Vector:
         raise Problem("wrong-shape", f"{name}: expected a list of numbers, not of lists", array=name)
     if len(found) != size:
         raise Problem("wrong-shape", f"{name} has {len(found)} numbers; expected {size}", array=name)
-    return found.astype(np.float64, copy=False)
+    return json_arrays.as_floats(found)
 
 
 def _json(document: Any) -> Response:

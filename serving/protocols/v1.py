@@ -52,7 +52,7 @@ from serving.service import Service, Serving
 
 logger = logging.getLogger(__name__)
 GRADIENTS = "gradients."
-_GROWTH = {binary.NPY: 1.0, binary.SAFETENSORS: 3.0}  # the library copies each tensor, and then the file
+_GROWTH = {binary.NPY: 1.0, binary.SAFETENSORS: 1.0}
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
 _CHECKED = [Depends(over_http.only_known_query)]
 
@@ -246,7 +246,7 @@ class Body:
 
     def __init__(self, content: Buffer, request_type: str, response_type: str, *, derivative: bool = False) -> None:
         self._content = content
-        self.size = len(content) * (2 if request_type == binary.SAFETENSORS else 1)
+        self.size = len(content)
         self.growth = _GROWTH.get(response_type, TEXT_GROWTH)
         self.request_type, self.response_type, self._derivative = request_type, response_type, derivative
         self.base64 = False
