@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from starlette.datastructures import Headers
 
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import NPY
+from serving.codecs.json_text import PIECE
 from serving.document import JSON
 from serving.errors import Problem
 from serving.protocols import over_http
@@ -56,7 +58,7 @@ def test_nested_lists_round_trip(array: NDArray[Any]) -> None:
 
 @given(fields)
 def test_base64_round_trips(array: NDArray[Any]) -> None:
-    exchange = Body(body(json_arrays.encode(array)), JSON, JSON)
+    exchange = Body(body(orjson.loads(orjson.dumps(json_arrays.encode(array)))), JSON, JSON)
     np.testing.assert_array_equal(exchange.read(taking("a"), LIMIT)["a"], array)
     written = json.loads(exchange.write(taking("a"), {"a": array}, NETWORK).body)
     np.testing.assert_array_equal(read(body(written["outputs"]["a"])), array)
@@ -244,3 +246,14 @@ def test_lists_of_unequal_points_have_limits() -> None:
         json_arrays.read(body, POINTS, 20, ("counts", "wind"))
     with refused("wrong-shape"):  # a sequence of other models is not padded
         json_arrays.read(body, ("coordinates", "source"), 1000)
+
+
+@pytest.mark.parametrize("place", [4 * PIECE - 4, 4 * PIECE, 6 * PIECE])
+def test_nothing_follows_the_padding_of_base64(place: int) -> None:
+    """Also where a piece ends that is decoded by itself."""
+    text = "A" * (8 * PIECE)
+    coded = {"shape": [6 * PIECE], "dtype": "uint8", "base64": text}
+    assert not Body(body(coded), JSON, JSON).read(taking("a"), 2**26)["a"].any()
+    coded |= {"base64": f"{text[:place]}AA=={text[place + 4 :]}"}
+    with refused("unreadable-body", match=r"inputs\.a\.base64"):
+        Body(body(coded), JSON, JSON).read(taking("a"), 2**26)

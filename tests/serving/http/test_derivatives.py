@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 import numpy as np
+import orjson
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
@@ -104,7 +105,8 @@ def test_safetensors(gateway: Gateway) -> None:
 
 def test_base64(gateway: Gateway) -> None:
     coded = [{name: json_arrays.encode(array) for name, array in arrays.items()} for arrays in (X, C)]
-    found = post(gateway, f"{NAME}/vjp", {"inputs": coded[0], "cotangents": coded[1]}).raise_for_status().json()
+    content = orjson.dumps({"inputs": coded[0], "cotangents": coded[1]})
+    found = post(gateway, f"{NAME}/vjp", orjson.loads(content)).raise_for_status().json()
     assert {entry["dtype"] for entry in found["gradients"].values()} == {"float32"}
 
 
