@@ -66,6 +66,7 @@ class Exchange(Protocol[Written_co]):
         size: Bytes of the body, and of the copies of it that are kept.
         growth: Bytes that writing the response takes per byte of the outputs.
         frames: Frames of a trajectory that the body asks for, known after `read`; None where it does not say.
+        seconds: The time from the end of the body on within which it wants a response, known after `read`; or None.
     """
 
     @property
@@ -76,6 +77,9 @@ class Exchange(Protocol[Written_co]):
 
     @property
     def frames(self) -> int | None: ...
+
+    @property
+    def seconds(self) -> float | None: ...
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
         """Return the arrays for a model by name, each of at most so many bytes as float32."""
@@ -96,6 +100,7 @@ class Arrays:
 
     inputs: Mapping[str, NDArray[Any]]
     frames: int | None = None
+    seconds: float | None = None
     growth: float = TEXT_GROWTH  # UM-Bridge writes JSON
 
     @property
@@ -126,7 +131,12 @@ class Prediction:
     latest: bool = False  # whether no version was named, so that another one of the model may take over from this one
     reference: bool = False  # whether the classical solver computes the outputs instead of the model
     ticket: Ticket | None = None  # counts the memory of the request, if it is one of a client
-    deadline: float = math.inf  # on the clock of the event loop; set on the way
+    limit: asyncio.Timeout | None = None  # set on the way
+
+    @property
+    def deadline(self) -> float:
+        """When it ends, on the clock of the event loop."""
+        return math.inf if self.limit is None else self.limit.when() or math.inf
 
 
 class Inputs(NamedTuple):
@@ -169,8 +179,8 @@ class Predictor:
 
     async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
         """Return what the exchange writes, or raise a `Problem`."""
-        async with self.limited(request.card) as deadline:
-            request = replace(request, deadline=deadline)
+        async with self.limited(request.card) as limit:
+            request = replace(request, limit=limit)
             while True:
                 try:
                     inputs = await self.inputs(request, exchange, self.settings.max_body_bytes)
@@ -199,7 +209,8 @@ class Predictor:
 
         All frames of an output may take `frame_bytes` as float32; of those that are `streamed`, memory holds few.
         """
-        start, card, policy = time.perf_counter(), request.card, request.policy
+        start, begin = time.perf_counter(), asyncio.get_running_loop().time()
+        card, policy = request.card, request.policy
         if policy is not ANY:
             policy.check(card, solver=self.classical.solves(card))
 
@@ -217,6 +228,8 @@ class Predictor:
             return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost, size, outputs)
 
         sent = await offload(exchange.size, exchange.read, card, self.settings.max_body_bytes)
+        if exchange.seconds is not None and request.limit is not None:
+            request.limit.reschedule(min(begin + exchange.seconds, request.deadline))
         # Arrays of another type are converted, a sample that stands for many is repeated, and what is left out becomes
         # an array of defaults: all of this is counted before it takes memory.
         missing = max(array.size for array in sent.values()) * len({each.name for each in card.inputs} - sent.keys())
@@ -386,15 +399,19 @@ class Predictor:
         return _replaced(found[0], mask, joined), found[1].continued(mask, SOLVER, both)
 
     @asynccontextmanager
-    async def limited(self, card: Card) -> AsyncIterator[float]:
-        """Return a context that ends with an error after `request_seconds`; it counts what the model fails on."""
-        seconds = self.settings.request_seconds
-        deadline = asyncio.get_running_loop().time() + seconds
+    async def limited(self, card: Card, end: float = math.inf) -> AsyncIterator[asyncio.Timeout]:
+        """Return a context that ends with an error after `request_seconds`, or at an end before; it counts failures.
+
+        What it yields may be rescheduled.
+        """
+        start = asyncio.get_running_loop().time()
+        limit = asyncio.timeout_at(min(start + self.settings.request_seconds, end))
         try:
-            async with asyncio.timeout_at(deadline):
-                yield deadline
+            async with limit:
+                yield limit
         except TimeoutError as error:
-            raise Problem("deadline-exceeded", f"no response within {seconds:g} s") from error
+            seconds = (limit.when() or start) - start
+            raise Problem("deadline-exceeded", f"no response within {seconds:.3g} s") from error
         except Problem as error:
             if error.status == 502:
                 self.metrics.model_failures.labels(card.model, card.version, error.kind).inc()

@@ -36,20 +36,21 @@ async def stream(
     predictor: Predictor, request: Prediction, exchange: Exchange[Result]
 ) -> AsyncGenerator[Frame[Result]]:
     """Yield the frames of trajectories; a `Problem` ends them, after the first frame, too."""
-    async with predictor.limited(request.card) as deadline:
-        request = replace(request, deadline=deadline)
+    async with predictor.limited(request.card) as limit:
+        request = replace(request, limit=limit)
         try:
             trajectory = await _Trajectory.begin(predictor, request, exchange)
         except Problem as problem:
             request = await predictor.successor(request, problem)
             trajectory = await _Trajectory.begin(predictor, request, exchange)
+        end = math.inf if exchange.seconds is None else request.deadline  # which is that of all frames then
 
     async def proceed() -> None:
         if asyncio.get_running_loop().time() > predictor.until:
             detail = f"the service is shutting down; {trajectory.computed} frames are computed"
             raise Problem("unavailable", detail)
-        async with predictor.limited(trajectory.request.card) as deadline:
-            await trajectory.compute(deadline)
+        async with predictor.limited(trajectory.request.card, end) as limit:
+            await trajectory.compute(limit.when() or end)
 
     upcoming: asyncio.Task[None] | None = None
     try:
@@ -57,7 +58,7 @@ async def stream(
             upcoming = asyncio.create_task(proceed()) if trajectory.rollout.left else None
             frames, trajectory.frames = trajectory.frames, []
             for index, (outputs, quality) in enumerate(frames):
-                async with predictor.limited(trajectory.request.card):
+                async with predictor.limited(trajectory.request.card, end):
                     written = await trajectory.written(outputs, quality, exchange)
                 yield Frame(trajectory.number, last=upcoming is None and index == len(frames) - 1, written=written)
             if upcoming is not None:

@@ -262,6 +262,7 @@ class GrpcExchange:
     """A request, its raw contents and its bytes, and the writer of its response: an `Exchange` of `serving.predict`."""
 
     frames: int | None = None  # a parameter of the request says it
+    seconds: float | None = None
     growth = 2.0  # gRPC copies a message
 
     def __init__(self, request: Any, contents: Sequence[memoryview], size: int) -> None:
@@ -269,6 +270,11 @@ class GrpcExchange:
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
         request = self._request
+        if "timeout" in request.parameters:
+            value = request.parameters["timeout"]
+            self.seconds = open_inference.seconds(
+                getattr(value, value.WhichOneof("parameter_choice") or "string_param")
+            )
         return open_inference.read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 
     def _sent(self) -> Iterator[Sent]:

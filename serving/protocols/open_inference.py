@@ -124,6 +124,14 @@ def results(
     return shown, parameters
 
 
+def seconds(timeout: object) -> float | None:
+    """Return the time that the parameter `timeout` of a request leaves, in microseconds as in Triton; 0 is none."""
+    if type(timeout) is not int or timeout < 0:
+        detail = f"timeout: expected a whole number of microseconds but got {str(timeout)[:32]}"
+        raise Problem("invalid-parameter", detail)
+    return timeout / 1e6 if timeout else None
+
+
 # REST: the body of `infer`.
 
 Size = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
@@ -158,7 +166,8 @@ class InferenceRequest(_Part):
 
     id: Annotated[str, Field(max_length=1024)] = ""
     parameters: dict[str, Any] = Field(
-        default={}, description="`binary_data_output`, and `frames` for models of trajectories."
+        default={},
+        description="`binary_data_output`, `timeout` in microseconds, and `frames` for models of trajectories.",
     )
     inputs: Annotated[tuple[InputTensor, ...], Field(min_length=1), *_BOUNDED]
     outputs: Annotated[tuple[RequestedOutput, ...], *_BOUNDED] = ()
@@ -198,6 +207,7 @@ class RestExchange:
         self.size = len(content) + (self._json_bytes if self._json_bytes < len(content) else 0)  # is copied
         self.growth = TEXT_GROWTH
         self.frames: int | None = None
+        self.seconds: float | None = None
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
         content, end = self._content, self._json_bytes
@@ -211,6 +221,7 @@ class RestExchange:
         if frames is not None and not (type(frames) is int and frames > 0):
             detail = f"frames: expected a whole number from 1 but got {str(frames)[:32]}"
             raise Problem("invalid-parameter", detail)
+        self.seconds = seconds(request.parameters.get("timeout", 0))
         return read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 
     def _sent(self) -> Iterator[Sent]:

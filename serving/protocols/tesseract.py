@@ -241,6 +241,7 @@ class TesseractBody:
     """A request to a Tesseract, and the writer of its response in an encoding: an `Exchange` of `serving.predict`."""
 
     frames: int | None = None  # models of trajectories are no Tesseracts
+    seconds: float | None = None
     growth = TEXT_GROWTH
 
     def __init__(self, content: Buffer, encoding: Encoding) -> None:

@@ -244,6 +244,8 @@ class Body:
         counts: The points of every sample, where it has lists of unequal lengths; the response has such, too.
     """
 
+    seconds: float | None = None
+
     def __init__(self, content: Buffer, request_type: str, response_type: str, *, derivative: bool = False) -> None:
         self._content = content
         self.size = len(content)

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.grpc.aio
+import tritonclient.http
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import InferenceServerException
 
 import petrov_client
 from serving.limits import Ticket
@@ -170,6 +172,7 @@ BAD: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
         INVALID,
         'coefficient has 1 points along "row"; the model takes 4 to 64',
     ),
+    "timeout": ({"parameters": {"timeout": {"string_param": "1"}}}, INVALID, "timeout: .* microseconds but got 1"),
     "other output": ({"outputs": [{"name": "flux"}]}, INVALID, 'no output "flux"; the model has solution'),
     "shared memory": (
         {"inputs": [PLAIN | {"parameters": {"shared_memory_region": {"string_param": "a"}}}]},
@@ -346,6 +349,22 @@ def test_the_deadlines_of_both_sides_hold(triton: TritonServer, tight: Gateway, 
         with pytest.raises(grpc.RpcError) as caught:
             tight_stub.ModelInfer(request(ONES))
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+@pytest.mark.parametrize("library", [tritonclient.grpc, tritonclient.http])
+def test_the_parameter_timeout_is_a_deadline_in_microseconds(
+    triton: TritonServer, gateway: Gateway, library: Any
+) -> None:
+    settings = gateway.settings  # of a gateway that itself waits for a minute, as the client over HTTP does
+    port = settings.grpc_port if library is tritonclient.grpc else settings.port
+    field = library.InferInput(INPUT, ONES.shape, "FP32").set_data_from_numpy(ONES)
+    with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        with (
+            stopped(triton.settings),
+            pytest.raises(InferenceServerException, match=r"did not respond in time|no response within 0\.1 s"),
+        ):
+            client.infer("blur", [field], timeout=100_000)
+        assert client.infer("blur", [field], timeout=30_000_000).as_numpy(OUTPUT).shape == ONES.shape
 
 
 def test_beyond_the_limit_calls_are_sent_away(triton: TritonServer, tight: Gateway, tight_stub: Any) -> None:

@@ -195,6 +195,8 @@ BAD: dict[str, Case] = {
         422,
         "no classes",
     ),
+    "timeout": ({"inputs": [described(ONES)], "parameters": {"timeout": 0.5}}, 422, "microseconds but got 0.5"),
+    "negative timeout": ({"inputs": [described(ONES)], "parameters": {"timeout": -1}}, 422, "microseconds but got -1"),
     "another document": ({"instances": [1]}, 400, "inputs: "),
 }
 
