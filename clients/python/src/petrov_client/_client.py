@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from petrov_client import _compression
+from petrov_client import _compression, _proxies
 from petrov_client import _http as http
 from petrov_client._connections import Connections, LoopConnections, Opened
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Deadline, SyncDriver, iterate, run
@@ -182,6 +182,7 @@ class Client(SyncPredictor):
         operations = HttpOperations(http.HttpWire(), SyncDriver(self._receive), timeout)
         super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport, compression))
         self._compression = _compression.compression(compression)
+        self._proxy = _proxies.over_http(self._url) if transport is None else ""
         self._connections = Connections(self._connect)
 
     def close(self) -> None:
@@ -197,8 +198,8 @@ class Client(SyncPredictor):
         """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
         deadline, opened = Deadline(seconds), self._connections.get()
         arguments = http.arguments(request, seconds, self._compression)
-        with http.faults(self._url), opened.sender.stream(**arguments) as response:
-            replies = http.Replies(request, response, deadline)
+        with http.faults(self._url, self._proxy), opened.sender.stream(**arguments) as response:
+            replies = http.Replies(request, response, deadline, self._proxy)
             for chunk in response.iter_bytes():
                 for reply in replies.add(chunk):
                     yield reply
@@ -229,6 +230,7 @@ class AsyncClient(AsyncPredictor):
         operations = HttpOperations(http.HttpWire(), AsyncDriver(self._receive), timeout)
         super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport, compression))
         self._compression = _compression.compression(compression)
+        self._proxy = _proxies.over_http(self._url) if transport is None else ""
         self._connections = LoopConnections(self._connect)
 
     async def close(self) -> None:
@@ -245,13 +247,13 @@ class AsyncClient(AsyncPredictor):
         deadline, opened = Deadline(seconds), await self._connections.get()
         prepared = partial(http.arguments, request, seconds, self._compression)
         arguments = await asyncio.to_thread(prepared) if self._compression.applies(request.body) else prepared()
-        with http.faults(self._url):
+        with http.faults(self._url, self._proxy):
             async with AsyncExitStack() as stack:
                 async with deadline.limit():
                     sent = opened.sender.stream(**arguments)
                     response = await stack.enter_async_context(sent)
                     chunks = response.aiter_bytes()
-                replies = http.Replies(request, response, deadline)
+                replies = http.Replies(request, response, deadline, self._proxy)
                 while True:
                     async with deadline.limit():
                         chunk = await anext(chunks, None)

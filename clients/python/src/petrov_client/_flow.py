@@ -133,16 +133,18 @@ class Attempts:
         self._timeout = timeout
         self._end = time.monotonic() + timeout
         self._made = 0
+        self._last: PetrovError | None = None
 
     def remaining(self) -> float:
-        """Return the seconds left."""
+        """Return the seconds left; where a pause has taken them, raise the fault before it, which says why."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded(f"no response within {self._timeout:g} s")
+            raise self._last or DeadlineExceeded(f"no response within {self._timeout:g} s")
         return left
 
     def pause_after(self, fault: PetrovError) -> float:
         """Return the seconds to wait before the next attempt."""
+        self._last = fault
         rate_limited = isinstance(fault, RateLimited) and fault.retry_after is not None
         self._made += not rate_limited
         longest = FIRST_PAUSE * 2.0 ** (self._made - 1)

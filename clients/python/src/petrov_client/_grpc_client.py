@@ -30,6 +30,7 @@ from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Deadline, Pe
 from petrov_client._http import LONGEST_RESPONSE, check_id, new_id, trace_context
 from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo, readable, signature, vocabulary
 from petrov_client._operations import Operations
+from petrov_client._proxies import over_grpc
 from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
@@ -298,10 +299,12 @@ def _faults(address: str, *, forked: bool = False) -> Iterator[None]:
         if any(refusal in message for refusal in _REFUSED_HERE):
             raise InvalidResponse(f"the response is too large or compressed: {message}") from None
         if status == "UNAVAILABLE" and _NO_SERVER.search(message):
-            raise ConnectionFailed(f"no response from {address}: {message}") from None
+            raise ConnectionFailed(f"no response from {address}: {message}{over_grpc(address)}") from None
         if status == "DEADLINE_EXCEEDED":
             advice = ": gRPC was in use when this process was forked, so start processes with spawn, or use HTTP"
-            raise DeadlineExceeded(f"no response from {address} in time{advice if forked else ''}") from None
+            raise DeadlineExceeded(
+                f"no response from {address} in time{advice if forked else over_grpc(address)}"
+            ) from None
         trailing = {str(name): printable(str(value)) for name, value in error.trailing_metadata() or ()}
         problem = {"type": trailing[PROBLEM_TYPE]} if PROBLEM_TYPE in trailing else {}
         raise service_fault(status, problem, message, trailing.get("retry-after")) from None

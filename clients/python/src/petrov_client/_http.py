@@ -51,11 +51,15 @@ class HttpRequest:
 
 @dataclass(frozen=True)
 class HttpReply:
-    """A reply as the transport received it, or a part of one; header names in lower case."""
+    """A reply as the transport received it, or a part of one; header names in lower case.
+
+    `proxy` has words on the proxy that may have sent it instead of the service, if there is one.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    proxy: str = ""
 
 
 class HttpWire:
@@ -134,7 +138,7 @@ class Replies:
         InvalidResponse: It is the response to another request, or compressed in another way than was accepted.
     """
 
-    def __init__(self, request: HttpRequest, response: httpx2.Response, deadline: Deadline) -> None:
+    def __init__(self, request: HttpRequest, response: httpx2.Response, deadline: Deadline, proxy: str) -> None:
         check_id(response.request.headers[ID], response.headers.get(ID, ""))
         coding = response.headers.get("content-encoding", "identity").lower()
         accepted = response.request.headers["accept-encoding"]
@@ -146,6 +150,7 @@ class Replies:
         kind = response.headers.get("content-type", "")
         self._parts = codecs.Parts(kind, request.longest) if parted else None
         self._body = bytearray()
+        self._proxy = "" if ID in response.headers else proxy
 
     def add(self, chunk: bytes) -> Iterator[HttpReply]:
         """Yield a reply for every part that is complete with these bytes."""
@@ -164,7 +169,7 @@ class Replies:
         if self._parts is not None:
             self._parts.end()
         else:
-            yield HttpReply(self._response.status_code, self._response.headers, bytes(self._body))
+            yield HttpReply(self._response.status_code, self._response.headers, bytes(self._body), self._proxy)
 
 
 def _status(part: codecs.Part) -> int:
@@ -214,19 +219,19 @@ def checked_url(url: str) -> httpx2.URL:
 
 
 @contextmanager
-def faults(url: httpx2.URL) -> Iterator[None]:
-    """Turn an error of `httpx2`, after which there is no complete reply, into one of ours."""
+def faults(url: httpx2.URL, proxy: str) -> Iterator[None]:
+    """Turn an error of `httpx2`, after which there is no complete reply, into one of ours; `proxy` are words on it."""
     address = f"{url.host}:{url.port}" if url.port else url.host
     try:
         yield
     except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-        raise ConnectionFailed(f"no connection to {address} in time") from error
+        raise ConnectionFailed(f"no connection to {address} in time{proxy}") from error
     except httpx2.TimeoutException as error:
-        raise DeadlineExceeded(f"no response from {address} in time") from error
+        raise DeadlineExceeded(f"no response from {address} in time{proxy}") from error
     except httpx2.DecodingError as error:
         raise InvalidResponse(f"the response from {address} is compressed wrongly: {error}") from error
     except httpx2.HTTPError as error:
-        raise ConnectionFailed(f"no response from {address}: {error or type(error).__name__}") from error
+        raise ConnectionFailed(f"no response from {address}: {error or type(error).__name__}{proxy}") from error
 
 
 def bearer(api_key: str | None) -> dict[str, str]:
@@ -341,7 +346,7 @@ def _body(reply: HttpReply, expected: str, success: int = 200) -> bytes:
         found = f'{reply.status} with "{_media_type(reply)[:80]}"'
         if 300 <= reply.status < 400:
             found = f"a redirect ({reply.status}), which is not followed: it might carry the key elsewhere"
-        raise InvalidResponse(f"expected {success} with {expected} but got {found}")
+        raise InvalidResponse(f"expected {success} with {expected} but got {found}{reply.proxy}")
     return reply.body
 
 
@@ -354,5 +359,6 @@ def _fault(reply: HttpReply) -> PetrovError:
     problem = _json(reply.body) if _media_type(reply) == PROBLEM else {}
     problem = problem if isinstance(problem, Mapping) else {}
     if reply.status == 404 and not problem:
-        return InvalidResponse("expected a Petrov service but got a bare 404: is the address right?")
-    return service_fault(reply.status, problem, wait=reply.headers.get("retry-after"))
+        return InvalidResponse(f"expected a Petrov service but got a bare 404: is the address right?{reply.proxy}")
+    message = None if problem or not reply.proxy else f"the response has status {reply.status}{reply.proxy}"
+    return service_fault(reply.status, problem, message, wait=reply.headers.get("retry-after"))

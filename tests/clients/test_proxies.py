@@ -1,0 +1,86 @@
+"""Variables such as HTTP_PROXY: an error that they may have caused names them."""
+
+from __future__ import annotations
+
+import socket
+
+import httpx2
+import pytest
+
+from petrov_client import Client, ConnectionFailed, InvalidResponse, PetrovError, ServiceError
+from petrov_client._proxies import over_http
+from tests.clients.conftest import AnyClient, HttpService
+
+SERVICE = "petrov.lab.example:8080"
+HTML = {"Content-Type": "text/html"}
+
+
+@pytest.fixture(autouse=True)
+def _without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for scheme in ("http", "https", "all", "no", "grpc", "no_grpc"):
+        for name in (f"{scheme}_proxy", f"{scheme}_proxy".upper()):
+            monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def closed() -> str:
+    """Return an address at which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def fault(client: AnyClient, address: str) -> str:
+    with pytest.raises(ConnectionFailed) as failure:
+        client.call(address, "models", options={"timeout": 0.2})
+    return str(failure.value)
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy", "https_proxy", "grpc_proxy"])
+def test_a_variable_that_sends_requests_elsewhere_is_named(
+    any_client: AnyClient, closed: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "http://user:secret@127.0.0.1:9")
+    message = fault(any_client, closed)
+    others = {"HTTP_PROXY", "all_proxy"} if any_client.http else {"https_proxy", "grpc_proxy"}
+    named = f"{name} sends requests for 127.0.0.1 through 127.0.0.1:9" in message
+    assert named == (name in {"http_proxy", *others})
+    assert "secret" not in message
+
+
+@pytest.mark.parametrize("exempt", ["other.example, 127.0.0.1", "*"])
+def test_a_host_that_is_exempt_is_reached_directly(
+    any_client: AnyClient, closed: str, monkeypatch: pytest.MonkeyPatch, exempt: str
+) -> None:
+    assert "proxy" not in fault(any_client, closed)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert "http_proxy" in fault(any_client, closed)
+    monkeypatch.setenv("no_proxy", exempt)
+    assert "proxy" not in fault(any_client, closed)
+
+
+@pytest.mark.parametrize("exempt", ["lab.example", ".lab.example", "*.lab.example", "petrov.lab.example"])
+def test_a_domain_is_exempt_with_its_hosts(monkeypatch: pytest.MonkeyPatch, exempt: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "proxy:3128")
+    monkeypatch.setenv("NO_PROXY", exempt)
+    assert over_http(httpx2.URL("https://petrov.lab.example")) == ""
+    assert "HTTPS_PROXY" in over_http(httpx2.URL("https://otherlab.example"))
+    assert over_http(httpx2.URL("http://otherlab.example")) == ""
+
+
+@pytest.mark.parametrize(("status", "kind"), [(502, ServiceError), (404, InvalidResponse), (200, InvalidResponse)])
+def test_a_response_of_the_proxy_is_not_taken_for_one_of_the_service(
+    http_service: HttpService, monkeypatch: pytest.MonkeyPatch, status: int, kind: type[PetrovError]
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://{http_service.address}")
+    http_service.replies = {f"http://{SERVICE}/v1/models": [(status, HTML, b"<h1>Proxy</h1>")]}
+    with Client(f"http://{SERVICE}") as client, pytest.raises(kind, match="HTTP_PROXY sends requests"):
+        client.models()
+
+
+def test_a_transport_of_the_caller_reads_no_variables(monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
+    monkeypatch.setenv("HTTP_PROXY", f"http://{closed}")
+    with Client(f"http://{closed}", timeout=0.2, transport=httpx2.HTTPTransport()) as client:
+        with pytest.raises(ConnectionFailed) as failure:
+            client.models()
+        assert "HTTP_PROXY" not in str(failure.value)
