@@ -26,6 +26,7 @@ from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
 from training.data.samples import SampleFile, generate
 from training.evaluation import measures
+from training.metrics import METRICS
 from training.operators.navier_stokes import NavierStokesOperator
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.problem import PROBLEMS
@@ -165,7 +166,8 @@ def carried(fields: Array, points: int, axes: int) -> Array:
 
 def row(method: str, frames: Array, seconds: float, truth: Array) -> Row:
     """Return what is kept of one method: means and standard errors over the trajectories, per frame."""
-    errors = measures.bounded(measures.frames_l2(frames, truth[:, 1:]))
+    pairs = zip(frames, truth[:, 1:], strict=True)
+    errors = measures.bounded(np.stack([METRICS.items["relative_l2"](*pair) for pair in pairs]))
     spread = errors.std(axis=0, ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else np.zeros(errors.shape[1])
     return {
         "method": method,

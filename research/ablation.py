@@ -15,16 +15,15 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from physics.numerics.grid import relative_l2
 from training import checkpoint
 from training import recipe as config
 from training.data.fields import read
 from training.data.generated import prepare
 from training.evaluation import predict
-from training.evaluation.measures import relative_h1
 from training.files import write_json
 from training.fit import run
 from training.fit.fields import request
+from training.metrics import METRICS, Grid
 from training.problems.problem import PROBLEMS
 
 NOTHING = "nothing"
@@ -108,7 +107,8 @@ def measure(change: str, found: checkpoint.Checkpoint, data: Path) -> Row:
     path, points = prepare(request(recipe), data), counts.grids[0]
     samples = read(path, "validation", counts.validation, points, after=counts.train, problem=PROBLEMS[recipe.problem])
     truth, predicted = samples.targets, predict(found.operator, samples.inputs)
-    l2, h1 = relative_l2(predicted, truth), relative_h1(predicted, truth)
+    grid = Grid.of(PROBLEMS[recipe.problem].description.axes, truth.shape[1:])
+    l2, h1 = (METRICS.items[name](predicted, truth, grid) for name in ("relative_l2", "relative_h1"))
     training = found.card["training"]
     return Row(
         change=change,

@@ -19,13 +19,14 @@ import typer
 from numpy.typing import NDArray
 
 from physics import burgers, cole_hopf
-from physics.numerics.grid import relative_l2
 from research import closed_form_picture
 from training import checkpoint, evaluation
 from training import recipe as recipes
-from training.evaluation.measures import distribution, milliseconds, processor, relative_h1, rounded, timed
+from training.evaluation import measures
+from training.evaluation.measures import milliseconds, processor, timed
 from training.evaluation.rows import ranges
 from training.fit.fields import FieldWorkload
+from training.metrics import METRICS, Grid
 from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig
 from training.problems.burgers import FLOW, PARAMETERS, PROBLEM
@@ -78,7 +79,7 @@ def few_keys(keys: list[int], data: Path) -> None:
     for case in evaluation.cases(work.problem, work.recipe.data, work.path, sides=[(1024,)]):
         for name, operator in subjects.items():
             numbers = case.samples.parameters
-            errors = relative_l2(evaluation.predict(operator, case.inputs, *numbers), case.truth)
+            errors = METRICS.items["relative_l2"](evaluation.predict(operator, case.inputs, *numbers), case.truth)
             where = case.conditions or "defaults"
             typer.echo(f"{name}, {where}: {errors.mean():.2e}, 95 % below {np.percentile(errors, 95):.2e}")
             if case.conditions:
@@ -177,8 +178,8 @@ def spectral(initial: Fields, truth: Fields) -> dict[str, Any]:
 
 def summary(truth: Fields, found: Fields) -> dict[str, Any]:
     """Return the figures of predictions `[sample, point]`."""
-    figures = distribution(relative_l2(found, truth)) | {"relative_h1": relative_h1(found, truth).mean()}
-    return {"grid": [truth.shape[1]], "fields": len(truth)} | rounded(figures)
+    errors = measures.by_measure(found, truth, Grid.of(FLOW.axes, truth.shape[1:]))
+    return {"grid": [truth.shape[1]], "fields": len(truth)} | measures.summary(errors)
 
 
 def stored(data: MeasuredSamples) -> dict[str, NDArray[np.float32]]:

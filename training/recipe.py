@@ -94,7 +94,7 @@ class Fit(BaseModel):
     average: NonNegativeFloat = 0.0  # decay per step of the exponential mean of the weights that is kept; 0: no mean
     keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the least validation error
     loss: str = "relative"  # a name of `training.losses.LOSSES`
-    h1: float = 0.1  # of the relative loss, relative L2 + h1 * relative H1
+    h1: float = 0.1  # of the relative loss: the weight of the differences of neighbours
     gamma: NonNegativeFloat = 0.1  # of the weighted loss, the published one
 
     @model_validator(mode="after")

@@ -74,10 +74,10 @@ class SequenceWorkload(Workload[SequenceRecipe]):
         """Return the cross-entropy."""
         return cross_entropy(network(*batch.inputs), *batch.outputs)
 
-    def score(self, network: Any, batch: Batch) -> tuple[float, int]:
+    def scores(self, network: Any, batch: Batch) -> tuple[dict[str, float], int]:
         """Return the accuracy of a batch, and its number of labels."""
         right, labels = hits(network(*batch.inputs), *batch.outputs)
-        return right / labels, labels
+        return {self.metric.name: right / labels}, labels
 
     def account(self) -> dict[str, Any]:
         fit = self.recipe.fit

@@ -18,7 +18,7 @@ from training import checkpoint
 from training import recipe as config
 from training.data.fields import read
 from training.fit.run import train
-from training.losses import relative_l2
+from training.metrics.fields import relative_l2
 from training.nn.attention import kinds
 from training.nn.encoder import EncoderConfig
 from training.problems.problem import PROBLEMS

@@ -19,9 +19,9 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from physics.numerics.grid import relative_l2
 from training.data.fields import only_pair
 from training.evaluation.rows import Case, case_name
+from training.metrics import METRICS
 from training.problems.problem import Array
 from training.problems.schema import Axis, Description, Quantity
 
@@ -63,7 +63,8 @@ def ranks(errors: NDArray[np.float64]) -> dict[str, int]:
 
 def draw(case: Case, found: Array, target: Path, title: str) -> None:
     """Write the picture of predictions in the format that the file's name ends with."""
-    errors, inputs, pair = relative_l2(found, case.truth), case.inputs, only_pair(case.problem.description)
+    errors, inputs = METRICS.items["relative_l2"](found, case.truth), case.inputs
+    pair = only_pair(case.problem.description)
     named = [*zip(case.problem.description.parameters, case.samples.parameters, strict=True)]
     rows = [
         Drawn(

@@ -7,7 +7,7 @@ their defaults, and in the range of the stored samples.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,19 +17,19 @@ import numpy as np
 import torch
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from torch import Tensor
 
-from physics.numerics.grid import relative_l2
-from training.data.fields import Samples, deviation, every, grids, measured, only_pair, read
+from training.data import fields
+from training.data.fields import Samples, deviation, every, grids, only_pair, read
 from training.evaluation.measures import (
-    Fields,
-    distribution,
+    by_measure,
+    meanings,
     milliseconds,
     processor,
-    relative_energy,
-    relative_h1,
-    rounded,
+    summary,
     timed,
 )
+from training.metrics import Grid
 from training.operators import Operator
 from training.problems.problem import Array, Conditions, Problem
 from training.problems.schema import Description
@@ -60,8 +60,8 @@ class Case:
     @property
     def inputs(self) -> Array:
         """The inputs with their noise, drawn alike at every call and not kept in memory."""
-        fields = self.samples.inputs
-        return measured(fields, self.spread, (self.noise,), np.random.default_rng(0)) if self.noise else fields
+        found = self.samples.inputs
+        return fields.measured(found, self.spread, (self.noise,), np.random.default_rng(0)) if self.noise else found
 
     @cached_property
     def truth(self) -> Array:
@@ -175,17 +175,19 @@ def report(
     """
     wanted = cases(problem, data, path, noise, sides)
     most = min(data.test, PATIENT_FIELDS) if patient else IMPATIENT_FIELDS
+    rows = [errors(operator, case) for case in wanted]
     return {
-        "errors": [errors(operator, case) for case in wanted],
+        "errors": rows,
         "classical": [classical(case, most) for case in wanted if has_baseline(case, data, patient=patient)],
         "clock": {"time": "of the processor, one thread", "processor": processor()},
+        "measures": meanings(rows),
     }
 
 
 def errors(operator: Operator, case: Case) -> dict[str, Any]:
     """Return the network's row: its errors and times on one case."""
     inputs, numbers = case.inputs, case.samples.parameters
-    return case.key | summary(case, predict(operator, inputs, *numbers)) | milliseconds(operator, inputs, *numbers)
+    return case.key | measures(case, predict(operator, inputs, *numbers)) | milliseconds(operator, inputs, *numbers)
 
 
 @torch.inference_mode()
@@ -195,14 +197,25 @@ def predict(operator: Operator, *inputs: Array) -> Array:
     return np.concatenate([operator(*(torch.from_numpy(each[part]) for each in inputs)).numpy() for part in parts])
 
 
-def summary(case: Case, found: Fields) -> dict[str, Any]:
-    """Compute the figures of a row: those of `distribution` of the case's first fields, mean e_H1, and mean e_a."""
+def measures(case: Case, found: Array) -> dict[str, Any]:
+    """Compute the figures of a row for predictions of a case's first fields, by every error measure."""
+    pair = only_pair(case.problem.description)
     inputs, truth = case.samples.inputs[: len(found)], case.truth[: len(found)]
-    figures = distribution(relative_l2(found, truth)) | {"relative_h1": relative_h1(found, truth).mean()}
-    if case.problem.energy_weight is not None:
-        wall = Conditions(case.mesh).wall
-        figures["relative_energy"] = relative_energy(inputs, found, truth, wall).mean()
-    return {"fields": len(found)} | rounded(figures)
+    grid = grid_of(case.problem, truth.shape[1:], {pair.input.name: torch.from_numpy(inputs)}, case.mesh)
+    return {"fields": len(found)} | summary(by_measure(found, truth, grid))
+
+
+def grid_of(problem: Problem, sides: Sequence[int], inputs: Mapping[str, Tensor], mesh: int | None) -> Grid:
+    """Return the grid of outputs of a problem; without a mesh, which tells where the walls are, no energy is measured.
+
+    Args:
+        problem: Whose axes they are.
+        sides: Points per axis of the outputs.
+        inputs: Inputs and parameters by name.
+        mesh: Points per axis that the truth was computed on.
+    """
+    grid = replace(Grid.of(problem.description.axes, sides), inputs=inputs)
+    return grid if mesh is None else replace(grid, energy_weight=problem.energy_weight, wall=Conditions(mesh).wall)
 
 
 def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
@@ -218,10 +231,10 @@ def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
         outputs.append(output)
         times.append(seconds)
     method = {"milliseconds": round(1000 * statistics.median(times), 1), "method": baseline.method}
-    return case.key | summary(case, np.stack(outputs)) | method
+    return case.key | measures(case, np.stack(outputs)) | method
 
 
-def solve(case: Case, index: int, field: Array) -> Fields:
+def solve(case: Case, index: int, field: Array) -> Array:
     """Solve for one field, that of the sample `index` with its noise, classically on its own grid."""
     description = case.problem.description
     pair = only_pair(description)

@@ -21,9 +21,10 @@ from training.data.generated import Request, prepare
 from training.data.pools import ALL_CORES, Pool
 from training.data.samples import Rows
 from training.evaluation.measures import processor
-from training.evaluation.rows import at_defaults, has_defaults, ranges, strided, validity
+from training.evaluation.rows import at_defaults, grid_of, has_defaults, ranges, strided, validity
 from training.fit.task import CALIBRATION_SEED, OperatorWorkload, Order, Scope, ScopeError
 from training.losses import Batch
+from training.metrics import Grid
 from training.operators import Operator
 from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Problem
 from training.recipe import Recipe, RecipeError
@@ -101,6 +102,11 @@ class FieldWorkload(OperatorWorkload[Recipe]):
         others = [np.concatenate([each] * len(noisy)) for each in (*self.watched.parameters, self.watched.targets)]
         parts = (torch.from_numpy(each).split(fit.batch) for each in (np.concatenate(noisy), *others))
         return [Batch(inputs, [outputs]) for *inputs, outputs in zip(*parts, strict=True)]
+
+    def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
+        names = [one.name for one in (*self.problem.description.inputs, *self.problem.description.parameters)]
+        inputs = dict(zip(names, batch.inputs, strict=False))  # optional ones may be left out
+        return grid_of(self.problem, batch.outputs[0].shape[1:], inputs, self.recipe.data.mesh if whole else None)
 
     def account(self) -> dict[str, Any]:
         return {

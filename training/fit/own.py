@@ -22,9 +22,10 @@ from torch.utils.data import Dataset
 from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import Rows, SampleFile, generate, prepare
-from training.evaluation.measures import LOST, Measures, distribution, estimates, processor, rounded
+from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
 from training.fit.task import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Order, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
+from training.metrics import METRICS, Grid, measured
 from training.operators import Operator
 from training.problems import symmetries
 from training.problems.problem import Problem, trajectories_of
@@ -258,18 +259,42 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         flat_found, flat_truth = ([each.flatten(0, 1) for each in some] for some in (found, truth))
         return super().errors(flat_found, flat_truth).unflatten(0, truth[0].shape[:2])
 
-    def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
-        """Return the mean relative L2 error, where a rollout that overflows counts as `LOST`."""
+    def score(self, found: Sequence[Tensor], batch: Batch) -> Tensor:
+        """Return the metric, the mean relative L2 error, where a rollout that overflows counts as `LOST`."""
         if not self.moving:
-            return super().score(network, batch)
-        errors = self.errors(self.predictions(network, batch), batch.outputs)
-        return errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST).mean(), len(batch.outputs[0])
+            return super().score(found, batch)
+        errors = self.errors(found, batch.outputs)
+        return errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST).mean()
+
+    def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
+        file, inputs = self.file, dict(zip(self.file.argument_names, batch.inputs, strict=True))
+        if file.scattered:
+            valid = torch.arange(batch.outputs[0].shape[1], device=inputs["counts"].device) < inputs["counts"][:, None]
+            coordinates = inputs["coordinates"] if whole else None
+            return Grid(scattered=True, coordinates=coordinates, weights=batch.measure, inside=valid, inputs=inputs)
+        sides = batch.outputs[0].shape[-len(file.axes) :]
+        inside = inputs[INSIDE] if file.mask is not None else None
+        return replace(Grid.of(file.axes, sides), inside=inside, inputs=inputs)
+
+    def measures(self, found: Sequence[Tensor], batch: Batch, *, whole: bool = True) -> dict[str, Tensor]:
+        """Compute every error measure; see `OperatorWorkload.measures`. Where a rollout overflows all count as lost."""
+        if not self.moving:
+            return super().measures(found, batch, whole=whole)
+        frames = batch.outputs[0].shape[:2]
+        pair = ([each.flatten(0, 1).cpu().double() for each in some] for some in (found, batch.outputs))
+        errors = measured(METRICS.items, *pair, self.grid(batch, whole=whole).repeated(frames[1]).on_cpu())
+        lost = ~(errors["relative_l2"] <= LOST)
+        held = {name: torch.where(lost, METRICS.items[name].lost, each) for name, each in errors.items()}
+        return {name: each.unflatten(0, frames) for name, each in held.items()}
 
     @torch.inference_mode()
-    def measured(self, network: Any, batches: Iterable[Batch]) -> NDArray[np.float64]:
-        """Return the relative L2 error of every sample of some batches, the mean over its frames: `[sample]`."""
-        found = [self.errors(self.predictions(network, batch), batch.outputs, batch.measure) for batch in batches]
-        return torch.cat([each.mean(dim=1) if self.moving else each for each in found]).double().numpy()
+    def measured(self, network: Any, batches: Iterable[Batch]) -> dict[str, NDArray[np.float64]]:
+        """Return the errors of every sample of some batches by measure, the mean over its frames: `[sample]`."""
+        found = [self.measures(self.predictions(network, batch), batch) for batch in batches]
+        return {
+            name: torch.cat([each[name].nanmean(dim=1) if self.moving else each[name] for each in found]).numpy()
+            for name in found[0]
+        }
 
     def naive(self, batch: Batch) -> list[Tensor]:
         """Return the prediction that needs no network: the mean training output, or the last given frame."""
@@ -347,13 +372,15 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         self.compare(problem)
         if self.moving:
             found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
-            errors = found.errors[:, : self.horizon].mean(axis=1)
+            errors = found.until(self.horizon)
             frames = {"frames": self.horizon}
-            rollouts = found.summary(self.file.time.step if self.file.time is not None else 1.0, held.errors)
+            step = self.file.time.step if self.file.time is not None else 1.0
+            rollouts = found.summary(step, held.errors["relative_l2"])
         else:
             errors, rollouts, frames = self.measured(network, self.batches("test")), {}, {}
-        row = {"grid": list(self.samples.sides), **frames, "fields": len(errors)} | summary(errors)
-        return {"errors": [row], "classical": [], "clock": {"processor": processor()}, **rollouts}
+        row = {"grid": list(self.samples.sides), **frames, "fields": len(errors["relative_l2"])} | summary(errors)
+        clock = {"processor": processor()}
+        return {"errors": [row], "classical": [], "clock": clock, "measures": meanings([row]), **rollouts}
 
     def renewed(self, samples: int, files: tuple[str, ...] = ()) -> OwnWorkload:
         """Return a workload of new samples alone, which are divided as those of a training are.
@@ -381,7 +408,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
     def estimated(self, network: Any, rollout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return a card's rows of frames with error estimates by the validation trajectories, checked with the test."""
         found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
-        return estimates(rollout, held.errors, found.errors)
+        return estimates(rollout, held.errors["relative_l2"], found.errors["relative_l2"])
 
     def calibration_samples(self, network: Any) -> CalibrationSamples | None:
         """Return every other training sample as fitted, the rest as inputs, and the validation samples.
@@ -453,8 +480,3 @@ def made_again(recipe: OwnRecipe, data: Path) -> Path:
             "`python -m training fit` trains it anew"
         )
     return generate(generated, data)
-
-
-def summary(errors: NDArray[np.float64]) -> dict[str, float]:
-    """Return mean with its standard error, median, 95th percentile and worst, with four digits."""
-    return rounded(distribution(errors))

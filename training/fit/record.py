@@ -152,8 +152,8 @@ def state_bytes(parameters: int) -> int:
     return 4 * parameters * COPIES * STATES + RESERVE
 
 
-#: The columns beside the metric, which has the problem's name for it.
-COMMON = ("epoch", "loss", "rate", "share", "seconds")
+#: The first columns; the metric, which has the problem's name for it, is the third. Other error measures follow.
+COLUMNS = ("epoch", "loss", "{metric}", "rate", "share", "seconds")
 
 
 class RunLog(pl.Callback):
@@ -161,7 +161,6 @@ class RunLog(pl.Callback):
 
     def __init__(self, path: Path, metric: str) -> None:
         self.path, self.metric = path, metric
-        self.columns = ("epoch", "loss", metric, "rate", "share", "seconds")
         self.started = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
@@ -181,6 +180,7 @@ class RunLog(pl.Callback):
             "share": f"{cast('Any', task).budget.share:.4f}",
             "seconds": f"{time.perf_counter() - self.started:.1f}",
         }
+        row |= {name: f"{value.item():.6e}" for name, value in metrics.items() if name not in row}
         self.write([*read_log(self.path), row])
         for name in ("loss", self.metric):
             if not math.isfinite(metrics[name].item()):
@@ -192,7 +192,8 @@ class RunLog(pl.Callback):
     def write(self, rows: list[dict[str, Any]]) -> None:
         """Replace the file in one step."""
         with replacing(self.path) as aside, aside.open("w", newline="") as file:
-            writer = csv.DictWriter(file, self.columns)
+            first = [name.format(metric=self.metric) for name in COLUMNS]  # a log of an earlier release has no others
+            writer = csv.DictWriter(file, [*dict.fromkeys([*first, *(name for row in rows for name in row)])])
             writer.writeheader()
             writer.writerows(rows)
 
@@ -257,16 +258,19 @@ def progress(path: Path) -> pl.Callback:
 
 def errors(row: Mapping[str, Any]) -> tuple[float, float]:
     """Return the loss and the validation error of a row of a log."""
-    [metric] = row.keys() - {*COMMON}
-    return float(row["loss"]), float(row[metric])
+    return float(row["loss"]), float(row[metric_of(row)])
+
+
+def metric_of(row: Mapping[str, Any]) -> str:
+    """Return the name of the metric of a row of a log."""
+    return [*row][COLUMNS.index("{metric}")]
 
 
 def line(rows: Sequence[Mapping[str, Any]]) -> str:
     """Describe the last row of a log, one row per epoch."""
     last, share = rows[-1], float(rows[-1]["share"])
     left = sum(float(row["seconds"]) for row in rows) * (1 - share) / share
-    [metric] = last.keys() - {*COMMON}
-    loss, error = (f"{name} {float(last[name]):.3e}" for name in ("loss", metric))
+    loss, error = (f"{name} {float(last[name]):.3e}" for name in ("loss", metric_of(last)))
     return (
         f"epoch {len(rows)}, {share:.0%}: {loss}, validation {error}, "
         f"{float(last['seconds']):.1f} s, {timedelta(seconds=round(left))} left"

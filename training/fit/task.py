@@ -28,7 +28,9 @@ from training.calibration import CalibrationSamples, Measured
 from training.checkpoint import Tensors
 from training.data.samples import Rows
 from training.fit import processes
-from training.losses import LOSSES, Batch, relative_l2
+from training.losses import LOSSES, Batch
+from training.metrics import METRICS, Grid, measured
+from training.metrics.fields import relative_l2, weighed
 from training.nn.attention import penalty
 from training.operators import Operator, build
 from training.problems.problem import Problem
@@ -138,8 +140,8 @@ class Workload(ABC, Generic[R]):
         """Return the training loss of a batch."""
 
     @abstractmethod
-    def score(self, network: Any, batch: Batch) -> tuple[float | Tensor, int]:
-        """Return the mean of the metric over a batch, and the number of values it is the mean of."""
+    def scores(self, network: Any, batch: Batch) -> tuple[Mapping[str, float | Tensor], int]:
+        """Return the means over a batch of the metric and of what else is logged, and how many values they are of."""
 
     @abstractmethod
     def account(self) -> dict[str, Any]:
@@ -173,13 +175,6 @@ class Workload(ABC, Generic[R]):
         """Return a few test samples with their truth, by the names on the wire."""
 
 
-def weighed(fields: Sequence[Tensor], measure: Tensor | None) -> Sequence[Tensor]:
-    """Return fields `[batch, point, (component)]` times the root of what their points count, or as they are."""
-    if measure is None:
-        return fields
-    return [each * measure.sqrt().reshape(*measure.shape, *(1,) * (each.ndim - 2)) for each in fields]
-
-
 class OperatorWorkload(Workload[OfOperator]):
     """A recipe of an operator: what its predictions are compared by."""
 
@@ -199,18 +194,40 @@ class OperatorWorkload(Workload[OfOperator]):
             own: Tensor | None = network.own_loss(batch.inputs[0], batch.stored, *noise)
             if own is not None:
                 return own
-        found, truth = (weighed(each, batch.measure) for each in (self.predictions(network, batch), batch.outputs))
+        pair = self.predictions(network, batch), batch.outputs
+        found, truth = ([weighed(each, batch.measure) for each in some] for some in pair)
         return LOSSES[self.recipe.fit.loss].compute(found, batch._replace(outputs=truth), self.recipe.fit)
 
     def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
         """Return relative L2 errors `[batch]`, the mean over the outputs; `measure` is that of `Batch`."""
-        found, truth = weighed(found, measure), weighed(truth, measure)
+        found, truth = ([weighed(each, measure) for each in some] for some in (found, truth))
         return torch.stack([relative_l2(*pair) for pair in zip(found, truth, strict=True)]).mean(dim=0)
 
-    def score(self, network: Any, batch: Batch) -> tuple[Tensor, int]:
-        """Return the mean relative L2 error of a batch."""
-        errors = self.errors(self.predictions(network, batch), batch.outputs, batch.measure)
-        return errors.mean(), len(batch.outputs[0])
+    @abstractmethod
+    def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
+        """Return where the outputs of a batch lie; without `whole` as far as the measures after every epoch need it.
+
+        Those of the energy norm and of gradients on scattered points would take as long as the epoch.
+        """
+
+    def measures(self, found: Sequence[Tensor], batch: Batch, *, whole: bool = True) -> dict[str, Tensor]:
+        """Compute every error measure that is defined on the grid of a batch, by name, in double precision: `[batch]`.
+
+        Each is the mean over the outputs; of trajectories they are `[batch, frame]`.
+        """
+        pair = ([each.cpu().double() for each in some] for some in (found, batch.outputs))
+        return measured(METRICS.items, *pair, self.grid(batch, whole=whole).on_cpu())
+
+    def scores(self, network: Any, batch: Batch) -> tuple[dict[str, Tensor], int]:
+        """Return the mean relative L2 error of a batch, and those by other measures."""
+        found = self.predictions(network, batch)
+        error = self.score(found, batch)
+        others = {name: each.nanmean() for name, each in self.measures(found, batch, whole=False).items()}
+        return others | {self.metric.name: error}, len(batch.outputs[0])
+
+    def score(self, found: Sequence[Tensor], batch: Batch) -> Tensor:
+        """Return the metric, the mean relative L2 error of the predictions for a batch."""
+        return self.errors(found, batch.outputs, batch.measure).mean()
 
     @torch.inference_mode()
     def with_errors(self, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
@@ -285,8 +302,9 @@ class Task(pl.LightningModule):
         return loss
 
     def validation_step(self, batch: Batch) -> None:
-        score, count = self.work.score(self.network, batch)
-        self.log(self.work.metric.name, score, prog_bar=True, sync_dist=True, batch_size=count)
+        scores, count = self.work.scores(self.network, batch)
+        for name, score in scores.items():
+            self.log(name, score, sync_dist=True, batch_size=count)
 
     def configure_optimizers(self) -> Any:
         """Return the optimiser and its schedule, as the recipe's section `fit` chooses them."""

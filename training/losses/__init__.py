@@ -1,6 +1,6 @@
-"""Losses and error measures of predicted fields."""
+"""Losses of predicted fields."""
 
-from training.losses.relative import Batch, Loss, relative_h1, relative_l2, training_loss
+from training.losses.relative import Batch, Loss, relative_differences, training_loss
 from training.losses.weighted import LineLoss, PlaneLoss, Reduction, Terms
 from training.registry import Registry
 
@@ -14,7 +14,6 @@ __all__ = [
     "PlaneLoss",
     "Reduction",
     "Terms",
-    "relative_h1",
-    "relative_l2",
+    "relative_differences",
     "training_loss",
 ]

@@ -3,12 +3,14 @@ r"""What a loss is, and the one that most recipes have: relative errors per samp
 A loss is a function of predictions and a batch, found by the name that a recipe gives it. A package of yours adds one
 by an entry point of the group `petrov.losses` whose object is a `Loss`.
 
-Both norms are discrete integrals over the grid relative to the true field, so units and mesh width cancel:
+Both norms are sums over the grid relative to the true field, so units cancel:
 
 .. math::
-    e_{L2} = \frac{\|p - u\|}{\|u\|}, \qquad e_{H1} = \frac{\|\nabla p - \nabla u\|}{\|\nabla u\|}
+    e_{L2} = \frac{\|p - u\|}{\|u\|}, \qquad e_{D} = \frac{\|D (p - u)\|}{\|D u\|}
 
-The gradient is the difference of neighbours (Cao, NeurIPS 2021, arXiv 2105.14995, section 5).
+D u holds the differences of neighbours along every axis, without the pair across the end of a periodic axis (Cao,
+NeurIPS 2021, arXiv 2105.14995, section 5). They are not divided by the spacing: where all axes have the same and none
+is periodic, e_D is the H1 error of `training.metrics`, elsewhere it is not. `fit.h1` weighs e_D in every recipe.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from training.metrics.fields import norm, relative_l2, unit
 from training.nn.shapes import Field
 
 PerSample = Float[Tensor, " batch"]
@@ -58,22 +61,11 @@ class Loss:
     gradients: Callable[[Any], bool] = lambda fit: False  # noqa: ARG005 -- the settings do not matter
 
 
-def relative_l2(prediction: Field, truth: Field) -> PerSample:
-    """Return the relative L2 error of each sample.
+def relative_differences(prediction: Field, truth: Field) -> PerSample:
+    """Return e_D of each sample, by differences of neighbours along every axis that are not divided by the spacing.
 
     Example:
-        >>> relative_l2(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
-        tensor([2.])
-    """
-    one = unit(truth)
-    return norm((prediction - truth) / one) / norm(truth / one)
-
-
-def relative_h1(prediction: Field, truth: Field) -> PerSample:
-    """Return the relative error of each sample's gradient, by differences of neighbours along every axis.
-
-    Example:
-        >>> relative_h1(torch.tensor([[0.0, 3.0, 6.0]]), torch.tensor([[0.0, 1.0, 2.0]]))
+        >>> relative_differences(torch.tensor([[0.0, 3.0, 6.0]]), torch.tensor([[0.0, 1.0, 2.0]]))
         tensor([2.])
     """
     one = unit(truth)
@@ -84,34 +76,14 @@ def relative_h1(prediction: Field, truth: Field) -> PerSample:
 
 
 def training_loss(prediction: Field, truth: Field, h1: float) -> Float[Tensor, ""]:
-    """Return the mean over the batch of e_L2 + h1 * e_H1, of fields `[batch, *grid]`.
+    """Return the mean over the batch of e_L2 + h1 * e_D, of fields `[batch, *grid]`.
 
     Example:
         >>> training_loss(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]), h1=0.1)
         tensor(2.2000)
     """
     loss = relative_l2(prediction, truth)
-    return (loss + h1 * relative_h1(prediction, truth) if h1 else loss).mean()
-
-
-def norm(x: Tensor) -> Tensor:
-    """Return the Euclidean norm of each sample."""
-    return x.flatten(1).norm(dim=1)
-
-
-def unit(x: Tensor) -> Tensor:
-    """Return a power of two near the largest value of each sample, `[batch, 1, ...]`.
-
-    Squares of 1e20 overflow in single precision, and those of 1e-21 are 0. Division by a power of two does not round.
-
-    Example:
-        >>> unit(torch.tensor([[3e20, -5e20], [0.0, 3.0]])).log2()
-        tensor([[69.],
-                [ 2.]])
-    """
-    mantissa, exponent = torch.frexp(x.detach().abs().flatten(1).amax(1))
-    found = torch.ldexp(torch.ones_like(mantissa), exponent.clamp(-126, 126))  # of normal numbers
-    return found.reshape(-1, *(1,) * (x.ndim - 1))
+    return (loss + h1 * relative_differences(prediction, truth) if h1 else loss).mean()
 
 
 def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:

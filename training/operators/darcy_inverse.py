@@ -62,7 +62,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from physics.numerics.grid import WALL
-from training.losses.relative import relative_l2
+from training.metrics.fields import relative_l2
 from training.nn.elliptic import certified_gradients as gradients
 from training.nn.elliptic import fast_diagonalisation
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack

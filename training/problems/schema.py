@@ -118,6 +118,10 @@ class Axis(Frozen):
         """How many far ends (0 or 1) a coarser grid has to keep when the axis is strided."""
         return 0 if self.points == "left" else 1
 
+    def spacing(self, points: int) -> float:
+        """Return the distance between neighbours; of strided points up to the half cells beyond the outermost ones."""
+        return self.length / (max(1, points - 1) if self.points in {"nodes", "strided"} else points)
+
 
 CENTRES = "x_i = (i + 1/2) {length:g}/n"
 LOCATIONS = {

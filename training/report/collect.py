@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from training import checkpoint
 from training.checkpoint import Checkpoint
 from training.evaluation import measures, pictures
+from training.evaluation.measures import Errors, summary
 from training.evaluation.pictures import Drawn
 from training.files import write_json
 from training.fit import record
-from training.fit.own import OwnWorkload, summary
+from training.fit.own import OwnWorkload
 from training.fit.record import RunFolder
 from training.fit.run import fit
 from training.operators import Operator
@@ -30,13 +31,12 @@ from training.recipe import OwnRecipe
 from training.report.verdict import Verdict, baselines
 from training.user_error import UserError
 
-Fields = NDArray[np.float32]
-Errors = NDArray[np.float64]
 SHARES = (0.25, 0.5)
 TRAJECTORY_SHARES = (0.5,)  # their presets spend the time on the run itself
 FOLDER = "amounts"
 RESULT = "validation.json"
 TIMED = 7
+LOGGED = ("epoch", "loss", "relative_l2")  # the validation metric has one name in every report
 GAP = 1.25  # a network whose validation error is this many times its training error has learned its samples too well
 GAIN = 0.05  # a relative decrease of the error that is worth the effort
 
@@ -133,8 +133,8 @@ class Report:
     tensors: tuple[tuple[str, ...], ...]  # the summary of the data, see the function of this name
     remarks: tuple[str, ...]  # what is odd about the data
     epochs: tuple[dict[str, float], ...]  # rows of the log
-    # Relative L2 error of each sample, by `training` (as many as in validation), `validation` and `test`.
-    errors: dict[str, Errors]
+    # Errors of each sample by measure, by `training` (as many as in validation), `validation` and `test`.
+    measures: Mapping[str, Mapping[str, Errors]]
     baselines: Mapping[str, float]  # the mean errors on test samples of what needs no network, by its name
     drawn: tuple[Drawn, ...]  # the best, the median and the worst test sample
     amounts: tuple[Amount, ...]  # trainings on parts of the data
@@ -149,6 +149,11 @@ class Report:
     race: Mapping[str, Any] | None = None
 
     @property
+    def errors(self) -> dict[str, Errors]:
+        """The relative L2 error of each sample, by split."""
+        return {split: errors["relative_l2"] for split, errors in self.measures.items()}
+
+    @property
     def verdict(self) -> Verdict:
         """What the model is worth."""
         advice = advise(self.evidence)
@@ -158,8 +163,8 @@ class Report:
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
-        """Mean, standard error, median, 95th percentile and worst error by split."""
-        return {split: summary(errors) for split, errors in self.errors.items()}
+        """Mean, standard error, median, 95th percentile and worst error, and the means of others, by split."""
+        return {split: summary(errors) for split, errors in self.measures.items()}
 
     @property
     def by_amount(self) -> list[tuple[int, dict[str, float]]]:
@@ -167,7 +172,8 @@ class Report:
         if not self.amounts:
             return []
         used = round(self.amounts[-1].samples / self.amounts[-1].share)
-        return [*((one.samples, summary(one.errors)) for one in self.amounts), (used, self.figures["validation"])]
+        parts = [(one.samples, summary({"relative_l2": one.errors})) for one in self.amounts]
+        return [*parts, (used, self.figures["validation"])]
 
     @property
     def evidence(self) -> Evidence:
@@ -228,14 +234,12 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
         parameters=found.card["checkpoint"]["parameters"],
         tensors=tuple(tensors(work)),
         remarks=tuple(found.card["training"]["remarks"]),
-        # The validation metric has one name in every report.
         epochs=tuple(
-            {"relative_l2" if key == work.metric.name else key: float(value) for key, value in row.items()}
-            for row in rows
+            {key: float(row[work.metric.name if key == "relative_l2" else key]) for key in LOGGED} for row in rows
         ),
-        errors=errors,
+        measures=errors,
         baselines={name: float(each.mean()) for name, each in baselines(work).items()},
-        drawn=tuple(drawn(found.operator, work, errors["test"])),
+        drawn=tuple(drawn(found.operator, work, errors["test"]["relative_l2"])),
         amounts=tuple(amounts),
         times=Times(network, found.card["training"]["seconds"], problem.solver_seconds),
         processor=found.card["training"]["processor"],
@@ -246,7 +250,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
     )
 
 
-def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, Errors]:
+def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, dict[str, Errors]]:
     """Measure the network on validation and test samples, and on as many training samples as validation has."""
     rows = work.rows
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), work.samples.counts[1])).astype(int))
@@ -325,7 +329,7 @@ def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, worke
         state, task = part_run.open(part, resume=part_run.began() == part), work.task(workers=workers)
         fit(task, work, part_run, state)
         part_run.close()
-        errors = [*map(float, work.measured(task.network.eval(), work.batches("validation")))]
+        errors = work.measured(task.network.eval(), work.batches("validation"))["relative_l2"].tolist()
         document = {"recipe": part.model_dump(mode="json"), "errors": errors}
         write_json(folder / RESULT, document)
     return Amount(share, len(work.rows), np.asarray(document["errors"]))

@@ -24,6 +24,7 @@ from rich.table import Table
 from training.evaluation import pictures
 from training.files import read_json, write_json, write_text
 from training.fit.race import WITH
+from training.metrics import METRICS
 from training.report.collect import Report, advise, sentence
 from training.report.verdict import RULE, Worth, percent
 
@@ -33,6 +34,7 @@ PAGE, NUMBERS = "report.html", "report.json"
 TEMPLATE = "page.html.jinja"
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
+MEASURES = ("mean of", "training", "validation", "test")
 ERRORS = ("split", "samples", "mean", "standard error", "median", "95th percentile", "worst")
 KEYS = ("relative_l2", "standard_error", "median", "percentile_95", "worst")
 RACE = ("network", "share of the budget", "validation error")
@@ -58,6 +60,7 @@ def render(report: Report) -> str:
         run_next=next_command(report),
         again=report_command(report),
         errors=(ERRORS, error_rows(report)),
+        measures=(MEASURES, measure_rows(report)),
         data=(DATA, report.tensors),
         amount_rows=amount_rows(report),
         sentences=sentences(report),
@@ -112,6 +115,7 @@ def show(report: Report, console: Console) -> None:
     for remark in report.remarks:
         console.print(f"note: {remark}", markup=False)
     console.print(table("relative L2 error by sample", ERRORS, error_rows(report)))
+    console.print(table("other error measures", MEASURES, measure_rows(report)))
     curve = [row["relative_l2"] for row in report.epochs]
     console.print(f"validation error by epoch, {curve[0]:.2g} to {curve[-1]:.2g}, logarithmic\n{sparkline(curve)}\n")
     if report.race:
@@ -234,6 +238,16 @@ def error_rows(report: Report) -> list[tuple[str, ...]]:
     return [
         (split, str(len(report.errors[split])), *(percent(figures[key]) if key in figures else "" for key in KEYS))
         for split, figures in report.figures.items()
+    ]
+
+
+def measure_rows(report: Report) -> list[tuple[str, ...]]:
+    """Return the rows of the table of the other error measures under `MEASURES`; empty where no truth has them."""
+    by_split = [report.figures[split] for split in MEASURES[1:]]
+    return [
+        (measure.meaning, *(percent(figures[name]) if name in figures else "" for figures in by_split))
+        for name, measure in METRICS.items.items()
+        if name != "relative_l2" and any(name in figures for figures in by_split)
     ]
 
 

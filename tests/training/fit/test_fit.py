@@ -23,7 +23,7 @@ from training.fit import record as runlog
 from training.fit.fields import request
 from training.fit.record import RunError, RunFolder, StateIO
 from training.fit.run import averaged, finish, fit, train, workload
-from training.losses import relative_l2
+from training.metrics.fields import relative_l2
 from training.problems.problem import PROBLEMS
 
 FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, checkpoint.EXAMPLES, calibration.FILE, "metrics.csv"}
