@@ -78,7 +78,7 @@ def measure(kind: str, recipe: Recipe | AddedRecipe, folder: Path, data: Path) -
         "peak_megabytes": megabytes,
         "threads": torch.get_num_threads(),
         # The metric on the validation samples after every epoch.
-        "curve": [float(value) for row in logged for name, value in row.items() if name not in record.COMMON],
+        "curve": [float(row[record.metric_of(row)]) for row in logged],
     }
 
 

@@ -37,8 +37,8 @@ LOST = 1e3  # the relative error of a rollout that overflows
 
 def by_measure(found: Fields, truth: Fields, grid: Grid) -> dict[str, Errors]:
     """Compute every error measure of predictions `[sample, *grid]`, by name: `[sample]`."""
-    pair = ([torch.from_numpy(np.asarray(each, np.float64))] for each in (found, truth))
-    return {name: each.numpy() for name, each in measured(METRICS.items, *pair, grid).items()}
+    p, u = ([torch.from_numpy(np.asarray(each, np.float64))] for each in (found, truth))
+    return {name: each.numpy() for name, each in measured(METRICS.items, p, u, grid).items()}
 
 
 def summary(errors: Mapping[str, Errors]) -> dict[str, float]:

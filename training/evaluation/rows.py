@@ -22,6 +22,7 @@ from torch import Tensor
 from training.data import fields
 from training.data.fields import Samples, deviation, every, grids, only_pair, read
 from training.evaluation.measures import (
+    Fields,
     by_measure,
     meanings,
     milliseconds,
@@ -197,7 +198,7 @@ def predict(operator: Operator, *inputs: Array) -> Array:
     return np.concatenate([operator(*(torch.from_numpy(each[part]) for each in inputs)).numpy() for part in parts])
 
 
-def measures(case: Case, found: Array) -> dict[str, Any]:
+def measures(case: Case, found: Fields) -> dict[str, Any]:
     """Compute the figures of a row for predictions of a case's first fields, by every error measure."""
     pair = only_pair(case.problem.description)
     inputs, truth = case.samples.inputs[: len(found)], case.truth[: len(found)]
@@ -234,7 +235,7 @@ def classical(case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
     return case.key | measures(case, np.stack(outputs)) | method
 
 
-def solve(case: Case, index: int, field: Array) -> Array:
+def solve(case: Case, index: int, field: Array) -> Fields:
     """Solve for one field, that of the sample `index` with its noise, classically on its own grid."""
     description = case.problem.description
     pair = only_pair(description)

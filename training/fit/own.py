@@ -281,8 +281,8 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         if not self.moving:
             return super().measures(found, batch, whole=whole)
         frames = batch.outputs[0].shape[:2]
-        pair = ([each.flatten(0, 1).cpu().double() for each in some] for some in (found, batch.outputs))
-        errors = measured(METRICS.items, *pair, self.grid(batch, whole=whole).repeated(frames[1]).on_cpu())
+        p, u = ([each.flatten(0, 1).cpu().double() for each in some] for some in (found, batch.outputs))
+        errors = measured(METRICS.items, p, u, self.grid(batch, whole=whole).repeated(frames[1]).on_cpu())
         lost = ~(errors["relative_l2"] <= LOST)
         held = {name: torch.where(lost, METRICS.items[name].lost, each) for name, each in errors.items()}
         return {name: each.unflatten(0, frames) for name, each in held.items()}

@@ -215,8 +215,8 @@ class OperatorWorkload(Workload[OfOperator]):
 
         Each is the mean over the outputs; of trajectories they are `[batch, frame]`.
         """
-        pair = ([each.cpu().double() for each in some] for some in (found, batch.outputs))
-        return measured(METRICS.items, *pair, self.grid(batch, whole=whole).on_cpu())
+        p, u = ([each.cpu().double() for each in some] for some in (found, batch.outputs))
+        return measured(METRICS.items, p, u, self.grid(batch, whole=whole).on_cpu())
 
     def scores(self, network: Any, batch: Batch) -> tuple[dict[str, Tensor], int]:
         """Return the mean relative L2 error of a batch, and those by other measures."""

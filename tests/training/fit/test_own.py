@@ -311,7 +311,7 @@ def test_weights_of_points_weigh_loss_and_errors(tmp_path: Path) -> None:
         squares = [(weights * each.square().sum(dim=2)).sum(dim=1) for each in (found - truth, truth)]
         expected = (squares[0] / squares[1]).sqrt()
         assert torch.allclose(work.with_errors(net, batch).errors.double(), expected, rtol=1e-4)
-        assert work.score(net, batch)[0].item() == pytest.approx(expected.mean().item(), rel=1e-4)
+        assert work.scores(net, batch)[0]["relative_l2"].item() == pytest.approx(expected.mean().item(), rel=1e-4)
         assert work.loss(net, batch).item() == pytest.approx(expected.mean().item(), rel=1e-4)
-    assert work.measured(net, [batch]) == pytest.approx(expected.numpy(), rel=1e-4)
+    assert work.measured(net, [batch])["relative_l2"] == pytest.approx(expected.numpy(), rel=1e-4)
     assert work.account()["weights"] == "w: what every point counts in errors"

@@ -24,6 +24,8 @@ from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS, working_grid
 from training.fit.task import Scope, ScopeError
 from training.losses import Batch
+from training.metrics import METRICS
+from training.metrics.fields import spectrum
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.checks import DataError
 from training.problems.problem_file import ProblemFileError, read_problem_file
@@ -198,8 +200,10 @@ def test_an_exact_step_has_no_error_and_persistence_is_measured(
 
     monkeypatch.setattr(operator, "rollout", exact)
     found = Measures.of(workload(samples), operator, "test")
-    assert found.errors.max() == 0
-    assert found.correlation.min() == pytest.approx(1)
+    errors = {name: each for name, each in found.errors.items() if name != "correlation"}
+    assert errors.keys() == {"relative_l2", "relative_h1", "relative_maximum", "vrmse", "relative_spectrum"}
+    assert all(each.max() == 0 for each in errors.values())
+    assert found.errors["correlation"].min() == pytest.approx(1)
     [row, *_] = found.rows(0.5)
     truth = u[SAMPLES - 1].double()
     assert row["persistence"] == pytest.approx(float((truth[2] - truth[1]).norm() / truth[2].norm()), rel=1e-3)
@@ -208,17 +212,17 @@ def test_an_exact_step_has_no_error_and_persistence_is_measured(
 
 def test_measures_of_frames() -> None:
     x = 2 * np.pi * np.arange(32) / 32
-    truth = np.stack([np.sin(x), np.cos(3 * x)])[None]
-    assert measures.frames_l2(2 * truth, truth) == pytest.approx(np.ones((1, 2)))
-    assert measures.vrmse(truth + 5, truth) == pytest.approx(np.full((1, 2), 5 * 2**0.5), rel=1e-4)
-    assert measures.correlation(3 * truth + 5, truth) == pytest.approx(np.ones((1, 2)))
-    assert measures.correlation(np.zeros_like(truth), truth).tolist() == [[0, 0]]
+    truth = np.stack([np.sin(x), np.cos(3 * x)])
+    assert METRICS["relative_l2"](2 * truth, truth) == pytest.approx(np.ones(2))
+    assert METRICS["vrmse"](truth + 5, truth) == pytest.approx(np.full(2, 5 * 2**0.5))
+    assert METRICS["correlation"](3 * truth + 5, truth) == pytest.approx(np.ones(2))
+    assert METRICS["correlation"](np.zeros_like(truth), truth).tolist() == [0, 0]
     assert measures.correlated_frames(np.array([[1, 0.9, 0.7, 0.9], [1, 1, 1, 1.0]])).tolist() == [2, 4]
-    energy = measures.spectrum(truth[0], 1)
+    energy = spectrum(torch.from_numpy(truth), 1).numpy()
     assert energy[:, [1, 3]] == pytest.approx(np.diag([0.5, 0.5]))
     assert energy.sum() == pytest.approx(1)
     plane = np.cos(3 * x)[:, None] * np.cos(4 * x)  # of radius 5
-    vector = measures.spectrum(np.stack([plane, 2 * plane])[None], 2)
+    vector = spectrum(torch.from_numpy(np.stack([plane, 2 * plane])[None]), 2).numpy()
     assert vector[0, 5] == pytest.approx(5 / 4)
     assert vector.sum() == pytest.approx(5 / 4)
 
@@ -227,13 +231,16 @@ def test_a_rollout_that_overflows_is_measured(samples: SampleFile, operator: Tra
     with torch.no_grad():
         operator.step.output_normaliser.deviation.mul_(1e30)
     found = Measures.of(workload(samples), operator, "test")
-    assert found.errors.max() == measures.LOST
-    assert np.isfinite(np.concatenate([each.ravel() for each in found])).all()
+    assert found.errors["relative_l2"].max() == found.errors["relative_h1"].max() == measures.LOST
+    assert found.errors["correlation"].min() == 0
+    every = (*found.errors.values(), found.persistence, found.energy)
+    assert np.isfinite(np.concatenate([each.ravel() for each in every])).all()
     assert found.summary(0.5)["correlation_time"] < 0.5 * FRAMES
     with torch.inference_mode():
         work = workload(samples)
-        score, count = work.score(operator, first(work, range(4), FRAMES - 2))
-    assert 1 < float(score) <= measures.LOST
+        scores, count = work.scores(operator, first(work, range(4), FRAMES - 2))
+    assert 1 < float(scores["rollout_l2"]) <= measures.LOST
+    assert all(np.isfinite(float(score)) for score in scores.values())
     assert count == 4
 
 

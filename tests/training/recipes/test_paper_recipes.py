@@ -91,7 +91,7 @@ def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     card = checkpoint.load(train(recipe, tmp_path, data)).card
     work = workload(recipe, data)
     network = work.task(init=tmp_path).network.eval()
-    errors = torch.stack([work.score(network, batch)[0] for batch in work.validation()])
+    errors = torch.stack([work.scores(network, batch)[0]["relative_l2"] for batch in work.validation()])
     logged = [float(row["relative_l2"]) for row in runlog.read_log(tmp_path / "metrics.csv")]
     assert min(logged) < logged[-1]
     assert errors.mean().item() == pytest.approx(min(logged), rel=1e-5)
