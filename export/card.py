@@ -57,7 +57,11 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         **{name: tensors[name] for name in order if tensors[name]},
         "limits": signature.limits,
         **({"warnings": warned} if warned else {}),
-        **{key: checkpoint.card[key] for key in (*measured, *ROLLOUT, "calibration") if key in checkpoint.card},
+        **{
+            key: checkpoint.card[key]
+            for key in (*measured, "measures", *ROLLOUT, "calibration")
+            if key in checkpoint.card
+        },
         "checkpoint": {
             "sha256": checkpoint.digest,
             "parameters": sum(parameter.numel() for parameter in checkpoint.operator.parameters()),

@@ -149,7 +149,7 @@ def gradients(points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[n
     apart = points[index] - points[:, None]
     inverse = np.divide(1, distance, out=np.zeros_like(distance), where=distance > 0)
     weight = np.linalg.pinv(apart * inverse[..., None], rcond=1e-6) * inverse[:, None]  # [point, dimension, neighbour]
-    return index.astype(np.int64), np.ascontiguousarray(weight.swapaxes(1, 2))
+    return np.asarray(index, np.int64), np.ascontiguousarray(weight.swapaxes(1, 2))
 
 
 def relative_maximum(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:

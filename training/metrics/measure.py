@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Values = TypeVar("Values", Tensor, NDArray[np.floating[Any]])
+Fields = NDArray[np.floating[Any]]
 
 
 @runtime_checkable
@@ -112,7 +112,13 @@ class ErrorMeasure:
     applies: Callable[[Grid], bool] = lambda grid: True  # noqa: ARG005 -- whether it is defined on a grid
     lost: float = 1e3  # what counts for a rollout that overflows
 
-    def __call__(self, prediction: Values, truth: Values, grid: Grid | None = None) -> Values:
+    @overload
+    def __call__(self, prediction: Tensor, truth: Tensor, grid: Grid | None = None) -> Tensor: ...
+
+    @overload
+    def __call__(self, prediction: Fields, truth: Fields, grid: Grid | None = None) -> NDArray[np.float64]: ...
+
+    def __call__(self, prediction: Any, truth: Any, grid: Grid | None = None) -> Any:
         """Return the errors `[batch]`: of tensors in their precision, of arrays in double precision as an array.
 
         Args:
