@@ -224,12 +224,12 @@ METRIC = (
     ErrorMeasure("relative_l2", "relative L2 error", relative_l2),
     ErrorMeasure(
         "relative_h1",
-        "relative error of the gradient, by differences over the spacing",
+        "relative H1 error, of the gradient",
         relative_h1,
         lambda grid: not grid.scattered or grid.coordinates is not None,
     ),
     ErrorMeasure("relative_maximum", "largest error over the largest value", relative_maximum),
-    ErrorMeasure("vrmse", "root mean square error over the deviation from the mean in space", vrmse),
-    ErrorMeasure("relative_spectrum", "relative error of the amplitudes by wave number", relative_spectrum, on_waves),
-    ErrorMeasure("correlation", "correlation in space with the truth", correlation, lambda grid: grid.frames, lost=0.0),
+    ErrorMeasure("vrmse", "error over the deviation from the mean", vrmse),
+    ErrorMeasure("relative_spectrum", "relative error of wave amplitudes", relative_spectrum, on_waves),
+    ErrorMeasure("correlation", "correlation with the truth", correlation, lambda grid: grid.frames, lost=0.0),
 )
