@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 #: What was measured of operators and of networks of sequences, and is copied to the card.
 MEASURED = ("training", "errors", "classical")
 ROLLOUT = ("rollout", "correlation_time", "spectrum")
+OPTIONAL = ("measures", *ROLLOUT, "calibration")
 COUNTED = ("training", "accuracy")
 LARGE = 0.2  # a mean error above this is said first
 COVERED = 0.8  # and that fewer test samples than this have an error below their estimate, of which 90 % should
@@ -57,11 +58,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         **{name: tensors[name] for name in order if tensors[name]},
         "limits": signature.limits,
         **({"warnings": warned} if warned else {}),
-        **{
-            key: checkpoint.card[key]
-            for key in (*measured, "measures", *ROLLOUT, "calibration")
-            if key in checkpoint.card
-        },
+        **{key: checkpoint.card[key] for key in (*measured, *OPTIONAL) if key in checkpoint.card},
         "checkpoint": {
             "sha256": checkpoint.digest,
             "parameters": sum(parameter.numel() for parameter in checkpoint.operator.parameters()),
