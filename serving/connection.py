@@ -3,8 +3,9 @@
 The head of a request is limited in time and size (408 and 431), and a response that the client does not read is dropped
 after a time; `serving.protocols.over_http` limits the body. Uvicorn has no setting for either, granian and hypercorn
 none for unread responses, so uvicorn's protocol class is extended here although it is not public. The methods below are
-called as asyncio and httptools document them. Uvicorn's other classes are no more public, and need the same: that for
-h11 reads the body of a request that offers an upgrade, but takes ten times as long for 30 kB, and zttp is in version 0.0.
+called as asyncio and httptools document them. Uvicorn's other classes are no more public, and need the same. That for
+h11 reads the body of a request that offers an upgrade, but takes ten times as long for one of 30 kB, and zttp has no
+stable version yet.
 """
 
 from __future__ import annotations
