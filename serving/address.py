@@ -105,4 +105,7 @@ class WithHead:
             await send(message)
 
         scope["method"] = "GET"
-        await self._app(scope, receive, sending)
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            scope["method"] = "HEAD"  # for the response to an error

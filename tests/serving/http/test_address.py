@@ -15,6 +15,7 @@ import pytest
 from pydantic import ValidationError
 
 import petrov_client
+from serving.address import WithHead
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests.conftest import Gateway
@@ -130,6 +131,24 @@ def test_head_is_refused_where_get_is(http: httpx2.Client) -> None:
     assert http.head("/nowhere").status_code == 404
     assert http.head("/v1/models/blur/predict").headers["allow"] == "POST"
     assert http.post("/v1/models").headers["allow"] == "GET, HEAD"
+
+
+async def test_an_error_of_head_has_no_body_either() -> None:
+    """The server leaves the body out by the method, which is another only on the way to a route."""
+    seen: list[str] = []
+
+    async def fail(scope: Any, _: Any, __: Any) -> None:
+        seen.append(scope["method"])
+        raise RuntimeError
+
+    scope: dict[str, Any] = {"type": "http", "method": "HEAD"}
+    with pytest.raises(RuntimeError):
+        await WithHead(fail)(scope, nothing, nothing)
+    assert (seen, scope["method"]) == (["GET"], "HEAD")
+
+
+async def nothing(*_: Any) -> Any:
+    """Neither receive nor send anything."""
 
 
 def test_head_is_logged_as_head(http: httpx2.Client, caplog: pytest.LogCaptureFixture) -> None:
