@@ -89,16 +89,22 @@ class Model:
             return [pb.InferenceResponse(error=pb.TritonError(str(error))) for _ in requests]
         if self._batched and len(feeds) > 1:
             try:
-                merged = self._run([np.concatenate(arrays) for arrays in zip(*feeds, strict=True)])
+                merged = self._run([np.concatenate(arrays) for arrays in zip(*feeds, strict=True)], requests)
+            except CancelledError as error:
+                return [error.response() for _ in requests]
             except Exception as error:  # noqa: BLE001 - each request is then run alone
                 pb.Logger.log_verbose(f"a batch of {len(feeds)} requests is run one by one: {error}")
             else:
                 ends = np.cumsum([len(feed[0]) for feed in feeds])[:-1]
                 return [self._response(parts) for parts in zip(*(np.split(each, ends) for each in merged), strict=True)]
         responses = []
-        for feed in feeds:
+        for index, (request, feed) in enumerate(zip(requests, feeds, strict=True)):
             try:
-                responses.append(self._response(self._run(feed)))
+                if index:
+                    check([request])
+                responses.append(self._response(self._run(feed, [request])))
+            except CancelledError as error:
+                responses.append(error.response())
             except Exception as error:  # noqa: BLE001 - an error is this request's response, and the server goes on
                 text = str(error) or type(error).__name__  # a MemoryError has none
                 responses.append(pb.InferenceResponse(error=pb.TritonError(text)))
@@ -122,16 +128,33 @@ class Model:
                 arrays[name] = np.full(shape, self._defaults[name], np.float32)
         return [arrays[name] for name in self.inputs]
 
-    def _run(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Run a large batch piece by piece, so that its memory is bounded."""
+    def _run(self, arrays: Sequence[Array], requests: Sequence[Any]) -> Sequence[Array]:
+        """Run a large batch piece by piece, so that its memory is bounded, until no client waits for it."""
         count = max(map(pieces, arrays)) if self._piecewise else 1
         if count <= 1:
             return self.run(arrays)
-        feeds = zip(*(np.array_split(array, count) for array in arrays), strict=True)
-        return [np.concatenate(parts) for parts in zip(*map(self.run, feeds), strict=True)]
+        found = []
+        for feed in zip(*(np.array_split(array, count) for array in arrays), strict=True):
+            if found:
+                check(requests)
+            found.append(self.run(feed))
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
     def _response(self, arrays: Sequence[Array]) -> Any:
         return pb.InferenceResponse([pb.Tensor(name, array) for name, array in zip(self.outputs, arrays, strict=True)])
+
+
+class CancelledError(Exception):
+    """The clients of all requests have left, which Triton 2.51 notices over gRPC alone."""
+
+    def response(self) -> Any:
+        return pb.InferenceResponse(error=pb.TritonError("the request was cancelled", pb.TritonError.CANCELLED))
+
+
+def check(requests: Sequence[Any]) -> None:
+    """Ask Triton whether requests are still wanted; a CancelledError where none is."""
+    if all(request.is_cancelled() for request in requests):
+        raise CancelledError
 
 
 def pieces(batch: Array) -> int:

@@ -24,6 +24,7 @@ from export.signature import Signature
 from serving.local_triton.backends.device import cuda_options
 from serving.local_triton.server import TritonServer
 from tests import toy_fields
+from tests.conftest import wait_until
 
 Array = np.ndarray[Any, Any]
 TABLE = np.arange(10, dtype=np.float32) ** 2
@@ -209,6 +210,29 @@ def test_a_large_batch_takes_no_more_memory_than_a_piece_of_it(odd_triton: Trito
     result = infer(odd_triton, "grpc", "wide", field=field).as_numpy("sum")
     np.testing.assert_allclose(result, WIDTH * np.sin(field), rtol=1e-5, atol=1e-5)
     assert _peak("wide") - before < WIDTH * field.nbytes / 4
+
+
+def test_the_rest_of_a_run_whose_client_has_left_is_not_computed(odd_triton: TritonServer) -> None:
+    field = np.ones((64, 2**16), np.float32)  # 32 pieces
+    tensor = tritonclient.grpc.InferInput("field", list(field.shape), "FP32").set_data_from_numpy(field)
+    stub = _stub("wide")
+
+    def spent() -> float:
+        """Return the processor time of the instance."""
+        return sum(stub.cpu_times()[:2])
+
+    start = spent()
+    infer(odd_triton, "grpc", "wide", field=field)
+    whole = spent() - start
+    start = spent()
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{odd_triton.settings.triton_grpc_port}") as client:
+        call = client.async_infer("wide", [tensor], lambda result, error: None)  # noqa: ARG005 - as it is called
+        wait_until(lambda: spent() - start > whole / 10)
+        call.cancel()
+    # The only instance runs this one afterwards.
+    result = infer(odd_triton, "grpc", "wide", field=field[:1, :9]).as_numpy("sum")
+    np.testing.assert_allclose(result, WIDTH * np.sin(field[:1, :9]), rtol=1e-5)
+    assert spent() - start < 0.8 * whole
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
