@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -92,6 +93,34 @@ def test_the_command_prints_no_escapes_of_a_card(
         assert done.returncode == 0
         assert "title" in done.stdout
         assert is_clean(done.stdout + done.stderr)
+
+
+CARDS: dict[str, Any] = {
+    "outputs": [],
+    "inputs": [{"name": "u", "meaning": "", "units": "", "positive": False, "dtype": "FP32", "axes": [], "shape": []}],
+    "frames": {"step": 1, "history": 0, "states": ["coefficient"], "trained": 4, "maximum": 9},
+    "product": {"kind": "vjp"},
+    "limits": {"batch": float("inf")},
+    "errors": [[]],
+}
+
+
+@pytest.mark.parametrize("key", CARDS)
+def test_a_card_of_wrong_types_is_an_invalid_response(
+    petrov: Any, http_service: HttpService, description: Callable[..., Any], tmp_path: Path, key: str
+) -> None:
+    document = json.loads(description()[2])
+    document["card"][key] = CARDS[key]
+    npy = (200, {"Content-Type": NPY}, encode_npy(FIELD[None]))
+    http_service.replies = {
+        "/v1/models/toy": [(200, JSON, json.dumps(document).encode())],
+        "/v1/models/toy/predict": [npy],
+    }
+    np.save(tmp_path / "in.npy", FIELD)
+    command = ("model", "toy") if key == "errors" else ("predict", "toy", tmp_path / "in.npy", tmp_path / "out.npy")
+    done = petrov(*command, "--url", f"http://{http_service.address}")
+    assert done.returncode == 5
+    assert "is not readable" in done.stderr
 
 
 def test_an_error_and_its_traceback_have_no_escapes(http_client: AnyClient, http_service: HttpService) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import petrov_client
-from petrov_client import Client, InvalidInput, ModelInfo, Quality, TensorInfo, UnknownModel
+from petrov_client import Client, InvalidInput, InvalidResponse, ModelInfo, Quality, TensorInfo, UnknownModel
 from petrov_client._commands.options import sentence
 from petrov_client._models import Models
 from petrov_client._quality import Response, coverage_of
@@ -68,6 +68,8 @@ INFO = ModelInfo("toy", 1, (1,), (), (TensorInfo("u", ("batch",)),), 4, card={"c
 def test_the_coverage_is_that_of_the_nearest_row(grid: tuple[int, int], noise: list[float], expected: float) -> None:
     assert coverage_of(INFO, grid, noise) == expected
     assert coverage_of(replace(INFO, card={}), grid, noise) is None
+    with pytest.raises(InvalidResponse, match="the calibration in a card is not readable"):
+        coverage_of(replace(INFO, card={"calibration": 1}), grid, noise)
 
 
 def test_an_estimate_stands_beside_its_coverage_or_is_not_shown() -> None:

@@ -318,6 +318,8 @@ def _tensors(metadata: Any) -> dict[str, Any]:
     """Return the tensors as a plain Triton describes them; a parameter is a tensor `[batch]` or `[batch, 1]`."""
     shapes = {printable(tensor.name): tuple(tensor.shape) for tensor in metadata.inputs}
     inputs, outputs = ([_tensor(tensor) for tensor in group] for group in (metadata.inputs, metadata.outputs))
+    if not outputs:
+        raise ValueError("expected outputs but got none")
     numbers = [name for name, shape in shapes.items() if shape in {(-1,), (-1, 1)}]
     return {
         "inputs": tuple(tensor for tensor in inputs if tensor.name not in numbers),

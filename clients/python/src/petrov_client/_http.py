@@ -82,8 +82,10 @@ class HttpWire:
 
     def prediction(self, info: ModelInfo, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/predict`; that of a derivative is `POST …/vjp` or `POST …/jvp` of its model."""
-        product = info.card.get("product") or {"of": info.name, "kind": "predict"}
-        return _prediction(info, f"{_path(product['of'], options.version)}/{product['kind']}", inputs, options)
+        with readable("the card of a derivative"):
+            product = info.card.get("product") or {"of": info.name, "kind": "predict"}
+            path = f"{_path(product['of'], options.version)}/{product['kind']}"
+        return _prediction(info, path, inputs, options)
 
     def rollout(self, info: ModelInfo, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/rollout`; it reads each part of the response."""

@@ -299,7 +299,7 @@ class ModelInfo:
     def first_name(self) -> str:
         """The name of an input that is passed without a name: the only one that is required, or the first."""
         required = [tensor.name for tensor in self.inputs if tensor.default is None]
-        return required[0] if len(required) == 1 else self.inputs[0].name
+        return required[0] if len(required) == 1 else next((each.name for each in self.arguments), "")
 
     def output_values(self, inputs: Mapping[str, Sequence[int]], sizes: Mapping[str, int]) -> int | None:
         """Return how many numbers the outputs and what is known about them have, of inputs of these shapes.
@@ -331,12 +331,12 @@ class ModelInfo:
             InvalidInput: The model has no vocabulary, or a text holds an unknown word or too many words; `.where`
                 names the text.
         """
-        single, sequences = isinstance(texts, str), []
+        single, sequences, vocabulary = isinstance(texts, str), [], self._texts()
         for number, text in enumerate([texts] if isinstance(texts, str) else texts):
-            where = Where(self.inputs[0].name, None if single else (number,))
+            where = Where(self.first_name, None if single else (number,))
             prefix = "" if single else f"text {number}: "
             try:
-                tokens = self._texts().encode(text)
+                tokens = vocabulary.encode(text)
             except InvalidInput as fault:
                 raise InvalidInput(f"{prefix}{fault}", where=where) from None
             most = self.grid.maximum if self.grid else len(tokens)
@@ -435,11 +435,13 @@ def model_info(document: Any) -> ModelInfo:
 
 def signature(card: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a card says of tensors and grids, as arguments of `ModelInfo`; other errors if it is no card."""
-    frames = card.get("frames")
+    inputs, outputs = (tuple(_tensor(tensor) for tensor in card[name]) for name in ("inputs", "outputs"))
+    if not outputs:
+        raise ValueError("expected outputs but got none")
     return {
-        "inputs": tuple(_tensor(tensor) for tensor in card["inputs"]),
+        "inputs": inputs,
         "parameters": tuple(_parameter(parameter) for parameter in card.get("parameters", ())),
-        "outputs": tuple(_tensor(tensor) for tensor in card["outputs"]),
+        "outputs": outputs,
         "title": str(card["title"]),
         "grid": GridInfo(
             axes=tuple(str(axis) for axis in card["grid"]["axes"]),
@@ -450,16 +452,25 @@ def signature(card: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "quality": tuple(str(name) for name in card.get("quality", ())),
         "mask": None if card.get("mask") is None else str(card["mask"]),
-        "frames": None
-        if frames is None
-        else FramesInfo(
-            step=float(frames["step"]),
-            history=int(frames["history"]),
-            states=tuple(str(name) for name in frames["states"]),
-            trained=int(frames["trained"]),
-            maximum=int(frames["maximum"]),
-        ),
+        "frames": None if card.get("frames") is None else _frames(card["frames"], inputs, outputs),
     }
+
+
+def _frames(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...], outputs: tuple[TensorInfo, ...]) -> FramesInfo:
+    found = FramesInfo(
+        step=float(document["step"]),
+        history=int(document["history"]),
+        states=tuple(str(name) for name in document["states"]),
+        trained=int(document["trained"]),
+        maximum=int(document["maximum"]),
+    )
+    if (
+        found.history < 1
+        or len(found.states) != len(outputs)
+        or not set(found.states) <= {each.name for each in inputs}
+    ):
+        raise ValueError(f"expected a state per output but got {found}")
+    return found
 
 
 def _tensor(document: Mapping[str, Any]) -> TensorInfo:

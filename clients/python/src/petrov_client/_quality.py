@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from petrov_client._flow import TIMEOUT_SECONDS, Progress
 from petrov_client._html import html_table
-from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._models import ModelInfo, TensorInfo, readable
 
 Numbers = npt.NDArray[np.float32]
 Outside = Literal["answer", "solve", "refuse"]
@@ -156,6 +156,7 @@ def held(coverage: float) -> str:
     return f"{'' if coverage >= RELIABLE else 'not reliable here: '}held for {coverage:.0%} of test fields"
 
 
+@readable("the calibration in a card")
 def coverage_of(info: ModelInfo, grid: Sequence[int], noise: Sequence[float] = ()) -> float | None:
     """Return the share of test fields for which the error estimate held, of the nearest row of the card.
 

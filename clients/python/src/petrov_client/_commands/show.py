@@ -27,7 +27,7 @@ from petrov_client._commands.options import (
     write_sample,
 )
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo
+from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, readable
 
 LISTED_WORDS = 40  # a longer vocabulary is shown by its first and last words
 EDGES, GAP = 2, 2  # characters beside a table, and between two columns
@@ -135,6 +135,7 @@ def example(
         write_sample(truth, found.outputs, info.outputs)
 
 
+@readable("the card of a model")
 def _described(info: ModelInfo) -> Group:
     """Return the description of one model: what it computes, its tensors, and its measured errors."""
     facts, inputs, parameters, outputs = (
