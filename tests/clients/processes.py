@@ -110,6 +110,34 @@ def asynchronous_clients(http: str, grpc: str) -> None:
         expect(ask_from_loop(client, 7.0), 7.0, kind.__name__)
 
 
+class Served:
+    """A dataset whose items a model of a service computes, in the processes that load them."""
+
+    def __init__(self, client: Client) -> None:
+        from petrov_client.torch import Operator  # noqa: PLC0415  other processes need no torch, which takes seconds
+
+        self._blur = Operator(client, "blur")
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        import torch  # noqa: PLC0415  as above
+
+        return self._blur(torch.full((8, 8), index + 1.0))[4, 4]
+
+
+def workers_of_torch(client: Client) -> None:
+    """Load items in forked and in spawned workers, after the parent has used the client."""
+    from torch.utils.data import DataLoader  # noqa: PLC0415  as above
+
+    served = Served(client)
+    expect(served[2].item(), 3.0, "parent of the workers")
+    for method in ("fork", "spawn"):
+        loader = DataLoader[Any](served, 3, num_workers=1, multiprocessing_context=method)  # type: ignore[arg-type]
+        expect([batch.tolist() for batch in loader], [[1, 2, 3], [4, 5, 6]], f"workers by {method}")
+
+
 def main(http: str, grpc: str) -> None:
     over_http = Inherited.client = Client(http)
     responses_are_not_swapped(over_http)
@@ -117,6 +145,7 @@ def main(http: str, grpc: str) -> None:
     for method in ("spawn", "forkserver"):
         with multiprocessing.get_context(method).Pool(1) as pool:
             expect(pool.apply(ask, (over_http, 5.0)), 5.0, method)
+    workers_of_torch(over_http)
     over_grpc = GrpcClient(grpc)
     expect(ask(over_grpc, 4.0), 4.0, "gRPC")
     expect(forked(lambda: expect(ask(over_grpc, 5.0), 5.0, "gRPC in a child")), 0, "exit code of the child")

@@ -133,6 +133,82 @@ def test_torch_in_forward_mode_and_vectorised(client: Counting) -> None:
     close(dict(zip(Y, found, strict=True)), Y)
 
 
+def test_one_field_with_a_number(client: Client) -> None:
+    drift, (density, velocity, _) = Operator(client, NAME), (x[0].detach() for x in tensors())
+    number = torch.tensor(0.5, requires_grad=True)
+    drift(density, velocity, number)["moved"].sum().backward()
+    assert number.grad is not None
+    np.testing.assert_allclose(number.grad, X["velocity"][0].sum(), rtol=1e-4)
+    moved = drift(density, velocity, time=0.5)["moved"]
+    np.testing.assert_allclose(moved, X["density"][0] + 0.5 * X["velocity"][0].sum(0), rtol=1e-4, atol=1e-5)
+
+
+def one_row(client: Client) -> tuple[Callable[[torch.Tensor], Any], torch.Tensor]:
+    """Return a row of a result as a function of the density alone, and a density."""
+    drift, (density, velocity, time) = Operator(client, NAME), (x[0].detach() for x in tensors())
+    return (lambda d: drift(d, velocity, time)["flux"][0, 2, :8]), density
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+def test_jacobians_of_torch_are_batches(client: Counting) -> None:
+    row, density = one_row(client)
+    expected = np.zeros((8, *GRID))
+    expected[:, 2, :8] = np.diag(X["velocity"][0, 0, 2, :8])
+    for jacobian, products in ((torch.func.jacrev, 1), (torch.func.jacfwd, 7)):  # of 8 rows, of 54 columns; 8 a request
+        client.requests = 0
+        np.testing.assert_allclose(jacobian(row)(density), expected, rtol=1e-4, atol=1e-5)
+        assert client.requests == 1 + products
+
+
+def twice(row: Callable[[torch.Tensor], torch.Tensor], density: torch.Tensor) -> None:
+    x = density.requires_grad_()
+    [gradient] = torch.autograd.grad(row(x).square().sum(), x, create_graph=True)
+    gradient.sum().backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    "differentiate",
+    [
+        twice,
+        lambda row, density: torch.func.hessian(lambda x: row(x).square().sum())(density),
+        lambda row, density: torch.func.jacrev(torch.func.grad(lambda x: row(x).square().sum()))(density),
+    ],
+    ids=["create_graph", "forward over reverse", "reverse over reverse"],
+)
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+def test_second_derivatives_are_refused(client: Client, differentiate: Callable[..., object]) -> None:
+    with pytest.raises(RequestError, match="a service computes first derivatives: there are no second ones"):
+        differentiate(*one_row(client))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # the compiler looks at it
+def test_a_compiled_function_calls_the_module_between_its_graphs(client: Counting) -> None:
+    row, density = one_row(client)
+    whole = torch.compile(lambda x: row(x.exp()).sin() * 2, backend="eager")
+    x, y = density.clone().requires_grad_(), density.clone().requires_grad_()
+    found, expected = whole(x).sum(), (row(y.exp()).sin() * 2).sum()
+    client.requests = 0
+    found.backward()
+    expected.backward()
+    assert client.requests == 2
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_has_no_values_is_refused(client: Client) -> None:
+    row, density = one_row(client)
+    for tried in (
+        lambda: torch.jit.trace(row, density),
+        lambda: torch.autograd.functional.jacobian(row, density, vectorize=True),
+        lambda: row(density.to("meta")),
+    ):
+        with pytest.raises(InvalidInput, match=r"needs the values.* torch\.func\.vmap, jacrev and jacfwd"):
+            tried()
+    with pytest.raises(InvalidInput, match="density: expected a tensor but got ndarray"):
+        row(density.numpy())  # type: ignore[arg-type]
+
+
 def test_a_number_for_a_whole_batch_collects_its_gradient(client: Counting) -> None:
     number = torch.tensor(0.5, requires_grad=True)
     moved = Operator(client, NAME)(*(torch.from_numpy(X[name]) for name in NAMES[:2]), number)["moved"]
@@ -156,6 +232,16 @@ def test_a_loss_through_jax(client: Counting) -> None:
     found, expected = (jax.jit(jax.grad(each, argnums=(0, 1, 2)))(*inputs) for each in (served, local))
     for own, other in zip(found, expected, strict=True):
         assert float(jnp.abs(own - other).max()) <= 1e-4 * float(jnp.abs(other).max())
+
+
+def test_second_derivatives_through_jax_are_refused(client: Client) -> None:
+    drift, x = operator(client, NAME), [jnp.asarray(X[name]) for name in NAMES]
+
+    def slope(density: Any) -> Any:
+        return jax.grad(lambda d: (drift(d, *x[1:])["flux"] ** 2).sum())(density).sum()
+
+    with pytest.raises(RequestError, match="there are no second ones"):
+        jax.grad(slope)(x[0])
 
 
 def test_a_vectorised_function_of_jax_sends_one_request(client: Counting) -> None:

@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from petrov_client._client import SyncPredictor
-from petrov_client._errors import InvalidInput, Where
+from petrov_client._errors import InvalidInput, RequestError, Where
 from petrov_client._models import FRAME, ModelInfo
 from petrov_client._rollout import by_name
 
@@ -25,6 +25,14 @@ Shape = tuple[int, ...]
 
 #: Frames of a trajectory that a service differentiates.
 FRAMES = 16
+
+
+def second_derivative(*_: object) -> NoReturn:
+    """Refuse to differentiate a derivative."""
+    raise RequestError(
+        "a service computes first derivatives: there are no second ones, as of create_graph=True or a hessian. "
+        "A Gauss-Newton approximation needs the Jacobian alone: torch.func.jacrev or jacfwd, jax.jacrev"
+    )
 
 
 @dataclass(frozen=True)
@@ -89,13 +97,13 @@ class BatchedOperator:
         arrays, cotangents = arrays[: len(names)], arrays[len(names) :]
         lead = self._lead(names, [array.shape for array in arrays])
         seeds = {
-            tensor.name: seed.reshape(-1, *seed.shape[len(lead) :])
+            tensor.name: seed.reshape((-1, *seed.shape[len(lead) :]))
             for tensor, seed in zip(self.info.outputs, cotangents, strict=True)
         }
         _, found = self.client.vjp(self.model, self._flat(lead, names, arrays), seeds, self.version)
         gradients = []
         for name, array in zip(names, arrays, strict=True):
-            whole = found[name].reshape(*lead, *found[name].shape[1:])
+            whole = found[name].reshape((*lead, *found[name].shape[1:]))
             own = array.ndim - (whole.ndim - len(lead))  # its batch axes
             gradients.append(np.asarray(whole.sum(axis=tuple(range(own, len(lead)))).reshape(array.shape)))
         return gradients
@@ -123,12 +131,12 @@ class BatchedOperator:
         for name, array in zip(names, arrays, strict=True):
             own = array.ndim - ranks.get(name, 0)
             batch, field = array.shape[:own], array.shape[own:]
-            expanded = array.reshape(*batch, *(1,) * (len(lead) - own), *field)
-            found[name] = np.broadcast_to(expanded, (*lead, *field)).reshape(math.prod(lead), *field)
+            expanded = array.reshape((*batch, *(1,) * (len(lead) - own), *field))
+            found[name] = np.broadcast_to(expanded, (*lead, *field)).reshape((math.prod(lead), *field))
         return found
 
     def _whole(self, lead: Shape, found: Any) -> list[Array]:
         """Return results with all batch axes."""
         results = by_name(found, self.info)
         arrays = [results[tensor.name] for tensor in self.info.outputs]
-        return [array.reshape(*lead, *array.shape[1:]) for array in arrays]
+        return [array.reshape((*lead, *array.shape[1:])) for array in arrays]

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from petrov_client._client import SyncPredictor
-from petrov_client._operator import BatchedOperator
+from petrov_client._operator import BatchedOperator, second_derivative
 
 
 def operator(
@@ -29,7 +29,8 @@ def operator(
     """Return a model as a function.
 
     It has a reverse-mode derivative (`jax.grad`, `jax.vjp`), computed by the service, and works under `jax.jit` and
-    `jax.vmap`, which sends one request for a whole batch, also for gradients. Forward mode is not available.
+    `jax.vmap`, which sends one request for a whole batch, also for gradients. It has no forward mode and no second
+    derivatives.
 
     Args:
         client: A synchronous client, over HTTP or gRPC.
@@ -77,4 +78,6 @@ def on_host(call: Callable[[list[Any]], list[Any]], shapes: Sequence[tuple[int, 
         return tuple(np.asarray(found, np.float32) for found in call([np.asarray(array) for array in arrays]))
 
     made = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)  # type: ignore[no-untyped-call]
-    return jax.pure_callback(called, made, *inputs, vmap_method="broadcast_all")
+    differentiated = jax.custom_jvp(partial(jax.pure_callback, called, made, vmap_method="broadcast_all"))
+    differentiated.defjvp(second_derivative)  # a first one is the rule of `custom_vjp`
+    return differentiated(*inputs)

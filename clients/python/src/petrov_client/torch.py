@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,24 @@ import torch
 from torch import Tensor
 
 from petrov_client._client import SyncPredictor
-from petrov_client._operator import BatchedOperator
+from petrov_client._errors import InvalidInput, Where
+from petrov_client._operator import BatchedOperator, second_derivative
 
 Array = npt.NDArray[Any]
 Names = tuple[str, ...]
+NO_VALUES = (
+    "a model of a service needs the values of its inputs, so it cannot be traced or exported, nor vectorised by "
+    "torch.autograd.functional; torch.func.vmap, jacrev and jacfwd vectorise it"
+)
 
 
 class Operator(torch.nn.Module):
     """A model as a module without weights.
 
     Gradients are computed by the service, so the graph of a loss may hold any torch operations before and after. There
-    are first derivatives, in reverse mode and in forward mode. Under `torch.func.vmap` a whole batch is one request.
+    are first derivatives, in reverse mode and in forward mode. Under `torch.func.vmap`, `jacrev` and `jacfwd` a whole
+    batch is one request. `torch.compile` calls the module between two graphs; it can be pickled, and be in workers of a
+    `DataLoader`.
 
     Args:
         client: A synchronous client, over HTTP or gRPC.
@@ -45,7 +53,7 @@ class Operator(torch.nn.Module):
         super().__init__()
         self._operator = BatchedOperator(client, model, version, frames)
 
-    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+    def forward(self, *inputs: Tensor | float, **named: Tensor | float) -> Any:
         """Return the outputs for fields `[…]` with any number of batch axes in front.
 
         Args:
@@ -54,9 +62,24 @@ class Operator(torch.nn.Module):
 
         Returns:
             A tensor, or a dictionary by name of several outputs, of the type and device of the first input.
+
+        Raises:
+            InvalidInput: The arguments do not fit the model, or are no tensors whose values are there.
+            RequestError: A derivative of second order is computed.
         """
+        if torch.compiler.is_compiling():  # a decorator would import the compiler, which takes a second
+            return torch.compiler.disable(self._call)(inputs, named)
+        return self._call(inputs, named)
+
+    def _call(self, inputs: tuple[Tensor | float, ...], named: dict[str, Tensor | float]) -> Any:
         names = self._operator.names(len(inputs), tuple(named))
-        found = Call.apply(self._operator, names, *inputs, *named.values())  # type: ignore[no-untyped-call]
+        arguments = [torch.as_tensor(each) if isinstance(each, Real) else each for each in (*inputs, *named.values())]
+        for name, each in zip(names, arguments, strict=True):
+            if not isinstance(each, Tensor):
+                raise InvalidInput(f"{name}: expected a tensor but got {type(each).__name__}", where=Where(name))
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            raise InvalidInput(NO_VALUES)
+        found = Call.apply(self._operator, names, *arguments)  # type: ignore[no-untyped-call]
         outputs = [tensor.name for tensor in self._operator.info.outputs]
         return found[0] if len(outputs) == 1 else dict(zip(outputs, found, strict=True))
 
@@ -100,7 +123,12 @@ class Call(torch.autograd.Function):
 
 
 class Host(torch.autograd.Function):
-    """A function of arrays, called with tensors. As a function of its own it sees the values beneath transforms."""
+    """A function of arrays, called with tensors. As a function of its own it sees the values beneath transforms.
+
+    It is the first derivative of a model, which a service does not differentiate.
+    """
+
+    backward = jvp = staticmethod(second_derivative)  # type: ignore[assignment]  # it takes anything
 
     @staticmethod
     def forward(call: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -126,5 +154,8 @@ def in_front(info: Any, in_dims: Sequence[int | None], tensors: Sequence[Tensor]
 
 def hosted(call: Callable[[list[Array]], list[Array]], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Call a function of arrays; its results have the type and device of the first tensor."""
-    arrays = [np.asarray(tensor.detach().to("cpu", torch.float32).numpy()) for tensor in tensors]
+    try:
+        arrays = [np.asarray(tensor.detach().to("cpu", torch.float32).numpy()) for tensor in tensors]
+    except RuntimeError as error:
+        raise InvalidInput(f"{NO_VALUES}: {error}") from error
     return tuple(torch.from_numpy(np.array(found)).to(tensors[0]) for found in call(arrays))
