@@ -267,6 +267,8 @@ def test_a_compressed_response_is_refused_and_not_inflated(http_client: AnyClien
     http_service.replies = {"/v1/models/toy": [(200, {**JSON, "Content-Encoding": "gzip"}, bomb)]}
     with pytest.raises(InvalidResponse, match='without compression but got one with "gzip"'):
         http_client.call(http_service.address, "model", "toy")
+    with pytest.raises(InvalidResponse, match="expected a response of at most 16777216 bytes"):
+        http_client.call(http_service.address, "model", "toy", options={"compression": "gzip"})
 
 
 def test_a_redirect_carries_no_key_elsewhere(http_client: AnyClient, http_service: HttpService) -> None:
