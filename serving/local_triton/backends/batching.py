@@ -133,7 +133,7 @@ class Model:
         count = max(map(pieces, arrays)) if self._piecewise else 1
         if count <= 1:
             return self.run(arrays)
-        found = []
+        found = list[Sequence[Array]]()
         for feed in zip(*(np.array_split(array, count) for array in arrays), strict=True):
             if found:
                 check(requests)
