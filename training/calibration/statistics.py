@@ -102,9 +102,14 @@ class InputStatistics(nn.Module):
         if z.ndim == 1:
             return [z]
         grid = tuple(range(1, z.ndim))
-        mean = z.mean(grid)
-        spread = (z - mean.reshape(-1, *(1,) * self.axes)).square().mean(grid).sqrt()
-        return [mean, logarithm(spread), z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(z)]
+        # From the first point on: a constant field is exactly zero then. Its spread would be the rounding of its mean,
+        # and the logarithms of spread and energies of waves would make 8 % of an estimate of that.
+        first = z[(slice(None), *(slice(1),) * self.axes)]
+        shifted = z - first
+        offset = average(shifted)
+        spread = average((shifted - offset.reshape(-1, *(1,) * self.axes)).square()).sqrt()
+        mean = first.flatten() + offset
+        return [mean, logarithm(spread), z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(shifted)]
 
     def shapes(self, z: Tensor) -> list[Float[Tensor, " batch"]]:
         """Return total variation and energies of bands of frequency along every axis."""
@@ -114,9 +119,19 @@ class InputStatistics(nn.Module):
             steps = z.narrow(axis, 1, z.shape[axis] - 1) - z.narrow(axis, 0, z.shape[axis] - 1)
             variation = steps.abs().sum(axis)
             line = z.mean(others) if others else z
-            mean = variation.flatten(1).mean(1) if others else variation
+            mean = average(variation) if others else variation
             found += [logarithm(mean), *energies(line, periodic=self.periodic[axis - 1])]
         return found
+
+
+def average(z: Tensor) -> Float[Tensor, " batch"]:
+    """Return the mean over a grid, axis by axis: runtimes add up 177,241 values in unlike orders, 2.7e-4 apart."""
+    return z if z.ndim == 1 else average(z.mean(-1))
+
+
+def total(z: Tensor) -> Float[Tensor, " batch"]:
+    """Return the sum over a grid, axis by axis as `average`."""
+    return z if z.ndim == 1 else total(z.sum(-1))
 
 
 def logarithm(size: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
@@ -128,16 +143,15 @@ def bend(z: Tensor, axis: int) -> Float[Tensor, " batch"]:
     """Return the root of the sum of squares of second differences along an axis, per point of the grid."""
     inside = z.shape[axis] - 2
     differences = z.narrow(axis, 0, inside) - 2 * z.narrow(axis, 1, inside) + z.narrow(axis, 2, inside)
-    count = torch.ones_like(z).flatten(1).sum(1)
-    return (differences.square().flatten(1).sum(1) / count).sqrt()
+    return (total(differences.square()) / total(torch.ones_like(z))).sqrt()
 
 
 def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
     """Return the shares of values near each level (a hat function), and the mean distances beyond the outer ones."""
-    grid, step = tuple(range(1, z.ndim)), levels[1] - levels[0]
-    near = [(1 - ((z - levels[index]) / step).abs()).clamp_min(0).mean(grid) for index in range(LEVELS)]
-    below = ((levels[0] - z) / step).clamp_min(0).clamp_max(FARTHEST).mean(grid)
-    above = ((z - levels[-1]) / step).clamp_min(0).clamp_max(FARTHEST).mean(grid)
+    step = levels[1] - levels[0]
+    near = [average((1 - ((z - levels[index]) / step).abs()).clamp_min(0)) for index in range(LEVELS)]
+    below = average(((levels[0] - z) / step).clamp_min(0).clamp_max(FARTHEST))
+    above = average(((z - levels[-1]) / step).clamp_min(0).clamp_max(FARTHEST))
     return [*near, below, above]
 
 
