@@ -179,6 +179,34 @@ def wire(
 
 
 @app.command()
+def gpu(
+    repository: Repository = EXPORTED,
+    models: Annotated[str, typer.Option(help="Which models and companions; all of the repository.")] = "",
+    python: Annotated[
+        Path,
+        typer.Option(help="The Python whose ONNX Runtime is measured; that of Triton has the one for GPUs."),
+    ] = Path(".runtime/triton-env/bin/python"),
+    pack: Annotated[
+        Path | None, typer.Option(help="Measure nothing: write a folder that `gpu_worker.py` in it measures elsewhere.")
+    ] = None,
+    quick: Quick = False,
+) -> None:
+    """Compare every graph on a GPU with the processor, and time both; without a GPU the processor alone, which it says.
+
+    python -m benchmarks gpu --pack card, and there: python card/gpu_worker.py card result.json
+    """
+    from benchmarks import gpu as program  # noqa: PLC0415
+
+    if pack is not None:
+        program.pack(repository, pack, split(models), quick=quick)
+        return
+    found = program.measure(repository, python.absolute(), split(models), quick=quick)
+    rows = found.pop("rows")
+    file = write("gpu", rows, quick=quick, **found)
+    typer.echo(f"{found['says']}; {found['differing']} of {len(file['rows'])} rows differ by more than 1e-5, or failed")
+
+
+@app.command()
 def inversion(repository: Repository = EXPORTED, quick: Quick = False) -> None:
     """Invert simulated measurements with the network and with the finite volumes; an interrupted run is continued."""
     from benchmarks import inversion as program  # noqa: PLC0415
