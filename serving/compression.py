@@ -22,8 +22,8 @@ from serving.settings import ENCODINGS
 
 PIECE_BYTES = 2**20
 _WINDOW_LOG = 23  # the largest that RFC 9659 lets HTTP have, 8 MiB
-#: Memory to inflate a body beside the body itself.
-MEMORY = {"zstd": 2**_WINDOW_LOG + 2**18, "gzip": 2**16}
+#: Memory to inflate a body beside the body itself, which is as much of it as was inflated last.
+WINDOW = {"zstd": 2**_WINDOW_LOG, "gzip": 2**15}
 _LEAST_BYTES = 1024  # of a response that is worth compressing
 _SMALL_BYTES = 2**17  # of what is compressed on the event loop, in a millisecond
 _GZIP = 16 + zlib.MAX_WBITS

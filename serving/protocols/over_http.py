@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect
 
 from serving.catalogue.card import Card
 from serving.codecs.binary import NPY, SAFETENSORS, Buffer
-from serving.compression import MEMORY, inflated, weights
+from serving.compression import WINDOW, inflated, weights
 from serving.document import JSON, inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.limits import Ticket
@@ -95,24 +95,24 @@ async def content(
         detail = f"Content-Length is {announced[:32]}; the limit is {limit} bytes"
         raise Problem("body-too-large", detail, headers=_CLOSE)
     body, size = bytearray() if json is None or encoding else _buffer(announced), 0
-    chunks = _arriving(request, ticket)
+    chunks, window, beside = _arriving(request, ticket), 0, 0
     if encoding:
-        ticket.hold(MEMORY[encoding])
-        chunks = inflated(encoding, chunks)
+        chunks, window = inflated(encoding, chunks), WINDOW[encoding]
     try:
         async with asyncio.timeout(seconds):
             async for chunk in chunks:
                 if size + len(chunk) > limit:
                     detail = f"the body is longer than the limit of {limit} bytes"
                     raise Problem("body-too-large", detail, headers=_CLOSE)
-                ticket.hold(len(chunk))
+                grown = min(len(chunk), window - beside)  # the window is in use as far as it has been written
+                ticket.hold(len(chunk) + grown)
+                beside += grown
                 body[size : size + len(chunk)] = chunk
                 size += len(chunk)
     except TimeoutError as error:
         detail = f"{size} bytes arrived within {seconds:g} s, and the body was not complete"
         raise Problem("slow-body", detail, headers=_CLOSE) from error
-    if encoding:
-        ticket.add(-MEMORY[encoding])
+    ticket.add(-beside)
     service.metrics.request_bytes.observe(len(body))
     ticket.enter(rollout=rollout)
     if json != 0:
