@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import sys
 import tomllib
+from contextlib import ExitStack
 from glob import glob
 from pathlib import Path
 from typing import Annotated, Any
@@ -178,7 +179,7 @@ def describe(
     python -m training describe heat.h5 --outputs temperature --write
     python -m training describe plates > plates.toml
     """
-    from training.data.readers import meshes_in, open_file
+    from training.data.readers import merged, meshes_in, of_tensors, open_file
     from training.problems.draft import draft
     from training.problems.marks import refusal, unconfirmed
 
@@ -186,7 +187,11 @@ def describe(
     folder = files[0] if len(files) == 1 and meshes_in(files[0]) else None
     if folder is not None:
         files = meshes_in(folder)
-    with open_file(files[0], layout) as file:
+    with ExitStack() as stack:
+        file = stack.enter_context(open_file(files[0], layout))
+        if folder is None and of_tensors(files):
+            others = [stack.enter_context(open_file(path, layout)) for path in files[1:]]
+            file = merged([file, *others])
         names = [outputs] if outputs in file.arrays else [name for name in map(str.strip, outputs.split(",")) if name]
         made = draft(file, files, folder, names)
         title = f"{files[0].name}: {file.format}"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import h5py
@@ -22,9 +23,10 @@ from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray, open_file
 from training.files import locked, replacing, write_json
-from training.problems.checks import check, columns_of, remarks
+from training.problems.checks import check, remarks
+from training.problems.columns import columns_of
 from training.problems.problem import Array, Trajectories
-from training.problems.problem_file import ProblemFile, data_files
+from training.problems.problem_file import ProblemFile, data_files, own_files
 from training.problems.schema import Description
 
 Rows = NDArray[np.int64]
@@ -44,12 +46,16 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
         ReadError: A data file cannot be read.
         DataError: The data do not fit the problem file.
     """
-    paths, coarse = data_files(problem, folder), problem.data.all_for_training
+    paths, own, coarse = data_files(problem, folder), own_files(problem, folder), problem.data.all_for_training
+    every = [*paths, *(path for each in own.values() for path in each)]
     known = data / f"own-{problem.name}{'-coarse' if coarse else ''}.json"
     with locked(known), ExitStack() as stack:
-        path = data / named(problem, checksum(paths, known))
+        path = data / named(problem, checksum(every, known))
         if not path.exists():
-            write(problem, [stack.enter_context(open_file(each, problem.data.format)) for each in paths], path)
+            # Files of one tensor may have another format than those of the others.
+            others = {name: [stack.enter_context(open_file(one)) for one in each] for name, each in own.items()}
+            files = [stack.enter_context(open_file(each, problem.data.format)) for each in paths]
+            write(problem, files, path, others)
     return path
 
 
@@ -70,9 +76,17 @@ def named(problem: ProblemFile, contents: str) -> str:
     return f"own-{problem.name}-{digest}.h5"
 
 
-def write(problem: ProblemFile, files: Sequence[DataFile], path: Path) -> None:
-    """Check all values of open data files and write them, with a summary per tensor."""
-    columns = columns_of(problem, files)
+def write(
+    problem: ProblemFile,
+    files: Sequence[DataFile],
+    path: Path,
+    others: Mapping[str, Sequence[DataFile]] = MappingProxyType({}),
+) -> None:
+    """Check all values of open data files and write them, with a summary per tensor.
+
+    `others` are the open files of tensors that have files of their own.
+    """
+    columns = columns_of(problem, files, others)
     with replacing(path) as aside, h5py.File(aside, "w") as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)

@@ -47,8 +47,8 @@ def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
     return max(found, key=lambda pair: abs(np.log(pair[0] / pair[1])))
 
 
-def doubt_of_samples(fields: Sequence[LazyArray], others: Sequence[LazyArray], files: int) -> str:
-    """Say why the first axis may not be the one that counts samples; nothing where it is clear.
+def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files: int) -> tuple[str, str]:
+    """Return what counts samples (`first` or `last` axis, or `file`), and why it may be otherwise; empty where clear.
 
     Args:
         fields: Arrays of more than a number per sample, all of the same number of samples.
@@ -56,25 +56,34 @@ def doubt_of_samples(fields: Sequence[LazyArray], others: Sequence[LazyArray], f
         files: How many data files there are.
     """
     shape = fields[0].shape
-    first, last = (f"the first axis ({shape[0]})", f"the last ({shape[-1]})")
+    first, last = (f"the first axis ({shape[0]})", f"the last axis ({shape[-1]})")
     # Whether the last axis may count them, too.
     alike = shape[-1] > COMPONENTS and {one.shape[-1] for one in fields} == {shape[-1]} != {shape[0]}
-    vectors = {one.shape[0]: one.name for one in others if all(side == 1 for side in one.shape[1:])}
-    if alike and shape[-1] in vectors:
-        return f"{first}, or {last}, as many as {vectors[shape[-1]]} has?"
-    along, across = (1.0, 0.0) if shape[0] in vectors else smoothness(fields)
-    if along >= CLEAR * across:
-        return ""
-    if alike and across >= CLEAR * along:
-        return f"{first}, or {last}, along which values change more?"
-    if max(along, across) < NOISE:  # one sample alone, too, or samples in the order of a parameter
-        return f"{first}, along which values change smoothly, or is every file one sample?"
-    if len(shape) == 2:
-        longer = alike and shape[0] < shape[1]
-        return f"{first}, or is every file one sample?" if files > 1 else f"{first}, or {last}?" if longer else ""
+    vectors = {max(one.shape): one.name for one in others if one.shape and is_vector(one)}
+    counted = f"as many as {vectors[shape[-1]]} has" if alike and shape[-1] in vectors else ""
+    if shape[0] in vectors and not counted:
+        return "first", ""
+    along, across = smoothness(fields)
+    smooth, turned_smooth = along >= CLEAR * across, across >= CLEAR * along
     kept, turned = ([side for side in sides if side > COMPONENTS] or [1] for sides in (shape[1:], shape[:-1]))
-    likely = alike and ELONGATED * max(turned) / min(turned) < max(kept) / min(kept)
-    return f"{first}, or {last}?" if likely else ""
+    uneven = len(shape) > 2 and ELONGATED * max(turned) / min(turned) < max(kept) / min(kept)
+    still = max(along, across) < NOISE  # one sample alone, too, or samples in the order of a parameter
+    cases = (
+        (smooth, "first", f"{first}, or {last}, {counted}?" if counted else ""),
+        (counted, "last", f"{last}, {counted}, rather than {first}"),
+        (alike and turned_smooth, "last", f"{last}, along which values change more than along {first}"),
+        (files > 1 and (still or len(shape) == 2), "file", f"files, one sample each, rather than by {first}"),
+        (still, "first", f"{first}, along which values change smoothly, or is every file one sample?"),
+        (alike and len(shape) == 2 and shape[0] < shape[1], "first", f"{first}, or {last}?"),
+        (alike and uneven, "last", f"{last}, rather than {first}: the grid is more even"),
+    )
+    return next(((where, doubt) for holds, where, doubt in cases if holds), ("first", ""))
+
+
+def is_vector(one: LazyArray) -> bool:
+    """Return whether an array is one line of numbers that are no times or coordinates by its name."""
+    name = one.name.rpartition("/")[2].lower()
+    return int(np.prod(one.shape)) == max(one.shape) and name not in TIMES and name not in {"x", "y", "z"}
 
 
 def doubt_of_time(sides: tuple[int, ...], others: Sequence[LazyArray]) -> tuple[int, str]:
@@ -84,10 +93,9 @@ def doubt_of_time(sides: tuple[int, ...], others: Sequence[LazyArray]) -> tuple[
         sides: Points per axis of the grid.
         others: The arrays of numbers that are no fields.
     """
-    for one in others:
-        count = max(one.shape, default=0)
-        if one.name.rpartition("/")[2].lower() in TIMES and int(np.prod(one.shape)) == count and count in sides:
-            return sides.index(count), f"{one.name} has {count} values, too"
+    times = times_of(others)
+    if times is not None and max(times.shape) in sides:
+        return sides.index(max(times.shape)), f"{times.name} has {max(times.shape)} values, too"
     if len(sides) == 3 and len({*sides}) == 2 and sides[0] != sides[2]:
         odd = 0 if sides[1] == sides[2] else 2
         return odd, f"it has {sides[odd]} points, and both others {sides[1]}"
@@ -110,3 +118,31 @@ def doubt_of_points(fields: Sequence[LazyArray], sides: tuple[int, ...]) -> str:
     if len(fields) > 2 and {"x", "y"} <= {one.name.rpartition("/")[2].lower() for one in fields}:
         return "x and y may be coordinates: then [points] takes one array [sample, point, 2] of both"
     return ""
+
+
+def times_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
+    """Return the array whose name says that it holds the times of frames; None where there is none."""
+    for one in arrays:
+        count = max(one.shape, default=0)
+        if one.name.rpartition("/")[2].lower() in TIMES and count > 1 and int(np.prod(one.shape)) == count:
+            return one
+    return None
+
+
+def frames_of(fields: Sequence[LazyArray], times: LazyArray | None, outputs: Sequence[str]) -> dict[str, set[str]]:
+    """Return which fields may be trajectories by their shapes, and whether time is their `first` axis or the `last`.
+
+    It is behind the samples' axis, has as many points as there are times, or is the one axis that a field has more than
+    another; of the latter it is taken for time where without it there would be no output.
+    """
+    found: dict[str, set[str]] = {}
+    for one in fields:
+        own = one.shape[1:]
+        for where, rest, count in (("last", own[:-1], own[-1]), ("first", own[1:], own[0])):
+            if not rest or min(rest) <= COMPONENTS:
+                continue
+            beside = sum(each.shape[1:] == rest for each in fields)
+            timed = times is not None and count == max(times.shape)
+            if timed or (count > COMPONENTS and beside and (one.name in outputs or beside < 2)):
+                found.setdefault(one.name, set()).add(where)
+    return found

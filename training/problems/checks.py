@@ -1,245 +1,24 @@
-"""Checks of a user's data before any training: arrays against the problem file, then all values in one pass."""
+"""Checks of all values of a user's data before any training, in one pass over what the columns read."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers import DataFile, LazyArray
+from training.problems.columns import Column, DataError, Part
 from training.problems.problem_file import FEWEST_POINTS, INSIDE, WEIGHTS, ProblemFile
 from training.problems.schema import Parameter, Quantity
-from training.user_error import UserError
 
-NUMERIC = "fiub"  # kinds of dtype that become float32
-FEWEST = 4  # the least number of points along an axis
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
 FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations
 SPLITS = ("training", "validation", "test")
 Sink = Callable[[str, int, NDArray[np.float32]], None]
-
-
-class DataError(UserError):
-    """Data do not fit their problem file: the message names file, array and, where there is one, sample and index."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """The samples of one tensor in one file."""
-
-    path: Path
-    array: LazyArray  # as stored
-    tensor: Quantity | Parameter  # what the problem file says of it
-    shape: tuple[int, ...]  # of one sample: `[(time), (component), *grid]`, on points `[point, (component)]`
-
-    @property
-    def label(self) -> str:
-        """Name file and array for an error message."""
-        return f"{self.path}: {self.array.name!r}"
-
-    def arrange(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Bring samples as they are stored into the tensor's layout."""
-        if isinstance(self.tensor, Quantity):
-            if self.tensor.frame is not None:
-                values = values[:, self.tensor.frame]
-            if self.tensor.components and self.tensor.component_axis == "last":
-                values = np.moveaxis(values, -1, values.ndim - len(self.shape))
-        if self.tensor.offset:
-            values = values.astype(np.float64) - self.tensor.offset
-        return values.reshape(len(values), *self.shape)
-
-
-@dataclass(frozen=True)
-class Column:
-    """One tensor of the problem over all files."""
-
-    name: str
-    parts: tuple[Part, ...]
-
-    @property
-    def samples(self) -> int:
-        return sum(part.array.samples for part in self.parts)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one sample, with as many points as any file has where samples have their own."""
-        return tuple(map(max, zip(*(part.shape for part in self.parts), strict=True)))
-
-    def blocks(self) -> Iterator[tuple[int, Part, NDArray[Any]]]:
-        """Read all samples in order: the first one's number over all files, the part it is in, and the samples.
-
-        Samples with fewer points than others are padded with zeros.
-        """
-        starts = accumulate((part.array.samples for part in self.parts), initial=0)
-        for start, part in zip(starts, self.parts, strict=False):
-            missing = [(0, most - side) for most, side in zip(self.shape, part.shape, strict=True)]
-            for offset, values in part.array.blocks():
-                if values.dtype.kind not in NUMERIC:  # whatever the file's description says
-                    raise DataError(f"{part.label} holds {values.dtype}; expected real numbers")
-                arranged = part.arrange(values)
-                yield start + offset, part, np.pad(arranged, [(0, 0), *missing]) if any(map(sum, missing)) else arranged
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Read some samples that are all in one file, by their numbers over all files."""
-        for part in self.parts:
-            if start < part.array.samples:
-                return part.arrange(part.array.read(start, stop))
-            start, stop = start - part.array.samples, stop - part.array.samples
-        raise IndexError(f"{self.name}: there is no sample {start} after the last one")
-
-
-def columns_of(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, Column]:
-    """Find every tensor's arrays in the open data files of a problem file, in order.
-
-    Raises:
-        ReadError: A file lacks an array.
-        DataError: An array has another rank or other sides than the problem file and the other arrays say.
-    """
-    if problem.scattered:
-        files = [with_points(problem, file) for file in files]
-    if problem.mask is not None:
-        files = [with_mask(problem, file) for file in files]
-    for file in files:
-        check_file(problem, file)
-    found = {}
-    for name, one in problem.stored.items():
-        arrays = [(file.path, file.array(one.array)) for file in files]
-        # On points the components stay behind them.
-        tensor = one.model_copy(update={"component_axis": "first"}) if problem.scattered else one
-        parts = (Part(path, array, tensor, shape(problem, name, array, path)) for path, array in arrays)
-        found[name] = Column(name, tuple(parts))
-    check_together(problem, found)
-    return found
-
-
-def with_points(problem: ProblemFile, file: DataFile) -> DataFile:
-    """Return a file that has coordinates for every sample and counts, where it has those of one mesh or no padding."""
-    coordinates, counts = problem["coordinates"].array, problem["counts"].array
-    found, samples = file.array(coordinates), file.array(problem.outputs[0].array).samples
-    if len(found.shape) == 2:  # one mesh
-        found = for_all(found, samples)
-    more = {coordinates: found}
-    if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
-        more[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
-    return replace(file, arrays={**file.arrays, **more})
-
-
-def with_mask(problem: ProblemFile, file: DataFile) -> DataFile:
-    """Return a file that has a mask for every sample, where it has one for all or where NaN mark the outside."""
-    section, output = problem.mask, file.array(problem.outputs[0].array)
-    if section is None or section.nan is None:
-        found, samples = file.array(problem[INSIDE].array), output.samples
-        if len(found.shape) != len(problem.axes):
-            return file
-        return replace(file, arrays={**file.arrays, found.name: for_all(found, samples)})
-    marked = file.array(section.nan)
-    tensor = next((one for one in problem.stored.values() if one.array == section.nan), None)
-    last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
-    others = range(1, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
-    grid = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
-
-    def rows(start: int, stop: int) -> NDArray[np.bool_]:
-        return np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
-
-    made = LazyArray(problem[INSIDE].array, (marked.samples, *grid), np.dtype(np.bool_), rows)
-    return replace(file, arrays={**file.arrays, made.name: made})
-
-
-def for_all(array: LazyArray, samples: int) -> LazyArray:
-    """Return one value of a file as an array that has it for every sample."""
-    value, shape = array.read(), (samples, *array.shape)
-    return replace(array, shape=shape, rows=lambda a, b: np.broadcast_to(value, (b - a, *value.shape)), shared=True)
-
-
-def check_file(problem: ProblemFile, file: DataFile) -> None:
-    """Refuse a file without samples, with strings for numbers, or with unequal numbers of samples."""
-    arrays = [file.array(one.array) for one in problem.stored.values()]
-    for one in arrays:
-        if one.dtype.kind not in NUMERIC:
-            raise DataError(f"{file.path}: {one.name!r} holds {one.dtype}; expected real numbers")
-        if one.samples == 0:
-            raise DataError(f"{file.path}: {one.name!r} has shape {one.shape}; expected samples on its first axis")
-        if one.samples != arrays[0].samples:
-            raise DataError(
-                f"{file.path}: expected as many samples in {one.name!r} as in {arrays[0].name!r} "
-                f"but found {one.samples} and {arrays[0].samples}"
-            )
-
-
-def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tuple[int, ...]:
-    """Return the shape of a tensor's sample, `[]` of a parameter and `[(time), (component), *grid]` of a field.
-
-    A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
-    """
-    one, sides = problem.stored[name], found.shape[1:]
-
-    def unexpected(wanted: str, seen: str) -> DataError:
-        return DataError(f"{path}: expected {wanted} in {found.name!r} but found {seen}")
-
-    if isinstance(one, Parameter):
-        if any(side != 1 for side in sides):
-            raise unexpected("one number per sample", f"shape {found.shape}")
-        return ()
-    moving = problem.time is not None and name in problem.output_names
-    time, grid = ("time",) if one.frame is not None or moving else (), problem.axis_names
-    components = ("component",) if one.components else ()
-    axes = (*time, *grid, *components) if one.component_axis == "last" else (*time, *components, *grid)
-    if not components and len(sides) == len(axes) + 1 and sides[len(time)] == 1:
-        sides = (*sides[: len(time)], *sides[len(time) + 1 :])
-    if len(sides) != len(axes):
-        raise unexpected(f"axes [{', '.join(('sample', *axes))}]", f"shape {found.shape}")
-    side = dict(zip(axes, sides, strict=True))
-    if components and side["component"] != len(one.components):
-        wanted = f"{len(one.components)} components ({', '.join(one.components)})"
-        raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
-    order = (*grid, *components) if problem.scattered else (*components, *grid)
-    return tuple(side[axis] for axis in (*(("time",) if moving else ()), *order))
-
-
-def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
-    """Refuse fields on different or too small grids, and trajectories that are too short or of unequal lengths."""
-    if problem.scattered:
-        check_points_together(columns)
-        return
-    rank, fewest = len(problem.axes), 1 + (problem.time.history if problem.time is not None else 0)
-    lead, *fields = (part for column in columns.values() if column.shape for part in column.parts)
-    for one in fields:
-        if one.shape[-rank:] != lead.shape[-rank:]:
-            raise DataError(
-                f"{one.label} has the grid {one.shape[-rank:]} and {lead.label} {lead.shape[-rank:]}; "
-                "expected one grid for all fields"
-            )
-    for axis, side in zip(problem.axes, lead.shape[-rank:], strict=True):
-        if side < FEWEST:
-            raise DataError(
-                f"{lead.label} has {side} points along the axis {axis.name!r}; expected at least {FEWEST}: name few "
-                "layers as `components` of a vector field instead"
-            )
-    first, *others = (part for name in problem.output_names for part in columns[name].parts)
-    if problem.time is not None and first.shape[0] < fewest:
-        raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {fewest}")
-    for one in others if problem.time is not None else ():
-        if one.shape[0] != first.shape[0]:
-            raise DataError(
-                f"{one.label} has {one.shape[0]} frames and {first.label} {first.shape[0]}; expected as many in all"
-            )
-
-
-def check_points_together(columns: dict[str, Column]) -> None:
-    """Refuse fields with another number of points than the coordinates of their file."""
-    for column in (column for column in columns.values() if column.shape):
-        for one, lead in zip(column.parts, columns["coordinates"].parts, strict=True):
-            if one.shape[0] != lead.shape[0]:
-                raise DataError(
-                    f"{one.label} has {one.shape[0]} points and {lead.label} {lead.shape[0]}; expected as many"
-                )
 
 
 @dataclass
@@ -289,7 +68,7 @@ class Summary:
     @property
     def unresolved(self) -> str:
         """What float32 does not hold of what varies, and the offset that would help; empty for four digits or more."""
-        if not self.lost > (FOUR_DIGITS * self.deviation) ** 2 * self.values:
+        if not self.deviation or not self.lost > (FOUR_DIGITS * self.deviation) ** 2 * self.values:
             return ""
         lost, apart = np.sqrt(self.lost / self.values) / self.deviation, np.spacing(np.float32(abs(self.mean)))
         return (
@@ -373,15 +152,16 @@ def defined(
 
 def counts_of(columns: dict[str, Column]) -> NDArray[np.int64]:
     """Return the numbers of valid points `[sample]`, after a check of them."""
-    found, points = [], {part.path: part for part in columns["coordinates"].parts}
+    found, lead = [], columns["coordinates"].parts
+    points = {id(part): one for part, one in zip(columns["counts"].parts, lead, strict=True)}
     for start, part, values in columns["counts"].blocks():
-        most = points[part.path].shape[0]
+        most = points[id(part)].shape[0]
         bad = ~((values >= FEWEST_POINTS) & (values <= most) & (values == np.floor(values)))
         if bad.any():
             sample = int(bad.argmax())
             raise DataError(
                 f"{part.label} is {values[sample]:g} at sample {start + sample}; expected a whole number from "
-                f"{FEWEST_POINTS} to {most}, the points of {points[part.path].array.name!r}"
+                f"{FEWEST_POINTS} to {most}, the points of {points[id(part)].array.name!r}"
             )
         found.append(values.astype(np.int64))
     return np.concatenate(found)

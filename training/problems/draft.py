@@ -15,9 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from training.data.readers import DataFile, LazyArray
-from training.problems.ambiguity import COMPONENTS, doubt_of_points, doubt_of_samples, doubt_of_time
-from training.problems.checks import FEWEST
+from training.data.readers import DataFile, LazyArray, arranged, as_column, time_first
+from training.problems.ambiguity import (
+    COMPONENTS,
+    doubt_of_points,
+    doubt_of_time,
+    frames_of,
+    sample_axis,
+    times_of,
+)
+from training.problems.columns import FEWEST, NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
 from training.problems.draft_points import cloud, coordinates_of, mesh
 from training.problems.problem_file import AXES, is_taken
@@ -25,6 +32,7 @@ from training.problems.roles import assign_roles, is_positive, named_outputs, no
 from training.problems.schema import Axis, candidate_symmetries
 
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
+NUMBERS = 16  # the most numbers of a sample that are taken for parameters
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 
@@ -41,19 +49,25 @@ def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None, out
         DraftError: There are no two fields with a common sample axis and grid, or no such output.
     """
     name, names = wire_name(file.path.stem), tuple(map(str, files))
-    if folder is not None:
+    if file.sources:
+        name, names = wire_name(file.path.resolve().parent.name), (str(files[0]),)
+    elif folder is not None:
         name, names = wire_name(folder.resolve().name), (str(folder / f"*{files[0].suffix}"),)
     elif pattern := common_pattern(files):
         name, names = wire_name(pattern.rpartition("*")[0]), (str(Path(escape(str(files[0].parent))) / pattern),)
     made = Draft(f"own_{name}" if is_taken(name) else name, names, file.format, left_out=dict(file.left_out))
+    made.sources = {label: (str(path), key) for label, (path, key) in file.sources.items() if path != files[0]}
+    made.keys = {label: key for label, (_, key) in file.sources.items()}
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
     wanted = named_outputs(file, outputs)
     if file.format == "mesh":
         return mesh(made, file, wanted)
+    if (coordinates := coordinates_of([one for one in file.arrays.values() if one.shape])) is not None:
+        return cloud(made, file, wanted, [one for one in file.arrays.values() if not sort_out(made, one)], coordinates)
+    file = with_samples_first(made, file, len(files))
     numeric = [one for one in file.arrays.values() if not sort_out(made, one)]
-    if (coordinates := coordinates_of(numeric)) is not None:
-        return cloud(made, file, wanted, numeric, coordinates)
-    return on_grid(made, file, wanted, numeric, len(files))
+    numeric = with_time_first(made, numeric, wanted)
+    return on_grid(made, file, wanted, numeric)
 
 
 def common_pattern(files: Sequence[Path]) -> str:
@@ -68,18 +82,60 @@ def common_pattern(files: Sequence[Path]) -> str:
     return pattern if len(files) > 1 and not ends and start and fitting == {path.name for path in files} else ""
 
 
-def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequence[LazyArray], files: int) -> Draft:
-    """Complete the draft for fields on a grid, by the arrays of numbers."""
-    several = [one for one in numeric if len(one.shape) > 1 and np.prod(one.shape[1:]) > 1]
+def fields_of(arrays: Sequence[LazyArray]) -> list[LazyArray]:
+    """Return the arrays of more than a number per sample that have as many samples as most."""
+    several = [one for one in arrays if len(one.shape) > 1 and np.prod(one.shape[1:]) > 1]
     sizes = Counter(one.samples for one in several)
     samples = max(sizes, key=lambda size: (sizes[size], size), default=0)
-    fields = [one for one in several if one.samples == samples]
+    return [one for one in several if one.samples == samples]
+
+
+def with_samples_first(made: Draft, file: DataFile, files: int) -> DataFile:
+    """Return a file with samples on the first axis of its arrays, by a marked guess where nothing tells which it is."""
+    numeric = [one for one in file.arrays.values() if one.dtype.kind in NUMERIC]
+    fields = fields_of(numeric)
+    if file.samples or not fields or any(one.dimensions is not None for one in fields):
+        return file
+    made.sample, doubt = sample_axis(fields, [one for one in numeric if one not in fields], files)
+    if doubt:
+        made.guesses["files" if made.sample == "first" else "sample"] = f"samples are counted by {doubt}"
+    return arranged(file, made.sample)[0]
+
+
+def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[str]) -> list[LazyArray]:
+    """Return arrays with the axes of trajectories named, time first, where times or shapes tell which ones they are."""
+    fields, times = fields_of(arrays), times_of(arrays)
+    if any(one.dimensions is not None for one in fields):
+        return [*arrays]
+    found = frames_of(fields, times, outputs)
+    where = {axis for axes in found.values() for axis in axes}
+    if len(where) != 1 or (outputs and {*found} - {*outputs}):
+        return [*arrays]
+    made.time = where.pop()
+    shown_ = next(one for one in fields if one.name in found)
+    count = shown_.shape[-1 if made.time == "last" else 1]
+    reason = f"{times.name} has {count} values, too" if times is not None else f"{shown(shown_)} has it alone"
+    made.guesses["time"] = f"time is the {made.time} axis behind the samples', of {count}: {reason}"
+    turned = []
+    for one in arrays:
+        each = time_first(one) if one.name in found and made.time == "last" else one
+        rest = each.shape[2:] if one.name in found else each.shape[1:]
+        known = one in fields and len(rest) <= AXES and {*map(len, (rest,))} == {len(shown_.shape) - 2}
+        names = (*(("time",) if one.name in found else ()), *AXIS_NAMES[len(rest)]) if known else None
+        turned.append(replace(each, dimensions=names))
+    return turned
+
+
+def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequence[LazyArray]) -> Draft:
+    """Complete the draft for fields on a grid, by the arrays of numbers."""
+    fields = fields_of(numeric)
     if not fields:
         raise DraftError(nothing(made, file, "fields [sample, *grid]"))
+    samples = fields[0].samples
     axes, sides = grid(fields)
     others = [one for one in numeric if one not in fields]
     for one in others:
-        add_number(made, one, samples)
+        add_number(made, one, samples, sides)
     for one in beside_mask(made, numeric, fields, sides):
         add_field(made, one, sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
@@ -96,11 +152,12 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
     described = [Axis(name=name, **entry) for name, entry in made.axes.items()]
     quantities = [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
-    numbers = [each.array.read(0, each.array.samples) for each in made.of("parameters")]
+    numbers = [each.values() for each in made.of("parameters")]
     directed = any(values.min() < 0 < values.max() for values in numbers)
     made.candidates = candidate_symmetries(described, sides, quantities, directed=directed)
-    ask(made, file, fields, others, sides, files)
-    times = np.asarray(file.coordinates.get("time", ()), dtype=np.float64).ravel()
+    ask(made, file, fields, others, sides)
+    frames = times_of(others)
+    times = np.asarray(file.coordinates.get("time", () if frames is None else frames.read()), np.float64).ravel()
     if made.moving and len(times) > 1 and np.isfinite(times).all() and times[-1] > times[0]:
         made.step = rounded((times[-1] - times[0]) / (len(times) - 1))
     elif made.moving:
@@ -109,44 +166,41 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
 
 
 def ask(
-    made: Draft,
-    file: DataFile,
-    fields: Sequence[LazyArray],
-    others: Sequence[LazyArray],
-    sides: tuple[int, ...],
-    files: int,
+    made: Draft, file: DataFile, fields: Sequence[LazyArray], others: Sequence[LazyArray], sides: tuple[int, ...]
 ) -> None:
-    """Mark the sample axis and the axis that may be time where neither the file nor its values tell them."""
+    """Mark the sample axis, and an axis that may be time or points, where neither the file nor its values tell them."""
     taken = [one for one in fields if one.name not in made.left_out]
-    named = [one.dimensions for one in taken if one.dimensions is not None]
-    if file.samples:
-        doubt = ""
-    elif named:
-        doubt = f"the first dimension ({taken[0].samples}), since none has a name such as sample, member or run"
-    else:
-        doubt = doubt_of_samples(taken, others, files)
+    if taken and taken[0].dimensions is not None:
+        if not file.samples and "time" not in made.guesses:
+            doubt = f"the first dimension ({taken[0].samples}), since none has a name such as sample, member or run"
+            made.guesses["files"] = f"samples are counted by {doubt}"
+        return
+    axis, doubt = doubt_of_time(sides, others)
     if doubt:
-        made.guesses["files"] = f"samples are counted by {doubt}"
-    if not named:
-        axis, doubt = doubt_of_time(sides, others)
-        if doubt:
-            made.guesses[f"axes.{[*made.axes][axis]}"] = f"time is not this axis, though {doubt}"
-        elif doubt := doubt_of_points(taken, sides):
-            made.guesses[f"axes.{next(iter(made.axes))}"] = f"points lie one after the other on a line, though {doubt}"
+        made.guesses[f"axes.{[*made.axes][axis]}"] = f"time is not this axis, though {doubt}"
+    elif doubt := doubt_of_points(taken, sides):
+        made.guesses[f"axes.{next(iter(made.axes))}"] = f"points lie one after the other on a line, though {doubt}"
 
 
-def add_number(made: Draft, one: LazyArray, samples: int) -> None:
-    """Add an array that is no field as a parameter, or leave it out with the reason."""
+def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...]) -> None:
+    """Add an array that is no field as a parameter or a field for all samples, or leave it out with the reason."""
+    shape = " x ".join(map(str, one.shape))
     if one.samples == samples and all(side == 1 for side in one.shape[1:]):
         if one.shared:
             made.left_out[one.name] = "it is the same number for all samples"
         else:
             made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
     elif one.shape == (1, samples):
-        made.left_out[one.name] = f"it is one row of {samples} numbers: transposed, it is a parameter, one per sample"
+        made.tensors.append(Tensor(wire_name(one.name), as_column(one), "parameters"))
+    elif one is times_of([one]):
+        made.left_out[one.name] = "it holds times: see the section [time], if there is one"
+    elif one.shape == sides and len(sides) > 1:
+        made.tensors.append(Tensor(wire_name(one.name), one, "inputs", static=True))
+    elif max(one.shape) in sides and np.prod(one.shape) == max(one.shape):
+        made.left_out[one.name] = f"it may hold the coordinates of an axis of {max(one.shape)} points: see [axes]"
     else:
         count = f"it has {one.samples} on its first axis, and the fields have {samples} samples"
-        made.left_out[one.name] = f"{count} (shape {' x '.join(map(str, one.shape))})"
+        made.left_out[one.name] = f"{count} (shape {shape})"
 
 
 def grid(fields: Sequence[LazyArray]) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -200,6 +254,7 @@ def beside_mask(
                 made.mask, made.domain = f"key = {quoted(one.name)}", one.name
                 made.guesses["mask"] = f"{one.name} is 1 inside the domain and 0 outside"
                 made.left_out.pop(one.name, None)  # one for all samples is no field
+                made.tensors = [tensor for tensor in made.tensors if tensor.array is not one]
                 return [each for each in fields if each is not one]
     for one in fields:
         _, values = next(iter(one.blocks()))
@@ -224,6 +279,11 @@ def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...], outputs: Sequ
             return
     else:
         rest, end = without_components(one.shape[1:])
+        if sides not in (one.shape[1:], rest) and len(one.shape) == 2 and one.shape[1] <= NUMBERS:
+            made.tensors += [
+                Tensor(f"{name}_{column}", one, "parameters", column=column) for column in range(one.shape[1])
+            ]
+            return
         if sides not in (one.shape[1:], rest):
             made.left_out[one.name] = reason_of(one, sides)
             return

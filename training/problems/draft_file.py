@@ -11,6 +11,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from training.data.readers import LazyArray
 from training.problems.marks import mark
 from training.problems.schema import Quantity
@@ -36,6 +39,8 @@ class Tensor:
     components: int = 0
     component_axis: str = "first"
     frame: int | None = None
+    static: bool = False
+    column: int | None = None
     positive: bool = False
     offset: float = 0.0
     offset_guess: str = ""
@@ -48,10 +53,18 @@ class Tensor:
         components = tuple(f"c{index}" for index in range(self.components))
         return Quantity(name=self.name, meaning="", positive=self.positive, components=components)
 
-    def entries(self) -> list[str]:
-        """Write the table of the tensor."""
+    def values(self) -> NDArray[Any]:
+        """Return the numbers of a parameter."""
+        found = self.array.read().reshape(self.array.samples, -1)
+        return np.asarray(found[:, self.column or 0])
+
+    def entries(self, key: str, file: str = "") -> list[str]:
+        """Write the table of the tensor, which has a key in the data files, or in a file of its own."""
         lines = [f"[{self.role}.{self.name}]{mark(self.guess)}"]
-        lines += [f"key = {quoted(self.array.name)}", f"units = {quoted(self.array.units or '1')}"]
+        lines += [f"files = [{quoted(file)}]"] if file else []
+        lines += [f"key = {quoted(key)}", *([] if self.column is None else [f"column = {self.column}"])]
+        lines += ["static = true"] if self.static else []
+        lines += [f"units = {quoted(self.array.units or '1')}"]
         lines += [f"meaning = {quoted(self.array.meaning)}"] if self.array.meaning else []
         lines += ["positive = true"] if self.positive else []
         lines += [f"offset = {self.offset!r}{mark(self.offset_guess)}"] if self.offset else []
@@ -70,6 +83,10 @@ class Draft:
     name: str  # of the model
     files: tuple[str, ...]  # the data files
     format: str  # their layout
+    sample: str = "first"  # how samples are counted
+    time: str = "first"  # which axis behind the samples' counts frames
+    keys: dict[str, str] = field(default_factory=dict)  # names in their files of arrays that have another name here
+    sources: dict[str, tuple[str, str]] = field(default_factory=dict)  # files of arrays that have their own, and keys
     tensors: list[Tensor] = field(default_factory=list)  # in the order of the data files
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by name
     guesses: dict[str, str] = field(
@@ -97,7 +114,7 @@ class Draft:
             for one in self.tensors
             if one.array.name == array
         ]
-        found = [*taken, *(["domain"] if array == self.domain else [])]
+        found = [*dict.fromkeys(taken), *(["domain"] if array == self.domain else [])]
         if self.points:
             found += ["points"] if array == self.points.get("coordinates", COORDINATES) else []
             found += ["numbers of points"] if array == self.points.get("counts") else []
@@ -110,11 +127,14 @@ class Draft:
         lines = [f"# {UNSEEN.sub(' ', each)}" for each in heads]
         lines += [f'name = "{self.name}"', f'title = "{self.name}"', 'equation = ""', "", "[data]"]
         lines += [f"files = [{', '.join(map(quoted, self.files))}]{self.mark('files')}", f'format = "{self.format}"']
+        lines += [f'sample = "{self.sample}"{self.mark("sample")}'] if self.sample != "first" else []
+        lines += ['time = "last"'] if self.time == "last" else []
         lines += ["validation = 0.1", "test = 0.1"]
         on_grid = not self.points and not self.mask and not self.moving and len(self.axes) < 3
         for role in ROLES:
             for tensor in self.of(role):
-                lines += ["", *tensor.entries()]
+                name = tensor.array.name
+                lines += ["", *tensor.entries(self.keys.get(name, name), self.sources.get(name, ("",))[0])]
                 lines += [LINEAR] if role == "inputs" and on_grid and not tensor.positive else []
         for axis, entry in self.axes.items():
             lines += ["", f"[axes.{axis}]{self.mark(f'axes.{axis}')}"]
@@ -125,7 +145,11 @@ class Draft:
             entries = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in self.points.items()]
             return "\n".join([*lines, "", "[points]", *entries, *weights, ""])
         mask = ["", "[mask]", f"{self.mask}{self.mark('mask')}"] if self.mask else []
-        time = ["", "[time]", f"step = {self.step}{self.mark('step')}", "history = 1"] if self.moving else []
+        time = (
+            ["", f"[time]{self.mark('time')}", f"step = {self.step}{self.mark('step')}", "history = 1"]
+            if self.moving
+            else []
+        )
         tried = [f"# quick and laptop try what the axes allow: {', '.join(self.candidates)}"] if self.candidates else []
         return "\n".join([*lines, *mask, "", "[symmetries]", *tried, "exact = []", *time, ""])
 

@@ -61,6 +61,7 @@ IDENTITY = {
     "axes": ("length", "boundary", "points"),
 }
 """What tells prepared samples apart, in the order that their files' names are made from."""
+LATER = {"offset", "static", "column"}  # and, where they have other values than the usual ones, these
 
 
 class ProblemFileError(UserError):
@@ -92,6 +93,11 @@ class DataSection(Frozen):
     # Relative to the problem file; patterns such as `run-*.h5` are allowed; several files are concatenated.
     files: tuple[str, ...] = Field(min_length=1)
     format: str = "auto"  # the files' layout; `auto` decides by suffix and contents
+    # Where samples are counted: on the first or the last axis of the arrays; `file`: every file is one sample; `group`:
+    # every group of an HDF5 file is one.
+    sample: Literal["first", "last", "file", "group"] = "first"
+    # Whether the time axis is the first or the last one behind the samples'.
+    time: Literal["first", "last"] = "first"
     # The earlier model that a training may start from: its folder, relative to this file, or its name in runs or
     # checkpoints.
     finetune: str | None = None
@@ -361,13 +367,18 @@ class ProblemFile(Schema):
         if self.data.coarse is None:
             return None
         own = {"files": self.data.coarse.files, "format": self.data.coarse.format, "finetune": None, "coarse": None}
-        return self.model_copy(update={"data": self.data.model_copy(update={**own, "validation": 0, "test": 0})})
+        tables: dict[str, Any] = {
+            part: tuple(one.model_copy(update={"files": ()}) for one in getattr(self, part))
+            for part in ("inputs", "parameters", "outputs")
+        }
+        data = self.data.model_copy(update={**own, "validation": 0, "test": 0})
+        return self.model_copy(update={"data": data, **tables})
 
     def without_data(self, field: Quantity) -> Quantity:
         """Return a field without what its file says of the data."""
         order = "last" if self.scattered and field.components else "first"
-        in_file = {"key": None, "offset": 0.0, "frame": None, "component_axis": order, "linear": False}
-        return field.model_copy(update={"meaning": field.in_words, **in_file})
+        in_file = {"key": None, "offset": 0.0, "files": (), "frame": None, "static": False, "linear": False}
+        return field.model_copy(update={"meaning": field.in_words, "component_axis": order, **in_file})
 
     def identity(self) -> bytes:
         """Return what decides how the data are read, as JSON that stays the same from version to version."""
@@ -375,7 +386,8 @@ class ProblemFile(Schema):
         for part, keys in IDENTITY.items():
             found[part] = {one.name: {key: getattr(one, key) for key in keys} for one in getattr(self, part)}
             for one in getattr(self, part) if part != "axes" else ():
-                found[part][one.name] |= {"offset": one.offset} if one.offset else {}
+                found[part][one.name] |= one.model_dump(include=LATER, exclude_defaults=True)
+        found["data"] |= self.data.model_dump(include={"sample", "time"}, exclude_defaults=True)
         points = self.points and self.points.model_dump(exclude=None if self.weights else {WEIGHTS})
         sections = {"points": points, "mask": self.mask}
         return to_json({**found, "time": self.time, **{key: one for key, one in sections.items() if one is not None}})
@@ -409,14 +421,13 @@ class ProblemFile(Schema):
                 declared=sides[:1] if equal else (),
                 unequal=() if equal else (sides,),
             )
+        in_file: dict[str, Any] = {"key": None, "offset": 0.0, "files": (), "column": None}
         return Description(
             name=self.name,
             title=self.title or self.name,
             equation=self.equation,
             inputs=tuple(map(self.without_data, self.inputs)),
-            parameters=tuple(
-                one.model_copy(update={"meaning": one.in_words, "key": None, "offset": 0.0}) for one in self.parameters
-            ),
+            parameters=tuple(one.model_copy(update={"meaning": one.in_words, **in_file}) for one in self.parameters),
             outputs=tuple(map(self.without_data, self.outputs)),
             axes=self.axes,
             symmetries=self.symmetries,
@@ -470,12 +481,28 @@ def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
     Raises:
         ProblemFileError: A name or a pattern fits no file.
     """
+    return fitting_files(problem.data.files, folder, "data.files")
+
+
+def own_files(problem: ProblemFile, folder: Path) -> dict[str, list[Path]]:
+    """Return the data files of the tensors that have files of their own, by their names, as `data_files` does."""
+    return {
+        name: fitting_files(one.files, folder, f"{name}.files") for name, one in problem.stored.items() if one.files
+    }
+
+
+def fitting_files(patterns: Sequence[str], folder: Path, label: str) -> list[Path]:
+    """Return the files that patterns fit, in order.
+
+    Raises:
+        ProblemFileError: A name or a pattern fits no file.
+    """
     found: list[Path] = []
-    for pattern in problem.data.files:
+    for pattern in patterns:
         literal = folder / pattern  # whose name may hold brackets
         matches = () if literal.exists() else glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 -- it may be absolute
         fitting = [folder / name for name in sorted(matches)] or [literal]
         if not all(path.is_file() or path.is_dir() for path in fitting):
-            raise ProblemFileError(f"data.files: expected files for {pattern!r} in {folder} but there are none")
+            raise ProblemFileError(f"{label}: expected files for {pattern!r} in {folder} but there are none")
         found += fitting
     return found

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from training.data.readers import DataFile, LazyArray
-from training.problems.checks import NUMERIC, Summary, offset_of
+from training.problems.checks import Summary, offset_of
+from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, shown, wire_name
 
 INPUTS = """

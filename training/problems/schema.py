@@ -50,6 +50,7 @@ class Tensor(Frozen):
     key: str | None = in_files(None)  # the name in the data files, where it is another
     # What is subtracted from the data before they are cast to float32: on the wire are the differences from it.
     offset: float = in_files(0.0)
+    files: tuple[str, ...] = in_files(())  # the data files of this tensor alone, as those of the section `data`
 
     @property
     def array(self) -> str:
@@ -77,6 +78,7 @@ class Quantity(Tensor):
     linear: bool = in_files(default=False)
     # Which frame of the data `[sample, time, *grid]` this is, negative numbers counting from the end.
     frame: int | None = in_files(None)
+    static: bool = in_files(default=False)  # whether the data have one array `[*grid]` for all samples
 
     @model_validator(mode="after")
     def check_default(self) -> Quantity:
@@ -88,6 +90,8 @@ class Quantity(Tensor):
 
 class Parameter(Tensor):
     """A number per sample. Bounds are checked in data and in requests, which may leave it out if it has a default."""
+
+    column: int | None = in_files(None)  # which number of an array `[sample, number]` of the data
 
     default: float | None = None
     minimum: float | None = None

@@ -26,7 +26,7 @@ from training.fit.run import train
 from training.fit.start import OwnRun, own_run
 from training.fit.task import Task
 from training.operators import build
-from training.problems.checks import DataError
+from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile
 from training.recipe import OwnFit, OwnRecipe, RecipeError, changed
 

@@ -27,7 +27,7 @@ from training.losses import Batch
 from training.metrics import METRICS
 from training.metrics.fields import spectrum
 from training.operators.trajectory import TrajectoryOperator
-from training.problems.checks import DataError
+from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFileError, read_problem_file
 from training.recipe import OwnFit, OwnRecipe
 

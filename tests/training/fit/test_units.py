@@ -20,7 +20,7 @@ from training.evaluation.measures import Measures
 from training.fit.own import OwnWorkload
 from training.fit.presets import recipe
 from training.losses import training_loss
-from training.problems.checks import DataError
+from training.problems.columns import DataError
 from training.problems.draft import DraftError
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.report.verdict import baselines

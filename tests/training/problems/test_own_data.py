@@ -16,7 +16,8 @@ import zarr
 from numpy.typing import NDArray
 
 from training.data.readers import ReadError, open_file
-from training.problems.checks import Column, DataError, check, columns_of, remarks
+from training.problems.checks import check, remarks
+from training.problems.columns import Column, DataError, columns_of
 from training.problems.draft import draft
 from training.problems.problem_file import (
     CoarseSection,

@@ -17,7 +17,7 @@ from tests.toy_meshes import write_mesh, write_stars
 from training.commands import app
 from training.data.readers import ReadError, open_file
 from training.data.samples import SampleFile, prepare
-from training.problems.checks import DataError
+from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
 
 Arrays = dict[str, NDArray[Any]]

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from scipy import io
 from scipy.io.matlab import MatReadError
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.hdf5 import opened
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
+from training.data.readers.hdf5 import datasets, opened
 
 PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
 NAME = "array"
 """What the one array of a `.npy` file is called."""
-STRUCT = "a struct of MATLAB, which is not read: save its fields as variables (save('file.mat', '-struct', 'name'))"
+REFERENCES = "references of MATLAB, as of cells or arrays of structs: save what they refer to as one array"
 COMPRESSED, COMPLEX = 15, 0x800  # type of an element, and bit of the flags of an array, in files of version 5 to 7
 CLASSES = {"double": "f8", "single": "f4", "logical": "?", "char": "U1", "complex": "c16"}
 CLASSES |= {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
@@ -76,15 +76,15 @@ def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> LazyA
         found = header(cast("BufferedIOBase", file), path, name)
     if info.compress_type == zipfile.ZIP_STORED:
         return lazy(name, found, map_array(path, found, start_of(path, info)))
-    if found.fortran and len(found.shape) > 1:
-        return lazy(name, found, np.load(path, allow_pickle=False)[name])
+    if (found.fortran and len(found.shape) > 1) or not found.shape:
+        return lazy(name, found, np.asarray(np.load(path, allow_pickle=False)[name]))
     stream = Stream(path, info.filename, found)
     return LazyArray(name, found.shape, found.dtype, stream.read)
 
 
 def lazy(name: str, found: Header, values: NDArray[Any]) -> LazyArray:
     """Describe an array that can be sliced."""
-    return LazyArray(name, found.shape, found.dtype, lambda start, stop: values[start:stop])
+    return LazyArray(name, found.shape, found.dtype, lambda start, stop: part(values, start, stop))
 
 
 def start_of(path: Path, info: zipfile.ZipInfo) -> int:
@@ -159,17 +159,55 @@ def open_matlab(path: Path) -> Iterator[DataFile]:
     """Open a `.mat` file of any version from 5 on."""
     if h5py.is_hdf5(path):
         with opened(path) as file:
-            names = [name for name, item in file.items() if isinstance(item, h5py.Dataset)]
-            structs = [name for name in file if name not in names and not name.startswith("#")]  # `#refs#` is MATLAB's
-            arrays = {name: reversed_axes(file[name], name) for name in names}
-            yield DataFile(path, "mat", arrays, left_out=dict.fromkeys(structs, STRUCT))
+            names = [name for name in datasets(file) if not name.startswith("#")]  # `#refs#` is MATLAB's
+            references = [name for name in names if file[name].dtype.hasobject]
+            found = {dotted(name): reversed_axes(file[name], dotted(name)) for name in names if name not in references}
+            left_out = dict.fromkeys(map(dotted, references), REFERENCES)
+            yield DataFile(path, "mat", found, left_out=left_out)
         return
     with damage_named(path, "a MATLAB file"):
         listed = contents(path)
-    read = [(name, shape, kind) for name, shape, kind in listed if kind in CLASSES]
-    others = {name: STRUCT if kind == "struct" else f"a {kind} of MATLAB" for name, _, kind in listed}
-    left_out = {name: reason for name, reason in others.items() if name not in {each for each, *_ in read}}
-    yield DataFile(path, "mat", {each[0]: whole(path, *each) for each in read}, left_out=left_out)
+    arrays = {name: whole(path, name, shape, kind) for name, shape, kind in listed if kind in CLASSES}
+    left_out = {name: f"a {kind} of MATLAB" for name, _, kind in listed if kind not in {*CLASSES, "struct"}}
+    for name in (name for name, _, kind in listed if kind == "struct"):
+        with damage_named(path, "a MATLAB file"):
+            fields, reasons = fields_of(name, io.loadmat(path, variable_names=[name])[name])
+        arrays |= fields
+        left_out |= reasons
+    yield DataFile(path, "mat", arrays, left_out=left_out)
+
+
+def dotted(name: str) -> str:
+    """Return the name of a struct's field as MATLAB writes it."""
+    return name.replace("/", ".")
+
+
+def fields_of(name: str, found: NDArray[Any]) -> tuple[dict[str, LazyArray], dict[str, str]]:
+    """Return the fields of a struct as arrays `name.field`, those of structs in it, too, and what is left out.
+
+    Of an array of structs, every one is a sample.
+    """
+    arrays: dict[str, LazyArray] = {}
+    left_out: dict[str, str] = {}
+    for key in found.dtype.names or ():
+        label, values = f"{name}.{key}", [np.asarray(each) for each in found[key].ravel()]
+        if not values:
+            left_out[label] = "a field of an empty struct"
+        elif len(values) == 1 and values[0].dtype.names:
+            inner = fields_of(label, values[0])
+            arrays, left_out = arrays | inner[0], left_out | inner[1]
+        elif values[0].dtype.kind not in "fiubc":
+            left_out[label] = "a field of a struct that holds no numbers"
+        elif len({each.shape for each in values}) > 1:
+            left_out[label] = "a field that has other sizes in other structs of the array"
+        else:
+            arrays[label] = LazyArray.of(label, values[0] if len(values) == 1 else squeezed(np.stack(values)))
+    return arrays, left_out
+
+
+def squeezed(values: NDArray[Any]) -> NDArray[Any]:
+    """Return arrays of structs' fields, which have at least two axes, numbers as `[sample]`."""
+    return values[:, 0, 0] if values.shape[1:] == (1, 1) else values
 
 
 def contents(path: Path) -> list[tuple[str, tuple[int, ...], str]]:

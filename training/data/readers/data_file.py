@@ -51,6 +51,11 @@ class ReadError(UserError):
     """A data file cannot be read: the message names the file and says what was expected and what was found."""
 
 
+def part(values: Any, start: int, stop: int) -> Any:
+    """Return the samples `start` to `stop` of what can be sliced; a number without axes is itself in every part."""
+    return values[start:stop] if values.shape else values[()]
+
+
 @dataclass(frozen=True)
 class LazyArray:
     """One array of a file, with the sample axis first.
@@ -79,7 +84,7 @@ class LazyArray:
     @classmethod
     def of(cls, name: str, values: NDArray[Any]) -> LazyArray:
         """Describe an array in memory."""
-        return cls(name, values.shape, values.dtype, lambda start, stop: values[start:stop])
+        return cls(name, values.shape, values.dtype, lambda start, stop: part(values, start, stop))
 
     @property
     def samples(self) -> int:
@@ -117,6 +122,9 @@ class DataFile:
             empty where it does not, and the first axis is taken.
         outputs: The arrays that the layout itself defines as outputs.
         left_out: What the file holds besides arrays, and why it is not read, by name.
+        pieces: The samples as files of one each, where they have unequal numbers of points; the arrays are then those
+            of the first one.
+        sources: File and name of each array, where they come from several files.
     """
 
     path: Path
@@ -128,6 +136,8 @@ class DataFile:
     samples: str = ""
     outputs: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
+    pieces: tuple[DataFile, ...] = ()
+    sources: Mapping[str, tuple[Path, str]] = field(default_factory=dict)
 
     def array(self, name: str) -> LazyArray:
         """Return the array of that name.

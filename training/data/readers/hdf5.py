@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 AXES = ("x", "y", "z")  # of PDEBench
@@ -67,15 +67,37 @@ def refuse_other_files(path: Path, file: h5py.File) -> None:
 
 def describe(path: Path, file: h5py.File) -> DataFile:
     """Describe the arrays of an open file."""
-    if groups := sample_groups(file):
-        found = {name: stacked(file, groups, name) for name in datasets(file[groups[0]])}
-        remark = f"one group per sample: {groups[0]} … {groups[-1]}"
-        reason = (
-            f"an attribute of each group, which is not read: save it as a data set in the groups, such as {groups[0]}"
-        )
-        attributes = dict.fromkeys((f"{name} (attribute)" for name in file[groups[0]].attrs), reason)
-        return DataFile(path, "hdf5", found, remarks=(remark,), samples="one group per sample", left_out=attributes)
-    return DataFile(path, "hdf5", {name: array(file[name], name) for name in datasets(file)})
+    groups = sample_groups(file)
+    if not groups:
+        return DataFile(path, "hdf5", {name: array(file[name], name) for name in datasets(file)})
+    said = (f"one group per sample: {groups[0]} … {groups[-1]}",), "one group per sample"
+    numbers, left_out = attributes(file, groups)
+    if len(shapes_of(file, groups)) == 1:
+        found = {name: stacked(file, groups, name) for name in datasets(file[groups[0]])} | numbers
+        return DataFile(path, "hdf5", found, remarks=said[0], samples=said[1], left_out=left_out)
+    pieces = []
+    for index, group in enumerate(groups):
+        of_group = {name: stacked(file, [group], name) for name in datasets(file[group])}
+        of_group |= {name: LazyArray.of(name, one.read(index, index + 1)) for name, one in numbers.items()}
+        pieces.append(DataFile(path, "hdf5", of_group, samples=said[1]))
+    return DataFile(
+        path, "hdf5", pieces[0].arrays, remarks=said[0], samples=said[1], left_out=left_out, pieces=tuple(pieces)
+    )
+
+
+def attributes(file: h5py.File, groups: list[str]) -> tuple[dict[str, LazyArray], dict[str, str]]:
+    """Return the attributes of the samples' groups that are numbers, and which are left out and why."""
+    found, left_out = {}, {}
+    for name in file[groups[0]].attrs:
+        values = [np.asarray(file[group].attrs[name]) for group in groups if name in file[group].attrs]
+        label = f"{name} (attribute)" if name in file[groups[0]] else name
+        if values[0].dtype.kind not in "fiub":
+            left_out[label] = "an attribute of each group that is no number"
+        elif len(values) < len(groups) or len({each.shape for each in values}) > 1:
+            left_out[label] = "an attribute that not every group has in the same shape"
+        else:
+            found[label] = LazyArray.of(label, np.stack(values))
+    return found, left_out
 
 
 def datasets(group: h5py.Group) -> list[str]:
@@ -91,7 +113,7 @@ def array(dataset: h5py.Dataset, name: str, dimensions: tuple[str, ...] | None =
         name,
         dataset.shape,
         dataset.dtype,
-        lambda start, stop: dataset[start:stop],
+        lambda start, stop: part(dataset, start, stop),
         dimensions=dimensions,
         units=text(dataset.attrs.get("units")),
         meaning=text(dataset.attrs.get("long_name", dataset.attrs.get("meaning"))),
@@ -101,13 +123,19 @@ def array(dataset: h5py.Dataset, name: str, dimensions: tuple[str, ...] | None =
 def sample_groups(file: h5py.Group) -> list[str]:
     """List the groups that hold one sample each, in the order of their numbers; none where the file is otherwise.
 
-    They are groups with a number in their names, at least two, that hold datasets of the same names and shapes.
+    They are groups with a number in their names, at least two, that hold datasets of the same names and numbers of
+    axes.
     """
     groups = [name for name, item in file.items() if isinstance(item, h5py.Group) and re.search(r"\d", name)]
     if len(groups) < 2 or len(groups) < len(file):
         return []
-    shapes = {frozenset((name, file[group][name].shape) for name in datasets(file[group])) for group in groups}
-    return sorted(groups, key=natural) if len(shapes) == 1 and shapes != {frozenset()} else []
+    ranks = {frozenset((name, len(shape)) for name, shape in each) for each in shapes_of(file, groups)}
+    return sorted(groups, key=natural) if len(ranks) == 1 and ranks != {frozenset()} else []
+
+
+def shapes_of(file: h5py.Group, groups: list[str]) -> set[frozenset[tuple[str, tuple[int, ...]]]]:
+    """Return the names and shapes of the datasets that groups have."""
+    return {frozenset((name, file[group][name].shape) for name in datasets(file[group])) for group in groups}
 
 
 def stacked(file: h5py.Group, groups: list[str], name: str) -> LazyArray:

@@ -13,7 +13,7 @@ import xarray
 import zarr
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray, damage_named
+from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
 from training.data.readers.hdf5 import opened
 
 SAMPLE = ("sample", "samples", "batch", "realization", "realisation", "ensemble", "member", "case", "run", "trajectory")
@@ -59,7 +59,7 @@ def dimension_names(array: zarr.Array[Any]) -> Any:
 
 def plain(array: zarr.Array[Any], name: str) -> LazyArray:
     """Describe an array without named axes."""
-    return LazyArray(name, array.shape, np.dtype(array.dtype), lambda start, stop: np.asarray(array[start:stop]))
+    return LazyArray(name, array.shape, np.dtype(array.dtype), lambda start, stop: np.asarray(part(array, start, stop)))
 
 
 def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 
 NAME = "array"
 """What the one tensor of a file is called."""
@@ -75,7 +75,7 @@ def dense(name: str, tensor: Tensor) -> LazyArray:
         if not values.is_floating_point():
             raise ValueError(f"{name!r} has the type {values.dtype}") from error
         return LazyArray(
-            name, tuple(values.shape), np.dtype("f4"), lambda start, stop: values[start:stop].float().numpy()
+            name, tuple(values.shape), np.dtype("f4"), lambda start, stop: part(values, start, stop).float().numpy()
         )
     dtype = values[:0].numpy().dtype if values.ndim else values.numpy().dtype
-    return LazyArray(name, tuple(values.shape), dtype, lambda start, stop: values[start:stop].numpy())
+    return LazyArray(name, tuple(values.shape), dtype, lambda start, stop: part(values, start, stop).numpy())

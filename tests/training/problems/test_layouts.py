@@ -1,0 +1,235 @@
+"""Files as people of the field have them: each draft reads the right values, or asks what the file leaves open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.io import savemat
+from typer.testing import CliRunner
+
+from training.commands import app
+from training.data.readers import ReadError
+from training.data.samples import SampleFile, prepare
+from training.problems.columns import DataError
+from training.problems.draft import DraftError
+from training.problems.marks import unconfirmed
+from training.problems.problem_file import ProblemFile, read_problem_file
+
+RNG = np.random.default_rng(0)
+K = 1 + RNG.random((20, 8, 9))
+NU = RNG.uniform(0.1, 1, 20)
+XY = RNG.random((20, 12, 2))
+Arrays = dict[str, NDArray[Any]]
+
+
+class Case(NamedTuple):
+    """A layout: what writes it, the files to describe, the outputs, what is asked, and the values that are right."""
+
+    write: Callable[[Path], object]
+    files: str
+    outputs: str
+    asked: set[str]
+    values: Arrays
+
+
+def per_file(folder: Path) -> None:
+    for number, (k, nu) in enumerate(zip(K, NU, strict=True)):
+        np.savez(folder / f"run_{number:03}.npz", k=k, u=2 * k, nu=nu)
+
+
+def per_group(folder: Path) -> None:
+    with h5py.File(folder / "groups.h5", "w") as file:
+        for number, (k, nu) in enumerate(zip(K, NU, strict=True)):
+            group = file.create_group(f"run_{number}")
+            group.attrs.update(nu=nu, loads=[nu, 2 * nu], solver="mine")
+            group["k"], group["u"] = k, nu * k
+
+
+def ragged(folder: Path) -> None:
+    with h5py.File(folder / "clouds.h5", "w") as file:
+        for number, xy in enumerate(XY):
+            group, count = file.create_group(f"run_{number}"), 12 - number % 3
+            group.attrs["nu"] = NU[number]
+            group["xy"], group["u"] = xy[:count], xy[:count, 0]
+
+
+def struct73(folder: Path) -> None:
+    with h5py.File(folder / "new.mat", "w", userblock_size=512) as file:
+        file["data/k"], file["data/u"] = K.T, 2 * K.T
+        file["data"].attrs["MATLAB_class"] = np.bytes_("struct")
+
+
+def struct_array(folder: Path) -> None:
+    runs = np.zeros((1, 20), [("k", object), ("nu", object), ("u", object)])
+    for number in range(20):
+        runs[0, number] = (K[number], NU[number], NU[number] * K[number])
+    savemat(folder / "runs.mat", {"runs": runs})
+
+
+def separate(folder: Path) -> None:
+    np.save(folder / "inputs.npy", K)
+    np.save(folder / "outputs.npy", 2 * K)
+
+
+A = RNG.standard_normal(K.shape)
+FRAMES = A[..., None] * np.arange(1.0, 6)
+TWICE: Arrays = {"k": K, "u": 2 * K}
+CASES = {
+    "samples last in MATLAB": Case(
+        lambda folder: savemat(folder / "last.mat", {"k": np.moveaxis(K, 0, -1), "u": 2 * np.moveaxis(K, 0, -1)}),
+        *("last.mat", "u", {"samples"}, TWICE),
+    ),
+    "samples last, as many as a vector has": Case(
+        lambda folder: np.savez(folder / "last.npz", k=np.moveaxis(K, 0, -1), u=2 * np.moveaxis(K, 0, -1), nu=NU),
+        *("last.npz", "u", {"samples"}, {**TWICE, "nu": NU}),
+    ),
+    "a file per sample": Case(per_file, "run_*.npz", "u", {"samples"}, {**TWICE, "nu": NU}),
+    "a group per sample": Case(
+        per_group,
+        *("groups.h5", "u", set()),
+        {"k": K, "u": NU[:, None, None] * K, "nu": NU, "loads_0": NU, "loads_1": 2 * NU},
+    ),
+    "a group per sample, of unequal sizes": Case(ragged, "clouds.h5", "u", set(), {"nu": NU}),
+    "a row of parameters": Case(
+        lambda folder: savemat(folder / "row.mat", {"k": K, "nu": NU[None], "u": NU[:, None, None] * K}),
+        *("row.mat", "u", set(), {"nu": NU, "k": K}),
+    ),
+    "several numbers per sample": Case(
+        lambda folder: np.savez(folder / "loads.npz", k=K, loads=np.stack([NU, 2 * NU], 1), u=2 * K),
+        *("loads.npz", "u", set(), {**TWICE, "loads_0": NU, "loads_1": 2 * NU}),
+    ),
+    "a struct of MATLAB": Case(
+        lambda folder: savemat(folder / "old.mat", {"data": {"k": K, "u": 2 * K, "note": "m/s"}}),
+        *("old.mat", "data_u", set(), {"data_k": K, "data_u": 2 * K}),
+    ),
+    "a struct of MATLAB 7.3": Case(struct73, "new.mat", "data_u", set(), {"data_k": K, "data_u": 2 * K}),
+    "a struct of MATLAB per sample": Case(
+        struct_array, "runs.mat", "runs_u", set(), {"runs_k": K, "runs_nu": NU, "runs_u": NU[:, None, None] * K}
+    ),
+    "time last": Case(
+        lambda folder: savemat(folder / "ns.mat", {"a": A, "u": FRAMES, "t": np.arange(1.0, 6)[None]}),
+        *("ns.mat", "u", {"time"}, {"a": A, "u": np.moveaxis(FRAMES, -1, 1)}),
+    ),
+    "time last, without times": Case(
+        lambda folder: np.savez(folder / "ns.npz", a=A, u=FRAMES),
+        *("ns.npz", "u", {"time"}, {"a": A, "u": np.moveaxis(FRAMES, -1, 1)}),
+    ),
+    "time first": Case(
+        lambda folder: np.savez(folder / "ns.npz", a=A, u=np.moveaxis(FRAMES, -1, 1), t=np.arange(1.0, 6)),
+        *("ns.npz", "u", {"time"}, {"a": A, "u": np.moveaxis(FRAMES, -1, 1)}),
+    ),
+    "a file per tensor": Case(separate, "*puts.npy", "outputs", set(), {"inputs": K, "outputs": 2 * K}),
+    "a field for all samples": Case(
+        lambda folder: np.savez(folder / "sea.npz", depth=K[0], k=K, u=2 * K),
+        *("sea.npz", "u", set(), {**TWICE, "depth": np.broadcast_to(K[0], K.shape)}),
+    ),
+    "a cloud in arrays": Case(
+        lambda folder: np.savez(folder / "cloud.npz", xy=XY, stress=XY.sum(axis=2)),
+        *("cloud.npz", "stress", set(), {"coordinates": XY, "stress": XY.sum(axis=2)}),
+    ),
+}
+
+
+def described(folder: Path, files: str, outputs: str) -> str:
+    names = ["--outputs", outputs] if outputs else []
+    found = CliRunner().invoke(app, ["describe", str(folder / files), *names], catch_exceptions=False)
+    return found.stdout
+
+
+def read(text: str, folder: Path) -> tuple[ProblemFile, dict[str, NDArray[Any]]]:
+    """Read what a problem file says, its guesses confirmed."""
+    (folder / "problem.toml").write_text(re.sub(r"  # guess:.*", "", text))
+    problem = read_problem_file(folder / "problem.toml")
+    samples = SampleFile(prepare(problem, folder, folder / "data"), problem)
+    return problem, samples.read(range(sum(samples.counts)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    case.write(tmp_path)
+    text = described(tmp_path, case.files, case.outputs)
+    assert {*unconfirmed(text).values()} == case.asked
+    _, found = read(text, tmp_path)
+    for tensor, values in case.values.items():
+        np.testing.assert_allclose(found[tensor], values, rtol=1e-6, err_msg=tensor)
+
+
+def test_groups_of_unequal_sizes_are_samples_with_points_of_their_own(tmp_path: Path) -> None:
+    ragged(tmp_path)
+    _, found = read(described(tmp_path, "clouds.h5", "u"), tmp_path)
+    assert found["counts"].tolist() == [12 - number % 3 for number in range(20)]
+    assert found["u"][1, :11] == pytest.approx(XY[1, :11, 0])
+
+
+def test_an_attribute_that_is_no_number_is_named(tmp_path: Path) -> None:
+    per_group(tmp_path)
+    assert "# left out: solver: an attribute of each group that is no number" in described(tmp_path, "groups.h5", "u")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"shape": K, "drag": NU, "lift": NU}, r"numbers alone cannot be either yet.* drag \[20\] parameter"),
+        ({"shape": K, "coefficients": np.stack([NU, NU], 1)}, r"coefficients \[20 x 2\] parameter"),
+        ({"a1": NU, "a2": NU, "u": K}, r"a1 \[20\] parameter; a2 \[20\] parameter; u \[20 x 8 x 9\] a field"),
+        ({"params": np.stack([NU, NU], 1), "u": K}, r"params \[20 x 2\] parameter; u \[20 x 8 x 9\] a field"),
+    ],
+)
+def test_numbers_alone_are_refused_by_name(arrays: Arrays, sentence: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "numbers.npz", **arrays)
+    with pytest.raises(DraftError, match=sentence):
+        described(tmp_path, "numbers.npz", "")
+
+
+PROBLEM = """
+name = "case"
+[data]
+files = ["case.npz"]
+{data}
+[inputs.k]
+{inputs}
+[parameters.nu]
+{parameters}
+[outputs.u]
+{outputs}
+[axes.row]
+[axes.column]
+{more}
+"""
+
+
+def refused(arrays: Arrays, folder: Path, **parts: str) -> None:
+    keys = ("data", "inputs", "parameters", "outputs", "more")
+    np.savez(folder / "case.npz", **arrays)
+    (folder / "case.toml").write_text(PROBLEM.format(**{key: parts.get(key, "") for key in keys}))
+    problem = read_problem_file(folder / "case.toml")
+    prepare(problem, folder, folder / "data")
+
+
+def test_an_input_that_changes_in_time_is_refused_by_name(tmp_path: Path) -> None:
+    frames = np.moveaxis(FRAMES, -1, 1)
+    more = '[time]\nstep = 0.1\n[inputs.first]\nkey = "u"'
+    sentence = r"'k' but found shape \(20, 5, 8, 9\): inputs that change in time are not supported"
+    with pytest.raises(DataError, match=sentence):
+        refused({"k": frames, "u": frames, "nu": NU}, tmp_path, more=more)
+
+
+def test_what_does_not_fit_a_layout_is_named(tmp_path: Path) -> None:
+    loads = np.stack([NU, NU], 1)
+    with pytest.raises(DataError, match=r"one number per sample in 'nu' but found shape .*; `column` names one"):
+        refused({"k": K, "u": K, "nu": loads}, tmp_path)
+    with pytest.raises(DataError, match="expected a column 2 in 'nu'"):
+        refused({"k": K, "u": K, "nu": loads}, tmp_path, parameters="column = 2")
+    with pytest.raises(ReadError, match="expected a group per sample"):
+        refused({"k": K, "u": K, "nu": NU}, tmp_path, data='sample = "group"')
+    np.save(tmp_path / "other.npy", K[:7])
+    with pytest.raises(DataError, match=r"'array' has 7 samples and .* 20; expected as many"):
+        refused({"u": K, "nu": NU}, tmp_path, inputs='files = ["other.npy"]\nkey = "array"')

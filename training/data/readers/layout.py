@@ -1,0 +1,87 @@
+"""Arrays brought into one layout: samples on the first axis, frames on the second.
+
+Files count samples on the first axis of their arrays, on the last one, or hold one sample each. Arrays whose axes have
+names are in that layout already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.readers.data_file import DataFile, LazyArray, ReadError
+
+MOST_TENSORS = 16  # the most files that are taken for one tensor each
+
+
+def arranged(file: DataFile, sample: str) -> tuple[DataFile, ...]:
+    """Return a file with samples on the first axis of its arrays: itself, or a file for each of its samples.
+
+    Raises:
+        ReadError: `sample` is `group`, and the file has no groups of samples.
+    """
+    if sample == "group" and not file.samples.startswith("one group"):
+        raise ReadError(f"{file.path}: expected a group per sample, with data sets of the same names in each")
+    if file.pieces:
+        return file.pieces
+    change = {"last": samples_last, "file": as_sample}.get(sample)
+    if change is None:
+        return (file,)
+    arrays = {name: one if one.dimensions is not None else change(one) for name, one in file.arrays.items()}
+    return (replace(file, arrays=arrays),)
+
+
+def samples_last(one: LazyArray) -> LazyArray:
+    """Return an array whose last axis counts samples with that axis first. It is read as a whole."""
+    whole = cache(one.read)
+    turn = cache(lambda: np.moveaxis(whole(), -1, 0))
+    shape = (*one.shape[-1:], *one.shape[:-1])
+    return replace(one, shape=shape, rows=lambda start, stop: turn()[start:stop])
+
+
+def as_sample(one: LazyArray) -> LazyArray:
+    """Return an array of one sample, which may be a number, with an axis of samples."""
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(one.rows(0, one.samples))[np.newaxis][start:stop]
+
+    return replace(one, shape=(1, *one.shape), rows=rows)
+
+
+def as_column(one: LazyArray) -> LazyArray:
+    """Return a row `[1, sample]` of numbers as `[sample]`."""
+    return replace(one, shape=one.shape[1:], rows=lambda start, stop: one.read()[0, start:stop])
+
+
+def time_first(one: LazyArray) -> LazyArray:
+    """Return an array whose last axis counts frames with that axis behind the samples'."""
+    shape = (one.shape[0], *one.shape[-1:], *one.shape[1:-1])
+    return replace(one, shape=shape, rows=lambda start, stop: np.moveaxis(one.rows(start, stop), -1, 1))
+
+
+def of_tensors(files: Sequence[Path]) -> bool:
+    """Return whether several files are those of one tensor each by their names, which differ by more than numbers."""
+    stems = {path.stem.rstrip("0123456789") for path in files}
+    return 1 < len(files) == len(stems) <= MOST_TENSORS
+
+
+def merged(files: Sequence[DataFile]) -> DataFile:
+    """Return open files of one tensor each as one file, its arrays named by the files where theirs are alike.
+
+    Files that hold several arrays of the same names are parts of one set, and the first one of them is returned.
+    """
+    names = [name for file in files for name in file.arrays]
+    alike = len({*names}) < len(names)
+    if alike and any(len(file.arrays) > 1 for file in files):
+        return files[0]
+    labels = [(file, name, file.path.stem if alike else name) for file in files for name in file.arrays]
+    arrays = {label: replace(file.arrays[name], name=label) for file, name, label in labels}
+    sources = {label: (file.path, name) for file, name, label in labels}
+    formats = {file.format for file in files}
+    return replace(files[0], format=formats.pop() if len(formats) == 1 else "auto", arrays=arrays, sources=sources)
