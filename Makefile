@@ -101,7 +101,7 @@ $(READ): $(SERVE)
 	touch $@
 
 $(APP): $(SERVE)
-	$(BIN)/python -m pip install $(PIP_ARGS) --group train --group export -c constraints.txt
+	$(BIN)/python -m pip install $(PIP_ARGS) --group export --group research -c constraints.txt
 	touch $@
 
 # The environment of Triton: its wheel, and NumPy 1.26 for the Python stub in it.

@@ -18,7 +18,6 @@ from typing import Any, Generic, Literal, TypeVar
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from lightning_utilities.core.apply_func import apply_to_collection
 from numpy.random import Generator, SeedSequence
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -260,8 +259,8 @@ class Task(pl.LightningModule):
         if processes.count() == 1:
             return batch
         mine = slice(processes.rank(), None, processes.count())
-        shared: Batch = apply_to_collection(batch, Tensor, lambda tensor: tensor[mine])
-        return shared
+        parts = (each[mine] if isinstance(each, Tensor) else each and [one[mine] for one in each] for each in batch)
+        return Batch._make(parts)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Return the validation batches, the same after every epoch."""
