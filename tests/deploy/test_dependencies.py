@@ -98,7 +98,9 @@ def imported(folder: str) -> dict[str, str]:
 
 def distributions(package: str, known: dict[str, list[str]]) -> set[str]:
     """Return the distributions that bring a package."""
-    return {named(each) for each in known.get(package, [])} | {PROMISED.get(package, package)}
+    return {named(each) for each in known.get(package, [package])} | {PROMISED.get(package, package)} & {
+        *PROMISED.values()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,12 @@ def test_every_import_of_a_stage_is_declared_for_it(stage: str, known: dict[str,
         if not distributions(package, known) & allowed
     }
     assert not missing
+
+
+def test_every_declared_package_has_its_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {named(line) for line in lines if line and not line.startswith("#")}
+    assert {each for name in PYPROJECT["dependency-groups"] for each in group(name)} <= pinned
 
 
 def test_every_declared_package_is_imported(known: dict[str, list[str]]) -> None:

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import training.losses
+import training.metrics
 import training.nn
 import training.operators
 
-PACKAGES = (training.nn, training.operators, training.losses)
+PACKAGES = (training.nn, training.operators, training.losses, training.metrics)
 WITHOUT_EXAMPLE = {
     "AxisDifferences",
     "EncoderConfig",
