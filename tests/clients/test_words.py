@@ -13,6 +13,7 @@ from petrov_client import Client, InvalidInput, InvalidResponse, ModelInfo, Qual
 from petrov_client._commands.options import sentence
 from petrov_client._models import Models
 from petrov_client._quality import Response, coverage_of
+from tests.clients.conftest import AnyClient
 from tests.conftest import Gateway
 
 if TYPE_CHECKING:
@@ -38,6 +39,24 @@ def test_an_input_that_is_meant_is_named(gateway: Gateway) -> None:
             client.predict("blur", np.ones((8, 8)), grid=43)
         with pytest.raises(InvalidInput, match="version: expected a number but got ndarray; a second input is passed"):
             client.predict("blur", np.ones((8, 8)), np.ones((8, 8)))  # type: ignore[arg-type]  # as a beginner does
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "named", "message"),
+    [
+        ("predict", ["blur", 1], {"tolerence": 1e-3}, r'no "tolerence": did you mean the option tolerance\?'),
+        ("vjp", ["blur", 1, 2], {"timeot": 3}, r"vjp takes model, array, .* and no timeot: did you mean timeout\?"),
+        ("jvp", ["blur"], {"coefficient": 1}, r'no coefficient; inputs by name are a mapping, such as jvp\("heat", {'),
+        ("example", ["blur"], {"indx": 3}, r"example takes model, index, .* and no indx: did you mean index\?"),
+        ("models", [], {"name": "blur"}, "models takes nothing, and no name"),
+        ("vjp", ["blur", 1], {}, "vjp takes .* the call does not fit: missing a required argument: 'cotangents'"),
+    ],
+)
+def test_a_parameter_that_is_meant_is_named(
+    http_client: AnyClient, gateway: Gateway, method: str, args: list[Any], named: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        http_client.call(gateway.url.removeprefix("http://"), method, *args, **named)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ WIRE_TYPES: Mapping[str, str] = {"FP32": "<f4", "INT32": "<i4"}
 FINITE, KNOWN = "every value must be finite in float32", "every value must be known"
 #: Attributes of files (netCDF) that say which number stands for a missing value.
 FILL_ATTRIBUTES = ("_FillValue", "missing_value")
+#: What `predict` takes by name besides inputs and parameters.
+OPTIONS = ("version", "timeout", "progress", "quality", "tolerance", "outside")
 #: Bytes of one request. Beyond a few megabytes larger requests are no faster, and a lost one costs more.
 PIECE_BYTES = 8 * 2**20
 
@@ -257,6 +259,8 @@ def _named(info: ModelInfo, array: Any, named: Mapping[str, Any]) -> dict[str, A
     if unknown := [name for name in passed if name not in {each.name for each in info.arguments}]:
         meant = _meant(info, unknown[0])
         advice = f': did you mean "{meant.name}"{meant.meaning and f" ({meant.meaning})"}?' if meant else ""
+        if not meant and (option := get_close_matches(unknown[0], OPTIONS, 1)):
+            advice = f": did you mean the option {option[0]}?"
         raise InvalidInput(f'"{info.name}" takes {known} and no "{unknown[0]}"{advice}', where=Where(unknown[0]))
     if missing := [name for name in info.required if name not in passed]:
         got = listed(passed) or "nothing"

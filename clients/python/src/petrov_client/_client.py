@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from functools import partial, update_wrapper
+from difflib import get_close_matches
+from functools import cache, partial, update_wrapper
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import httpx2
@@ -18,17 +19,20 @@ import httpx2
 from petrov_client import _compression, _proxies
 from petrov_client import _http as http
 from petrov_client._connections import Connections, LoopConnections, Opened
+from petrov_client._errors import InvalidInput
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Deadline, SyncDriver, iterate, run
 from petrov_client._operations import HttpOperations, Operations
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_signature = cache(inspect.signature)
 
 
 def _run(operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
     """Return the method that performs an operation, and returns its result."""
 
     def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
+        check_arguments(operation, args, named)
         return run(operation(self._operations, *args, **named))
 
     return _shown(method, operation)
@@ -40,6 +44,7 @@ def _iterate(
     """Return the method that checks the input of an operation at once, and returns an iterator over its items."""
 
     def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
+        check_arguments(operation, args, named)
         return iterate(run(operation(self._operations, *args, **named)))
 
     return _shown(method, operation, "Iterator[Any]")
@@ -51,6 +56,7 @@ def _await(
     """Return `_run`'s asynchronous twin."""
 
     async def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
+        check_arguments(operation, args, named)
         return await operation(self._operations, *args, **named)
 
     return _shown(method, operation)
@@ -65,6 +71,7 @@ def _aiterate(
     """
 
     async def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
+        check_arguments(operation, args, named)
         async with aclosing(await operation(self._operations, *args, **named)) as items:
             async for item in items:
                 yield item
@@ -72,9 +79,31 @@ def _aiterate(
     return _shown(method, operation, "AsyncIterator[Any]")
 
 
+def check_arguments(operation: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Check that an operation has parameters of these names.
+
+    Raises:
+        InvalidInput: It has not, or needs others; the message names those that may be meant.
+    """
+    signature = _signature(operation)
+    try:
+        signature.bind(None, *args, **named)
+    except TypeError as error:
+        known = [
+            name for name, each in signature.parameters.items() if name != "self" and each.kind != each.VAR_KEYWORD
+        ]
+        unknown = next((name for name in named if name not in known), None)
+        close = get_close_matches(unknown or "", known, 1)
+        advice = f": did you mean {close[0]}?" if close else ""
+        if unknown and not advice and "array" in known:
+            advice = f'; inputs by name are a mapping, such as {operation.__name__}("heat", {{"conductivity": k}}, …)'
+        fault = f"no {unknown}{advice}" if unknown else f"the call does not fit: {error}"
+        raise InvalidInput(f"{operation.__name__} takes {', '.join(known) or 'nothing'}, and {fault}") from None
+
+
 def _shown(method: Callable[..., Any], operation: Callable[..., Any], result: str | None = None) -> Callable[..., Any]:
     """Give a method the name, the documentation and the parameters of an operation."""
-    known = inspect.signature(operation)
+    known = _signature(operation)
     shown: Any = update_wrapper(method, operation)
     shown.__signature__ = known.replace(return_annotation=result or known.return_annotation)
     return method
