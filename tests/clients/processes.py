@@ -6,7 +6,9 @@ It is a program of its own since a fork of a test's process would copy the threa
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -108,6 +110,14 @@ def asynchronous_clients(http: str, grpc: str) -> None:
 
         expect(forked(child), 0, "exit code of the child")
         expect(ask_from_loop(client, 7.0), 7.0, kind.__name__)
+        copies = [kind(address)]
+        ask_from_loop(copies[0], 8.0)
+        del client, child
+        if os.fork() == 0:  # a process of no library, which frees what it has inherited
+            copies.clear()
+            gc.collect()
+            sys.exit()
+        expect(os.wait()[1], 0, f"end of a child that frees its {kind.__name__}")
 
 
 class Served:

@@ -7,6 +7,7 @@ the vocabulary.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import grpc
 import numpy as np
@@ -67,8 +69,9 @@ _NO_SERVER = re.compile(
 _REFUSED_HERE = ("CLIENT: Received message larger", "Compression algorithm")
 #: The trailing metadata that name the type of the service's problem details.
 PROBLEM_TYPE = "petrov-problem-type"
-#: The process that uses `grpc.aio`, if one does.
+#: The process that uses `grpc.aio`, if one does, and its channels.
 _aio_process: list[int] = []
+_aio_channels: WeakSet[Any] = WeakSet()
 #: Triton's PyTorch backend numbers its outputs by position: `solution__0`.
 _POSITION = re.compile(r"__\d+$")
 
@@ -170,7 +173,7 @@ class GrpcClient(SyncPredictor):
     ) -> None:
         operations = Operations(GrpcWire(), SyncDriver(self._receive), timeout)
         super().__init__(operations, checked_address(address), (address, api_key, timeout, tls))
-        self._connections = Connections(lambda: _connected(grpc, address, tls=tls))
+        self._connections = Connections(lambda: _connected(_channel(grpc, address, tls=tls)))
 
     def close(self) -> None:
         """Close the connection."""
@@ -237,12 +240,14 @@ def checked_address(address: str) -> str:
     return address
 
 
-def _connected(library: Any, address: str, *, tls: bool) -> Opened[Any]:
-    """Open a channel of `grpc` or `grpc.aio`."""
+def _channel(library: Any, address: str, *, tls: bool) -> Any:
+    """Return a channel of `grpc` or `grpc.aio`."""
     if tls:
-        channel = library.secure_channel(address, grpc.ssl_channel_credentials(), options=CHANNEL)
-    else:
-        channel = library.insecure_channel(address, options=CHANNEL)
+        return library.secure_channel(address, grpc.ssl_channel_credentials(), options=CHANNEL)
+    return library.insecure_channel(address, options=CHANNEL)
+
+
+def _connected(channel: Any) -> Opened[Any]:
     return Opened(service_pb2_grpc.GRPCInferenceServiceStub(channel), channel.close)
 
 
@@ -253,8 +258,22 @@ def _connected_aio(address: str, *, tls: bool) -> Opened[Any]:
             "asynchronous gRPC was in use when this process was forked, and does not survive that: start processes "
             "with spawn, or use AsyncClient or GrpcClient"
         )
+    if not _aio_process and hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_keep_inherited_channels)
     _aio_process[:] = [os.getpid()]
-    return _connected(grpc.aio, address, tls=tls)
+    channel = _channel(grpc.aio, address, tls=tls)
+    _aio_channels.add(channel)
+    return _connected(channel)
+
+
+def _keep_inherited_channels() -> None:
+    """Keep the channels that a forked process has inherited from being freed, also when it ends.
+
+    With the last one gRPC waits for its polling thread to stop, which a fork does not copy. No name of Python outlives
+    the end of the interpreter; a count of references does.
+    """
+    for channel in list(_aio_channels):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(channel))
 
 
 def _options(key: Mapping[str, str], request: GrpcRequest, seconds: float) -> dict[str, Any]:
