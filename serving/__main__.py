@@ -111,6 +111,7 @@ def _run(settings: Settings) -> None:
             raise StartupError("\n".join(faults))  # noqa: TRY301 - all reasons, before anything is started
         system.keep_freed_memory()
         system.collect_garbage_seldom()
+        system.switch_threads_often()
         with _recorded(settings), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_gateway(settings))
     except (StartupError, TritonServerError, auth.KeysError) as error:

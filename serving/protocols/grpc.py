@@ -468,8 +468,7 @@ def request_of(body: bytes | None) -> tuple[Any, list[memoryview]]:
 
 
 # The wire format is https://protobuf.dev/programming-guides/encoding. The package's functions for it are private
-# (`google.protobuf.internal`), and its public `UnknownFieldSet` copies every field, of which it has parsed the typed
-# contents before their size can be refused.
+# (`google.protobuf.internal`), and its public `UnknownFieldSet` copies every field.
 _FIELDS = service_pb2.ModelInferRequest.DESCRIPTOR.fields_by_name
 _LENGTH = 2  # the wire type of what is preceded by its length
 _RAW_INPUT = _FIELDS["raw_input_contents"].number << 3 | _LENGTH
