@@ -27,7 +27,16 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -98,7 +107,8 @@ class Entry:
 
     def record(self, metrics: Metrics, path: str) -> None:
         """Measure and log it; the sentence for people has the path itself in place of its template."""
-        metrics.request_seconds.labels(self.model, self.route, self.status).observe(self.seconds)
+        metrics.requests.labels(self.model, self.route, self.status).inc()
+        metrics.request_seconds.labels(self.model if self.version else "", self.route).observe(self.seconds)
         if logger.isEnabledFor(logging.INFO):
             values = (self.method, path, self.status, self.seconds * 1e3, self.request_id)
             logger.info("%s %s %s %.1f ms id=%s", *values, extra={FIELDS: vars(self)})
@@ -110,6 +120,9 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 
 _BYTES = tuple(4.0**power for power in range(5, 15))
 _ERRORS = tuple(digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5))
 _FIELDS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+disable_created_metrics()  # one more series for each counter and histogram, which Prometheus does not need
 
 
 class Metrics:
@@ -134,10 +147,11 @@ class Metrics:
             return found
 
         # Requests
+        self.requests = counter("requests", "Requests that have ended.", "model", "route", "code")
         self.request_seconds = histogram(
             "request_duration_seconds",
-            "Time from the request line to the end of the response.",
-            *("model", "route", "code"),
+            "Time from the request line to the end of the response; without a model where none was to run.",
+            *("model", "route"),
         )
         self.request_bytes = histogram("request_bytes", "Size of request bodies.", buckets=_BYTES)
         self.rejected = counter("rejected", "Requests that ended in a problem.", "reason")
@@ -146,9 +160,9 @@ class Metrics:
         self.key_fields = counter("key_fields", "Samples requested with each API key.", "key")
 
         # Predictions
-        phases = "Parts of a prediction: parse, triton, encode."
-        self.phase_seconds = histogram("phase_duration_seconds", phases, "model", "grid", "phase")
-        self.triton_seconds = histogram("triton_duration_seconds", "One call of Triton.", "model")
+        phases = "Time of the parts of predictions: parse, triton, encode."
+        self.phase_seconds = counter("phase_seconds", phases, "model", "phase")
+        self.triton_seconds = histogram("triton_duration_seconds", "One call of Triton.", "model", "grid")
         self.fields = counter("fields", "Samples predicted.", "model", "grid")
         self.frames = counter("frames", "Frames of streamed rollouts, of every sample.", "model")
         self.batch_fields = histogram("batch_fields", "Samples in one call of Triton.", "model", buckets=_FIELDS)
@@ -198,13 +212,13 @@ class Metrics:
                 yield
         finally:
             seconds = time.perf_counter() - start
-            self.phase_seconds.labels(model, grid, phase).observe(seconds)
+            self.phase_seconds.labels(model, phase).inc(seconds)
             if phase == "triton":
-                self.triton_seconds.labels(model).observe(seconds)
+                self.triton_seconds.labels(model, grid).observe(seconds)
 
     def parsed(self, model: str, grid: str, seconds: float) -> None:
         """Record the time of parsing, which begins before the grid is known."""
-        self.phase_seconds.labels(model, grid, "parse").observe(seconds)
+        self.phase_seconds.labels(model, "parse").inc(seconds)
         if self._traces:
             self._traces.past("parse", model, grid, seconds)
 
