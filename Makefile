@@ -56,8 +56,9 @@ export: $(APP) published ## export the run of MODEL and PRESET or, without one, 
 serve: requirements $(TRITON) published ## start Triton and the gateway on http://127.0.0.1:8080
 	$(BIN)/python -m serving
 
+# One process more than processors: tests wait for the services that they start.
 test: $(DEV) $(CORPUS) $(TRITON) programs published ## run the test suite, with a real Triton and a real browser
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist loadfile
 
 check: $(DEV) ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff check .
