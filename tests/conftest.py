@@ -23,11 +23,13 @@ import pytest
 import uvicorn
 from xdist.remote import Producer
 
+from serving import system
 from serving.app import create_app
 from serving.connection import configuration
 from serving.local_triton.server import TritonServer
 from serving.service import Service
 from serving.settings import Settings
+from serving.system import StartupError
 from serving.triton import Triton
 from tests import distribution, toy_fields, toy_gauges, toy_rollouts, toy_sequences
 
@@ -187,10 +189,16 @@ def triton(
 
 @pytest.fixture(scope="session")
 def run_gateway() -> Callable[..., AbstractContextManager[Gateway]]:
-    """Return a context in which a gateway listens, from a thread of its own, in front of the settings' Triton."""
+    """Return a context in which a gateway listens, from a thread of its own, in front of the settings' Triton.
+
+    A port in use is an error: the thread would end, and the test would speak to the other gateway.
+    """
 
     @contextmanager
     def running(settings: Settings, key: str = "") -> Iterator[Gateway]:
+        for port in filter(None, (settings.port, settings.grpc_port)):
+            if fault := system.port_fault(settings.host, port, "it"):
+                raise StartupError(fault)
         app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes, key))
         config = configuration(app, settings.model_copy(update={"drain_seconds": 1.0}))
         server = uvicorn.Server(config)
@@ -198,6 +206,8 @@ def run_gateway() -> Callable[..., AbstractContextManager[Gateway]]:
         thread.start()
         url = settings.url
         try:
+            wait_until(lambda: server.started or not thread.is_alive())
+            assert server.started, f"the gateway on port {settings.port} has ended"
             wait_until(lambda: ready(url))
             yield Gateway(url, settings, app.state.service)
         finally:

@@ -25,6 +25,7 @@ import serving.connection
 from serving.connection import MAX_HEAD_BYTES
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
+from serving.system import StartupError
 from tests.conftest import Gateway, wait_until
 from tests.serving.conftest import npy
 
@@ -265,3 +266,14 @@ def test_a_response_that_is_not_read_is_dropped(hasty: Gateway) -> None:
         wait_until(lambda: established(hasty) <= before)
     assert held > 1.9 * len(file.getvalue())
     wait_until(lambda: hasty.service.admission.bytes == 0)
+
+
+def test_a_gateway_of_a_test_shares_no_port_with_another(
+    gateway: Gateway,
+    free_ports: Callable[[int], list[int]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> None:
+    [port], there = free_ports(1), gateway.settings
+    for settings, taken in ((there, there.port), (there.model_copy(update={"port": port}), there.grpc_port)):
+        with pytest.raises(StartupError, match=f"port {taken} is in use"), run_gateway(settings):
+            pass

@@ -67,9 +67,12 @@ def another(
 
 @pytest.fixture(scope="module")
 def gateway(
-    triton: TritonServer, run_gateway: Callable[[Settings], AbstractContextManager[Gateway]]
+    triton: TritonServer,
+    free_ports: Callable[[int], list[int]],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
 ) -> Iterator[Gateway]:
-    with run_gateway(triton.settings) as running:
+    port, grpc_port = free_ports(2)
+    with run_gateway(triton.settings.model_copy(update={"port": port, "grpc_port": grpc_port})) as running:
         yield running
 
 
