@@ -14,7 +14,8 @@ import pytest
 
 from petrov_client import _files as local
 from petrov_client import _trajectories as trajectories
-from petrov_client._models import ModelInfo, model_info
+from petrov_client._descriptions import model_info
+from petrov_client._models import ModelInfo
 from tests import toy_rollouts
 
 FRAMES, SIDE = 5, 64

@@ -16,7 +16,7 @@ import pytest
 
 from petrov_client import InvalidInput, OutsideTrainingWarning
 from petrov_client._arrays import check_input
-from petrov_client._models import model_info
+from petrov_client._descriptions import model_info
 from petrov_client._quality import Options
 from petrov_client._rollout import Rollouts
 from tests import toy_rollouts

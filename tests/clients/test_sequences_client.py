@@ -24,9 +24,8 @@ from petrov_client import (
     Vocabulary,
     Where,
 )
-from petrov_client import _models as models
 from petrov_client._arrays import check_input
-from petrov_client._models import vocabulary
+from petrov_client._descriptions import model_info, vocabulary
 from tests import toy_sequences
 from tests.clients.conftest import Done
 
@@ -135,7 +134,7 @@ def test_a_vocabulary_of_nonsense_is_unreadable(change: dict[str, Any], descript
     plain = {"words": ["<pad>", "a"], "pattern": "a", "labels": ["x", "y"], "answer": "sequence"} | change
     document["card"]["vocabulary"] = {key: value for key, value in plain.items() if value is not ...}
     with pytest.raises(InvalidResponse, match="the description of a model is not readable"):
-        models.model_info(document)
+        model_info(document)
 
 
 @pytest.mark.parametrize("model", toy_sequences.OUTPUTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_type
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     def types(client: Client) -> None:
         assert_type(client.predict("blur", 1, quality=True), tuple[Any, Quality])
         assert_type(client.vjp("blur", 1, 2), tuple[Any, Any])
+        assert_type(client.rollout("growth", 1, quality=True), tuple[Any, Quality])
+        assert_type(client.rollout_stream("growth", 1, quality=True), Iterator[tuple[Any, Quality]])
+        assert_type(client.stream("blur", 1), Iterator[Any])
         assert_type(client.model("blur"), ModelInfo)
 
 

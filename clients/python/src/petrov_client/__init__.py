@@ -39,17 +39,10 @@ from petrov_client._errors import (
     Where,
 )
 from petrov_client._inversion import Inversion
-from petrov_client._models import (
-    Choice,
-    Example,
-    GridInfo,
-    ModelInfo,
-    ParameterInfo,
-    TensorInfo,
-    Vocabulary,
-)
+from petrov_client._models import Example, GridInfo, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._quality import IncompleteRolloutWarning, OutsideTrainingWarning, Quality
 from petrov_client._score import Scored, score
+from petrov_client._vocabulary import Choice, Vocabulary
 
 if TYPE_CHECKING:
     from petrov_client._grpc_client import AsyncGrpcClient, GrpcClient

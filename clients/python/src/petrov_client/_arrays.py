@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
 from petrov_client._meshes import arrays_of, is_mesh, with_outputs
-from petrov_client._models import COMPONENT, PADDING, ModelInfo, ParameterInfo, TensorInfo, Vocabulary
+from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._quality import Quality, Response, coverage_of, quality_of, warn
+from petrov_client._vocabulary import PADDING, Vocabulary
 
 Fields = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.NDArray[Any]]

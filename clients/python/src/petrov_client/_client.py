@@ -21,7 +21,8 @@ from petrov_client import _http as http
 from petrov_client._connections import Connections, LoopConnections, Opened
 from petrov_client._errors import InvalidInput
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Deadline, SyncDriver, iterate, run
-from petrov_client._operations import HttpOperations, Operations
+from petrov_client._http_operations import HttpOperations
+from petrov_client._operations import Operations
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,8 +40,8 @@ def _run(operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> Ca
 
 
 def _iterate(
-    operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncGenerator[Any]]],
-) -> Callable[Concatenate[Any, P], Iterator[Any]]:
+    operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncGenerator[T]]],
+) -> Callable[Concatenate[Any, P], Iterator[T]]:
     """Return the method that checks the input of an operation at once, and returns an iterator over its items."""
 
     def method(self: Any, /, *args: P.args, **named: P.kwargs) -> Any:
@@ -63,8 +64,8 @@ def _await(
 
 
 def _aiterate(
-    operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncGenerator[Any]]],
-) -> Callable[Concatenate[Any, P], AsyncIterator[Any]]:
+    operation: Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncGenerator[T]]],
+) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
     """Return `_iterate`'s asynchronous twin, which checks the input when the iterator is first advanced.
 
     Use `async with contextlib.aclosing(…)` where the loop over it may end early: it cancels all requests at once.

@@ -27,10 +27,11 @@ from tritonclient.utils import np_to_triton_dtype
 from petrov_client._arrays import Arrays
 from petrov_client._client import AsyncPredictor, SyncPredictor
 from petrov_client._connections import Connections, LoopConnections, Opened
+from petrov_client._descriptions import readable, signature, vocabulary
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Deadline, Perform, SyncDriver
 from petrov_client._http import LONGEST_RESPONSE, check_id, new_id, trace_context
-from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo, readable, signature, vocabulary
+from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._operations import Operations
 from petrov_client._proxies import over_grpc
 from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response

@@ -17,10 +17,11 @@ import httpx2
 from petrov_client import _codecs as codecs
 from petrov_client._arrays import Arrays
 from petrov_client._compression import Compression
+from petrov_client._descriptions import example, model_info, readable
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
-from petrov_client._models import FRAME, GRADIENTS, Example, ModelInfo, example, model_info, readable
+from petrov_client._models import FRAME, GRADIENTS, Example, ModelInfo
 from petrov_client._quality import NAMES, PLAIN, Options, Response
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from petrov_client._descriptions import readable
 from petrov_client._errors import InvalidInput, InvalidResponse, RequestError, Where, service_fault
-from petrov_client._models import readable
 
 PENDING = frozenset({"queued", "running"})
 #: Seconds that the service waits for the end before it responds: shorter with a progress report.

@@ -1,20 +1,18 @@
-"""What a service says of its models: their description, vocabulary and samples, as frozen values."""
+"""What a service says of its models: their description and samples, as frozen values."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._errors import InvalidInput, InvalidResponse, UnknownModel, Where
+from petrov_client._errors import InvalidInput, UnknownModel, Where
 from petrov_client._html import html_table
+from petrov_client._vocabulary import PADDING, Vocabulary
 
 #: The names of the axes before the grid's: frames, given frames of a state, and components of a vector field.
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"
@@ -24,99 +22,6 @@ COORDINATES = "coordinates"
 GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
 #: The axes of a result that is one number per field, such as the gradient by a parameter.
 PER_FIELD = ("batch", "value")
-#: The token that fills a sequence up, behind its words.
-PADDING = 0
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The most probable label, and the second.
-
-    Attributes:
-        label: The most probable label.
-        probability: Its probability by the model (softmax); it is not calibrated.
-        runner_up: The second most probable label.
-        runner_up_probability: Its probability.
-    """
-
-    label: str
-    probability: float
-    runner_up: str
-    runner_up_probability: float
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """The map of texts to tokens, and of logits to labels.
-
-    Attributes:
-        words: The words by token; token 0 is padding.
-        pattern: Matches the words of a text, with white space between them; None where token b + 1 is the byte b of the
-            text in UTF-8.
-        labels: The labels by class, the last axis of the logits.
-        labelled: What has a label: a whole "sequence", or every "token".
-    """
-
-    words: tuple[str, ...]
-    pattern: str | None
-    labels: tuple[str, ...]
-    labelled: str
-
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of one text.
-
-        Raises:
-            InvalidInput: It holds an unknown word; the message names the word and its position.
-        """
-        if self.pattern is None:
-            return [byte + 1 for byte in text.encode(errors="surrogateescape")]
-        tokens, end = [], 0
-        for match in (*re.finditer(self.pattern, text), None):
-            start = len(text) if match is None else match.start()
-            if rest := text[end:start].strip():  # only white space is between two words
-                raise self._unknown(rest.split()[0], text.index(rest, end))
-            if match is not None:
-                if match[0] not in self._numbers:
-                    raise self._unknown(match[0], start)
-                tokens.append(self._numbers[match[0]])
-                end = match.end()
-        return tokens
-
-    def text(self, tokens: npt.NDArray[np.int32]) -> str:
-        """Return the text of one sequence of tokens; `encode` gives them back, without padding."""
-        numbers = [int(number) for number in tokens if number != PADDING]
-        if self.pattern is None:
-            return bytes(number - 1 for number in numbers).decode(errors="surrogateescape")
-        return " ".join(self.words[number] for number in numbers)
-
-    def decode(self, logits: npt.NDArray[Any]) -> Any:
-        """Return the labels of logits `[…, label]`: a `Choice`, or nested lists of them in the shape of the other axes.
-
-        Raises:
-            InvalidInput: The last axis has another length than the labels.
-        """
-        if logits.shape[-1:] != (len(self.labels),):
-            raise InvalidInput(f"expected logits with {len(self.labels)} labels as last axis but got {logits.shape}")
-        weights = np.exp(logits - logits.max(axis=-1, keepdims=True), dtype=np.float64)
-        return self._chosen(weights / weights.sum(axis=-1, keepdims=True))
-
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {word: number for number, word in enumerate(self.words) if number != PADDING}
-
-    def _unknown(self, word: str, position: int) -> InvalidInput:
-        known = " ".join(list(self._numbers)[:16])
-        return InvalidInput(
-            f'"{word[:32]}" at character {position} is not in the vocabulary, which begins with {known}'
-        )
-
-    def _chosen(self, probabilities: npt.NDArray[np.float64]) -> Any:
-        if probabilities.ndim > 1:
-            return [self._chosen(row) for row in probabilities]
-        first, second = (int(i) for i in np.argsort(-probabilities, kind="stable")[:2])
-        return Choice(
-            self.labels[first], float(probabilities[first]), self.labels[second], float(probabilities[second])
-        )
 
 
 @dataclass(frozen=True)
@@ -402,123 +307,3 @@ def checked_name(name: str) -> str:
     if name in {"", ".", ".."} or "/" in name or "\\" in name:
         raise UnknownModel(f'there is no model "{name}"')
     return name
-
-
-@contextmanager
-def readable(what: str) -> Iterator[None]:
-    """Turn the errors of reading a document of the service into one `InvalidResponse`."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise InvalidResponse(f"{what} is not readable: {error!r}") from error
-
-
-def model_info(document: Any) -> ModelInfo:
-    """Return the model of the gateway's description (`GET /v1/models/{model}`)."""
-    with readable("the description of a model"):
-        card = document["card"]
-        described = signature(card)
-        estimated = any(row.get("error_estimate") is not None for row in card.get("rollout", ()))
-        if estimated and "error_estimate" not in described["quality"]:  # of trajectories it is measured per frame
-            described["quality"] += ("error_estimate",)
-        return ModelInfo(
-            name=str(document["name"]),
-            version=int(document["version"]),
-            versions=tuple(int(version) for version in document["versions"]),
-            batch=max(1, int(card["limits"]["batch"])),
-            vocabulary=vocabulary(card["vocabulary"]) if card.get("vocabulary") else None,
-            card=card,
-            certificate=document.get("certificate") or {},
-            **described,
-        )
-
-
-def signature(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a card says of tensors and grids, as arguments of `ModelInfo`; other errors if it is no card."""
-    inputs, outputs = (tuple(_tensor(tensor) for tensor in card[name]) for name in ("inputs", "outputs"))
-    if not outputs:
-        raise ValueError("expected outputs but got none")
-    return {
-        "inputs": inputs,
-        "parameters": tuple(_parameter(parameter) for parameter in card.get("parameters", ())),
-        "outputs": outputs,
-        "title": str(card["title"]),
-        "grid": GridInfo(
-            axes=tuple(str(axis) for axis in card["grid"]["axes"]),
-            minimum=int(card["grid"]["minimum"]),
-            maximum=int(card["grid"]["maximum"]),
-            declared=tuple(int(points) for points in card["grid"]["declared"]),
-            points=str(card["grid"]["points"]),
-        ),
-        "quality": tuple(str(name) for name in card.get("quality", ())),
-        "mask": None if card.get("mask") is None else str(card["mask"]),
-        "frames": None if card.get("frames") is None else _frames(card["frames"], inputs, outputs),
-    }
-
-
-def _frames(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...], outputs: tuple[TensorInfo, ...]) -> FramesInfo:
-    found = FramesInfo(
-        step=float(document["step"]),
-        history=int(document["history"]),
-        states=tuple(str(name) for name in document["states"]),
-        trained=int(document["trained"]),
-        maximum=int(document["maximum"]),
-    )
-    if (
-        found.history < 1
-        or len(found.states) != len(outputs)
-        or not set(found.states) <= {each.name for each in inputs}
-    ):
-        raise ValueError(f"expected a state per output but got {found}")
-    return found
-
-
-def _tensor(document: Mapping[str, Any]) -> TensorInfo:
-    axes = tuple(str(axis) for axis in document["axes"])
-    sizes = document.get("shape") or [None] * len(axes)
-    if not axes or len(sizes) != len(axes):
-        raise ValueError(f"expected as many sizes as axes but got {sizes} for {axes}")
-    return TensorInfo(
-        name=str(document["name"]),
-        axes=axes,
-        units=str(document["units"]),
-        meaning=str(document["meaning"]),
-        positive=bool(document["positive"]),
-        shape=tuple(None if points is None else int(points) for points in sizes),
-        dtype=str(document["dtype"]),
-        components=tuple(str(name) for name in document.get("components", ())),
-        default=_number(document, "default"),
-    )
-
-
-def _parameter(document: Mapping[str, Any]) -> ParameterInfo:
-    texts = [str(document[name]) for name in ("name", "units", "meaning")]
-    return ParameterInfo(*texts, *(_number(document, name) for name in ("default", "minimum", "maximum")))  # type: ignore[arg-type]  # in this order
-
-
-def _number(document: Mapping[str, Any], name: str) -> float | None:
-    return None if document.get(name) is None else float(document[name])
-
-
-def vocabulary(document: Mapping[str, Any]) -> Vocabulary:
-    """Return the vocabulary of a card, or of Triton's configuration."""
-    try:
-        pattern = None if document["pattern"] is None else re.compile(document["pattern"]).pattern
-    except (re.error, OverflowError) as error:
-        raise ValueError(f"the pattern of words is not readable: {error}") from error
-    labels = tuple(str(label) for label in document["labels"])
-    if len(labels) < 2:
-        raise ValueError(f"expected at least two labels but got {labels}")
-    words = tuple(str(word) for word in document["words"])
-    return Vocabulary(words, pattern, labels, str(document["answer"]))
-
-
-def example(document: Any, count: str | None) -> Example:
-    """Return the sample of the gateway's JSON."""
-    types = {"i": np.int32, "f": np.float32}
-    with readable("the sample of a model"):
-        inputs, outputs = (
-            {name: (array := np.asarray(nested)).astype(types[array.dtype.kind]) for name, nested in named.items()}
-            for named in (document["inputs"], document.get("outputs") or {})
-        )
-        return Example(inputs, outputs, None if count is None else int(count))

@@ -12,9 +12,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from petrov_client._descriptions import readable
 from petrov_client._flow import TIMEOUT_SECONDS, Progress
 from petrov_client._html import html_table
-from petrov_client._models import ModelInfo, TensorInfo, readable
+from petrov_client._models import ModelInfo, TensorInfo
 
 Numbers = npt.NDArray[np.float32]
 Outside = Literal["answer", "solve", "refuse"]

@@ -26,8 +26,9 @@ from petrov_client._commands.options import (
     print_json,
     write_sample,
 )
+from petrov_client._descriptions import readable
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, readable
+from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo
 
 LISTED_WORDS = 40  # a longer vocabulary is shown by its first and last words
 EDGES, GAP = 2, 2  # characters beside a table, and between two columns

@@ -21,7 +21,8 @@ from petrov_client import _files as files
 from petrov_client._client import SyncPredictor
 from petrov_client._errors import InvalidInput
 from petrov_client._flow import Progress, reporting
-from petrov_client._models import PADDING, Example, ModelInfo
+from petrov_client._models import Example, ModelInfo
+from petrov_client._vocabulary import PADDING
 
 STANDARD = "-"
 Row = tuple[str, ...]

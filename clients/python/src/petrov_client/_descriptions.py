@@ -1,0 +1,134 @@
+"""The JSON documents in which a service describes models and samples, read as values. They are not trusted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from petrov_client._errors import InvalidResponse
+from petrov_client._models import Example, FramesInfo, GridInfo, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._vocabulary import Vocabulary
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Turn the errors of reading a document of the service into one `InvalidResponse`."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InvalidResponse(f"{what} is not readable: {error!r}") from error
+
+
+def model_info(document: Any) -> ModelInfo:
+    """Return the model of the gateway's description (`GET /v1/models/{model}`)."""
+    with readable("the description of a model"):
+        card = document["card"]
+        described = signature(card)
+        estimated = any(row.get("error_estimate") is not None for row in card.get("rollout", ()))
+        if estimated and "error_estimate" not in described["quality"]:  # of trajectories it is measured per frame
+            described["quality"] += ("error_estimate",)
+        return ModelInfo(
+            name=str(document["name"]),
+            version=int(document["version"]),
+            versions=tuple(int(version) for version in document["versions"]),
+            batch=max(1, int(card["limits"]["batch"])),
+            vocabulary=vocabulary(card["vocabulary"]) if card.get("vocabulary") else None,
+            card=card,
+            certificate=document.get("certificate") or {},
+            **described,
+        )
+
+
+def signature(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a card says of tensors and grids, as arguments of `ModelInfo`; other errors if it is no card."""
+    inputs, outputs = (tuple(_tensor(tensor) for tensor in card[name]) for name in ("inputs", "outputs"))
+    if not outputs:
+        raise ValueError("expected outputs but got none")
+    return {
+        "inputs": inputs,
+        "parameters": tuple(_parameter(parameter) for parameter in card.get("parameters", ())),
+        "outputs": outputs,
+        "title": str(card["title"]),
+        "grid": GridInfo(
+            axes=tuple(str(axis) for axis in card["grid"]["axes"]),
+            minimum=int(card["grid"]["minimum"]),
+            maximum=int(card["grid"]["maximum"]),
+            declared=tuple(int(points) for points in card["grid"]["declared"]),
+            points=str(card["grid"]["points"]),
+        ),
+        "quality": tuple(str(name) for name in card.get("quality", ())),
+        "mask": None if card.get("mask") is None else str(card["mask"]),
+        "frames": None if card.get("frames") is None else _frames(card["frames"], inputs, outputs),
+    }
+
+
+def _frames(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...], outputs: tuple[TensorInfo, ...]) -> FramesInfo:
+    found = FramesInfo(
+        step=float(document["step"]),
+        history=int(document["history"]),
+        states=tuple(str(name) for name in document["states"]),
+        trained=int(document["trained"]),
+        maximum=int(document["maximum"]),
+    )
+    if (
+        found.history < 1
+        or len(found.states) != len(outputs)
+        or not set(found.states) <= {each.name for each in inputs}
+    ):
+        raise ValueError(f"expected a state per output but got {found}")
+    return found
+
+
+def _tensor(document: Mapping[str, Any]) -> TensorInfo:
+    axes = tuple(str(axis) for axis in document["axes"])
+    sizes = document.get("shape") or [None] * len(axes)
+    if not axes or len(sizes) != len(axes):
+        raise ValueError(f"expected as many sizes as axes but got {sizes} for {axes}")
+    return TensorInfo(
+        name=str(document["name"]),
+        axes=axes,
+        units=str(document["units"]),
+        meaning=str(document["meaning"]),
+        positive=bool(document["positive"]),
+        shape=tuple(None if points is None else int(points) for points in sizes),
+        dtype=str(document["dtype"]),
+        components=tuple(str(name) for name in document.get("components", ())),
+        default=_number(document, "default"),
+    )
+
+
+def _parameter(document: Mapping[str, Any]) -> ParameterInfo:
+    texts = [str(document[name]) for name in ("name", "units", "meaning")]
+    return ParameterInfo(*texts, *(_number(document, name) for name in ("default", "minimum", "maximum")))  # type: ignore[arg-type]  # in this order
+
+
+def _number(document: Mapping[str, Any], name: str) -> float | None:
+    return None if document.get(name) is None else float(document[name])
+
+
+def vocabulary(document: Mapping[str, Any]) -> Vocabulary:
+    """Return the vocabulary of a card, or of Triton's configuration."""
+    try:
+        pattern = None if document["pattern"] is None else re.compile(document["pattern"]).pattern
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"the pattern of words is not readable: {error}") from error
+    labels = tuple(str(label) for label in document["labels"])
+    if len(labels) < 2:
+        raise ValueError(f"expected at least two labels but got {labels}")
+    words = tuple(str(word) for word in document["words"])
+    return Vocabulary(words, pattern, labels, str(document["answer"]))
+
+
+def example(document: Any, count: str | None) -> Example:
+    """Return the sample of the gateway's JSON."""
+    types = {"i": np.int32, "f": np.float32}
+    with readable("the sample of a model"):
+        inputs, outputs = (
+            {name: (array := np.asarray(nested)).astype(types[array.dtype.kind]) for name, nested in named.items()}
+            for named in (document["inputs"], document.get("outputs") or {})
+        )
+        return Example(inputs, outputs, None if count is None else int(count))

@@ -1,0 +1,138 @@
+"""What every operation of the clients does: it knows models, checks inputs, sends calls and cuts batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from numbers import Real
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from petrov_client._arrays import Arrays, PredictionInput, check_input
+from petrov_client._errors import InvalidInput, PetrovError, RequestError, UnknownModel
+from petrov_client._flow import AsyncDriver, Attempts, Call, SyncDriver, checked_timeout, reporting
+from petrov_client._models import ModelInfo, checked_name
+from petrov_client._quality import Options, Response
+
+if TYPE_CHECKING:
+    from petrov_client._grpc_client import GrpcWire
+    from petrov_client._http import HttpWire
+
+T = TypeVar("T")
+
+
+@dataclass
+class Exchange:
+    """The exchange of calls and replies with a service."""
+
+    wire: HttpWire | GrpcWire
+    driver: SyncDriver | AsyncDriver
+    timeout: float  # seconds for each request by default
+    known: dict[tuple[str, int | None], ModelInfo] = field(default_factory=dict)  # by name and version
+
+    def __post_init__(self) -> None:
+        checked_timeout(self.timeout)
+
+    async def once(self, call: Call[T], seconds: float) -> T:
+        """Send a call once, and return its result."""
+        async with aclosing(self.driver.receive(call.request, seconds)) as replies:
+            reply = await anext(replies)
+        return call.read(reply)
+
+    async def perform(self, call: Call[T], seconds: float) -> T:
+        """Send a call, again where that is safe, and return its result."""
+        attempts = Attempts(seconds)
+        while True:
+            try:
+                return await self.once(call, attempts.remaining())
+            except PetrovError as fault:
+                await self.driver.pause(attempts.pause_after(fault))
+
+    def _options(self, timeout: float | None, **wanted: Any) -> Options:
+        for name, number in (
+            ("timeout", timeout),
+            ("version", wanted.get("version")),
+            ("frames", wanted.get("frames")),
+        ):
+            if not isinstance(number, Real | None) or isinstance(number, bool):
+                raise InvalidInput(
+                    f"{name}: expected a number but got {type(number).__name__}; a second input is passed by its name, "
+                    'such as predict("heat", conductivity=k, source=f)'
+                )
+        return Options(timeout=checked_timeout(self.timeout if timeout is None else timeout), **wanted)
+
+    async def _known(self, name: str, options: Options) -> ModelInfo:
+        """Return a model as it has been described before, or is now."""
+        info = self.known.get((name, options.version))
+        if info is None:
+            perform = partial(self.perform, seconds=options.timeout)
+            try:
+                info = await self.wire.model(checked_name(name), options.version, perform)
+            except UnknownModel as fault:
+                raise await self._with_advice(fault, name, options) from None
+            self.known[name, options.version] = info
+        return info
+
+    async def _with_advice(self, fault: UnknownModel, name: str, options: Options) -> UnknownModel:
+        """Return the refusal of a model with the names that may be meant, if the service lists them."""
+        try:
+            known: list[str] = await self.perform(self.wire.names(), options.timeout)
+        except PetrovError:
+            return fault
+        if name in known or (name.rpartition("_")[0] in known and name.endswith(("_vjp", "_jvp"))):
+            return fault  # another version, or derivatives that there are none of
+        names = sorted(each for each in known if not any(each.startswith(f"{other}_") for other in known))
+        close = get_close_matches(name, names, 3)
+        text = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names) or 'none'}"
+        return UnknownModel(f'there is no model "{name[:64]}": {text}', problem=fault.problem)
+
+    async def _checked(self, options: Options, model: str, array: Any, named: Mapping[str, Any]) -> PredictionInput:
+        """Return the input of a model, all of it checked before anything is sent."""
+        with self._forgetting():
+            info = await self._known(model, options)
+            return await self.driver.work(lambda: check_input(info, array, named))
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """Forget the descriptions of models after a refusal: they may be out of date."""
+        try:
+            yield
+        except RequestError:
+            self.known.clear()
+            raise
+
+    async def _pieces(
+        self,
+        checked: PredictionInput,
+        options: Options,
+        each: Callable[[slice, Response], Any],
+        call: Callable[[Arrays], Call[Response]] | None = None,
+    ) -> AsyncGenerator[Any]:
+        """Send a batch in pieces, a few at a time, and yield what `each` makes of each and its response, in order.
+
+        `call` makes the request of one field, instead of a prediction of several; it is sent alone.
+        """
+        pieces, in_flight = (checked.pieces(), self.driver.in_flight) if call is None else (checked.pieces(1), 1)
+        call = call or (lambda arrays: self.wire.prediction(checked.info, arrays, options))
+        waiting: deque[tuple[slice, Any]] = deque()
+        with self._forgetting(), reporting(options.progress, checked.info.name, len(checked)) as advance:
+            try:
+                for piece in (*pieces, *[None] * in_flight):  # None only waits for one that is in flight
+                    if piece is not None:
+                        sent = self.perform(call(checked.arrays(piece)), options.timeout)
+                        waiting.append((piece, self.driver.start(sent)))
+                    if waiting and (piece is None or len(waiting) == in_flight):
+                        first, started = waiting.popleft()
+                        yield each(first, await started)
+                        advance(first.stop - first.start)
+            finally:
+                await self.driver.cancel([started for _, started in waiting])
+
+
+async def exhausted(items: AsyncGenerator[Any]) -> None:
+    """Take all items."""
+    async for _ in items:
+        pass

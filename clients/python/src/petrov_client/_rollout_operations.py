@@ -1,0 +1,218 @@
+"""The rollouts of the clients: trajectories as a whole, or their frames as they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import AsyncExitStack, aclosing, suppress
+from typing import Any, Literal, overload
+
+from petrov_client._errors import InvalidResponse, PetrovError
+from petrov_client._exchange import Exchange, exhausted
+from petrov_client._flow import Attempts, Progress, reporting
+from petrov_client._quality import Options, Quality, Response, warn
+from petrov_client._rollout import Rollout, Rollouts, Trajectory
+
+
+class RolloutOperations(Exchange):
+    """Rollouts by all clients."""
+
+    @overload
+    async def rollout(
+        self,
+        /,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        *,
+        quality: Literal[True],
+        partial: bool = False,
+        **inputs: Any,
+    ) -> tuple[Any, Quality]: ...
+
+    @overload
+    async def rollout(
+        self,
+        /,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        *,
+        quality: bool = False,
+        partial: bool = False,
+        **inputs: Any,
+    ) -> Any: ...
+
+    async def rollout(
+        self,
+        /,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        *,
+        quality: bool = False,
+        partial: bool = False,
+        **inputs: Any,
+    ) -> Any:
+        """Predict the trajectories that follow from single states or a batch of them.
+
+            trajectory = petrov.rollout("flow", vorticity, frames=200, viscosity=1e-3, progress=True)
+            trajectory, known = petrov.rollout("flow", vorticity, frames=200, quality=True)
+
+        Args:
+            model: A model of trajectories.
+            array: Its first input, the states to start from; see `predict`.
+            frames: How many frames follow; as many as a training trajectory has if None.
+            version: A version of the model; the newest if None.
+            timeout: Seconds for each frame, repetitions included; the client's if None.
+            progress: True for a progress bar, or a function of (frames done, frames in all).
+            quality: Whether to return what is known about the error of every frame, too.
+            partial: Whether to keep what is right where the model or the service fails: samples that the model fails on
+                are NaN from there on, and a rollout that ends with an error after some frames is shorter, with an
+                `IncompleteRolloutWarning`. Else the error is raised.
+            inputs: Inputs and parameters by name.
+
+        Returns:
+            float32 `[(batch), frame, (component), *grid]`; of several outputs, a dictionary by name. With `quality`,
+            these and a `Quality` of numbers `[(batch), frame]`.
+
+        Raises:
+            InvalidInput: The inputs do not fit the model, or it computes no trajectories.
+            PetrovError: Any other of the tree in `petrov_client._errors`.
+        """
+        options = self._options(timeout, version=version, progress=progress, quality=quality, partial=partial)
+        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, frames)
+        whole = Trajectory(rollouts)
+        await exhausted(self._frames(rollouts, options, whole.add))
+        if whole.doubtful and not quality:
+            warn(model)
+        return (whole.array(), whole.quality()) if quality else whole.array()
+
+    @overload
+    async def rollout_stream(
+        self,
+        /,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        *,
+        quality: Literal[True],
+        partial: bool = False,
+        earlier: Iterable[Any] = (),
+        **inputs: Any,
+    ) -> AsyncGenerator[tuple[Any, Quality]]: ...
+
+    @overload
+    async def rollout_stream(
+        self,
+        /,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        *,
+        quality: bool = False,
+        partial: bool = False,
+        earlier: Iterable[Any] = (),
+        **inputs: Any,
+    ) -> AsyncGenerator[Any]: ...
+
+    async def rollout_stream(
+        self,
+        /,
+        model: str,
+        array: Any = None,
+        frames: int | None = None,
+        version: int | None = None,
+        timeout: float | None = None,
+        progress: Progress = False,
+        *,
+        quality: bool = False,
+        partial: bool = False,
+        earlier: Iterable[Any] = (),
+        **inputs: Any,
+    ) -> AsyncGenerator[Any]:
+        """Roll out as `rollout` does, and yield every frame as it arrives.
+
+            for vorticity in petrov.rollout_stream("flow", vorticity, frames=10_000): …
+
+        The arguments are those of `rollout`, and `earlier`: the first of the frames, as an iterator of an earlier call
+        without `quality` has yielded them. This one goes on behind them, and computes none of them again.
+
+        The service computes a few frames ahead. It stops when the iterator is closed, or the loop over it ends early;
+        for an asynchronous client use `async with contextlib.aclosing(…)` there.
+
+        Returns:
+            Frames `[(batch), (component), *grid]`, in order; with `quality`, pairs of a frame and a `Quality`.
+
+        Raises:
+            InvalidInput: The inputs do not fit the model, or it computes no trajectories.
+            PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
+        """
+        options = self._options(timeout, version=version, progress=progress, quality=quality, partial=partial)
+        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, frames, earlier)
+        return self._frames(rollouts, options, rollouts.shown)
+
+    async def _frames(
+        self, rollouts: Rollouts, options: Options, each: Callable[[Response], Any]
+    ) -> AsyncGenerator[Any]:
+        """Yield what `each` makes of every frame of the whole batch."""
+        name, total = rollouts.checked.info.name, rollouts.total
+        async with AsyncExitStack() as stack:
+            advance = stack.enter_context(reporting(options.progress, name, total))
+            stack.enter_context(self._forgetting())
+            try:
+                if rollouts.done:
+                    advance(rollouts.done)
+                for _ in range(total - rollouts.done):
+                    parts = [await self._next_frame(piece, options, stack) for piece in rollouts.pieces]
+                    yield each(rollouts.together(parts))
+                    advance(1)
+            except PetrovError as fault:
+                rollouts.end(fault)
+        rollouts.warn()
+
+    async def _next_frame(self, piece: Rollout, options: Options, stack: AsyncExitStack) -> Response | None:
+        """Return the next frame of some samples, from a further request where one breaks off or may not ask for all.
+
+        It is None where the model has failed on all of the samples. The stack closes the responses.
+        """
+        attempts = Attempts(options.timeout)
+        while piece.fault is None:
+            try:
+                if piece.stream is None:
+                    call = self.wire.rollout(piece.info, piece.inputs, wanted := piece.options())
+                    opened = aclosing(self.driver.receive(call.request, attempts.remaining()))
+                    replies = await stack.enter_async_context(opened)
+                    piece.stream = replies, call.read, piece.done + (wanted.frames or 0)
+                replies, read, end = piece.stream
+                reply = await anext(replies, None)
+                if reply is None:
+                    raise InvalidResponse(f"expected {end} frames but got {piece.done}")
+                response = piece.follow(read(reply))
+                if piece.done == end:
+                    piece.stream = None
+                    extra = None
+                    with suppress(PetrovError):  # all frames have arrived
+                        extra = await anext(replies, None)
+                    if extra is not None:
+                        raise InvalidResponse(f"expected {end} frames but got more")
+                return response  # noqa: TRY300  the last statement of what is tried
+            except PetrovError as fault:
+                piece.stream = None
+                if not piece.given_up(fault):
+                    await self.driver.pause(attempts.pause_after(fault))
+        return None
