@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from export.signature import Signature
 from training.calibration.calibration import FEWEST_FITTED
 from training.calibration.error_estimate import fewest
+from training.precision import FLOAT32
 from training.problems.schema import SequenceDescription
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "version": version,
         "format": format_,
         "formats": list(checkpoint.formats),
+        **({} if checkpoint.recipe.precision == FLOAT32 else {"precision": checkpoint.recipe.precision}),
         "title": problem.title,
         "problem": problem.name,
         **solved,

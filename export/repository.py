@@ -36,6 +36,7 @@ from export.signature import QUALITY, Signature
 from export.versions import COMPANIONS, FORMATS, ONNX, Companion, belongs, build, companions, signature_of
 from training import checkpoint as checkpoints
 from training.files import read_json, write_text
+from training.precision import FLOAT32
 from training.user_error import UserError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from training.checkpoint import Checkpoint
+    from training.precision import Precision
 
 #: What is appended to a model's name.
 SUFFIXES = (FORMATS["torchscript"][0], *(f"_{companion}" for companion in COMPANIONS))
@@ -109,7 +111,7 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
         for companion in made:
             install(companion_path(paths[ONNX], companion), signature_of(companion, signature, checkpoint), ONNX, aside)
         for format_, path in paths.items():
-            install(path, signature, format_, aside)
+            install(path, signature, format_, aside, checkpoint.recipe.precision)
         for path in dropped:
             retire(path, aside)
         for folder in (companion_path(paths[ONNX], each) for each in COMPANIONS):
@@ -240,11 +242,11 @@ def names_of(signature: Signature) -> tuple[list[str], list[str]]:
     return list(signature.argument_names), list(signature.result_names)
 
 
-def install(path: Path, signature: Signature, format_: str, aside: Path) -> None:
+def install(path: Path, signature: Signature, format_: str, aside: Path, precision: Precision = FLOAT32) -> None:
     """Move what was built to the repository: a new model as one folder, new versions after their config."""
     staged = aside / path.name
     staged.mkdir(exist_ok=True)
-    write_text(staged / CONFIG, triton_config.text(path.name, signature, format_))
+    write_text(staged / CONFIG, triton_config.text(path.name, signature, format_, precision))
     if not path.exists():
         staged.rename(path)
         return

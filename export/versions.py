@@ -51,7 +51,7 @@ ONNX = "onnx"  # the format of companions; every recipe has it
 #: Packages whose arithmetic was compared.
 SOFTWARE = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
 #: Keys of a model's card that its companions do not have, and what is appended to its title.
-MODEL_ONLY = ("formats", "calibration")
+MODEL_ONLY = ("formats", "precision", "calibration")
 NOT_DIFFERENTIATED = ("parameters", "quality", "frames", *ROLLOUT)
 TITLES: dict[Companion, str] = {
     "vjp": "vector-Jacobian product",
@@ -99,7 +99,7 @@ def build(
     if companion in KINDS:
         evidence = agreement.evidence(run, companion, checkpoint.operator, signature, like)
     elif companion is None:
-        evidence = parity.evidence(run, checkpoint.deployed, signature, like)
+        evidence = parity.evidence(run, checkpoint.deployed, signature, like, checkpoint.recipe.precision)
     else:
         evidence = parity.evidence(run, refined(checkpoint), own, like)
     certificate = {

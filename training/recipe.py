@@ -36,6 +36,7 @@ from training.files import read_toml
 from training.losses import LOSSES
 from training.muon import Muon
 from training.operators import OperatorConfig
+from training.precision import FLOAT32, Precision
 from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
 from training.problems.schema import SequenceDescription
@@ -62,6 +63,8 @@ class BaseRecipe(BaseModel):
     problem: Any
     operator: Any
     formats: tuple[Literal["onnx", "torchscript"], ...] = ("onnx",)
+    #: Of the network's products while it is trained, and on a GPU while it is served.
+    precision: Precision = Field(default=FLOAT32, exclude_if=lambda precision: precision == FLOAT32)
 
     @property
     def name(self) -> str:

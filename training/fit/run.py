@@ -36,6 +36,7 @@ from training.fit.record import (
 )
 from training.fit.task import Scope, Task, Workload
 from training.operators import Operator
+from training.precision import exact
 from training.problems.problem import Problem
 from training.recipe import AddedRecipe, BaseRecipe, OwnRecipe, Recipe, RecipeError, added_kind
 
@@ -61,6 +62,7 @@ def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Worklo
     Raises:
         RecipeError: Nothing is trained by it, as by that of a closed form.
     """
+    exact()  # losses and errors are of float32 on a GPU, too
     match recipe:
         case Recipe():
             return FieldWorkload(recipe, data, progress=progress)

@@ -22,7 +22,7 @@ from numpy.random import Generator, SeedSequence
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from training import checkpoint
+from training import checkpoint, precision
 from training.calibration import CalibrationSamples, Measured
 from training.checkpoint import Tensors
 from training.data.samples import Rows
@@ -245,6 +245,7 @@ class Task(pl.LightningModule):
     def __init__(self, network: nn.Module, work: Workload[Any], workers: int = 0) -> None:
         super().__init__()
         self.network, self.work, self.workers, self.order = network, work, workers, work.order
+        precision.train_in(network, work.recipe.precision)
         fit, steps = work.recipe.fit, work.recipe.fit.epochs * self.order.steps
         whole = Budget(steps, getattr(fit, "seconds", None), getattr(fit, "least", 1))
         self.budget = whole.part(1 - getattr(fit, "raced", 0.0))
@@ -284,6 +285,12 @@ class Task(pl.LightningModule):
         """Continue after what has been used; states of earlier releases count steps alone."""
         found = checkpoint.get("budget", {"used": 0.0, "share": 0.0})
         self.budget.used, self.budget.share = found["used"], found["share"]
+
+    def on_before_backward(self, _: Tensor) -> None:
+        precision.exact(tf32=self.work.recipe.precision == "tf32")
+
+    def on_after_backward(self) -> None:
+        precision.exact()
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Seed dropout by (seed, step, process): a resumed run draws the same, whatever the loaders drew before."""
