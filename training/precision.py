@@ -78,7 +78,7 @@ class Rounded(TorchDispatchMode):
     """
 
     def __init__(self, precision: Precision) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # of torch
         self.bits = BITS[precision]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
