@@ -31,9 +31,9 @@ PROCESSOR_INSTEAD = "or set PETROV_DEVICE=cpu"
 class UnusableError(RuntimeError):
     """No GPU can be used; the message says why, and what would help."""
 
-    def __init__(self, message: str, *, absent: bool = False) -> None:
-        super().__init__(message)
-        self.absent = absent  # whether there is no card at all
+    def __init__(self, fault: str, remedy: str, *, absent: bool = False) -> None:
+        super().__init__(f"{fault}: {remedy}")
+        self.fault, self.absent = fault, absent  # whether there is no card at all
 
 
 class Machine(Protocol):
@@ -91,7 +91,8 @@ def choose(wanted: Literal["auto", "gpu", "cpu"], machine: Machine) -> Device:
         except UnusableError as error:
             if wanted == "gpu":
                 raise StartupError(f"PETROV_DEVICE=gpu, but {error}, {PROCESSOR_INSTEAD}") from error
-            device = Device(kind="cpu", reason=str(error))
+            # A machine without a card needs no remedy.
+            device = Device(kind="cpu", reason=error.fault if error.absent else str(error))
             if not error.absent:  # somebody has a card that is not used
                 logger.warning("Triton computes on %s: %s", device, device.reason)
                 return device
@@ -107,23 +108,21 @@ def _gpu(machine: Machine) -> Device:
     """
     driver = machine.driver()
     if fault := driver.get("fault"):
-        raise UnusableError(f"{fault}: see that nvidia-smi lists a card", absent="absent" in driver)
+        raise UnusableError(fault, "see that nvidia-smi lists a card", absent="absent" in driver)
     if not (cards := driver["cards"]):
-        raise UnusableError("the NVIDIA driver has no card: see that nvidia-smi lists one", absent=True)
+        raise UnusableError("the NVIDIA driver has no card", "see that nvidia-smi lists one", absent=True)
     major, minor = driver["cuda"]
     if major < CUDA:
-        needs = f"ONNX Runtime needs CUDA {CUDA}"
-        raise UnusableError(
-            f"the driver of the {cards[0]['name']} supports CUDA {major}.{minor}, and {needs}: update it to {DRIVER}"
-        )
+        supports = f"the driver of the {cards[0]['name']} supports CUDA {major}.{minor}"
+        raise UnusableError(f"{supports}, and ONNX Runtime needs CUDA {CUDA}", f"update it to {DRIVER}")
     found = machine.session()
     if found["fault"] or found.get("version") != runtime_version():
         logger.info("Installing ONNX Runtime for the %s, with %s …", cards[0]["name"], INSTALLED)
         if fault := machine.install(packages(major, minor)):
-            raise UnusableError(f"{INSTALLED} cannot be installed ({fault}): see that pip reaches its index")
+            raise UnusableError(f"{INSTALLED} cannot be installed ({fault})", "see that pip reaches its index")
         if fault := machine.session()["fault"]:
             remedy = "see that no other program has the card for itself, and that its driver is whole"
-            raise UnusableError(f"the {cards[0]['name']} does not compute ({fault}): {remedy}")
+            raise UnusableError(f"the {cards[0]['name']} does not compute ({fault})", remedy)
     reason = f"its driver supports CUDA {major}.{minor}, and float32 is float32 there"
     return Device(kind="gpu", **cards[0], count=len(cards), reason=reason)
 
