@@ -1,26 +1,33 @@
 """Layers for neural operators and sequence networks. This table is the public surface.
 
-| layer | file |
-|---|---|
-| attention: `GalerkinAttention`, `FourierAttention`, `LinearAttention`, `SoftmaxAttention` | `attention/cao.py` |
-| attention: `KernelAttention`, `CausalAttention`; by name: `build_attention` | `attention/` |
-| encoder: `EncoderLayer`, `LocalMixing`; from a config: `EncoderConfig`, `encoder_stack` | `encoder.py` |
-| spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | `spectral.py` |
-| gated spectral layers, for equations with products: `GatedSpectralLayer` | `spectral.py` |
-| spectral layers for equations that are linear in an input: `LinearSpectralLayer` | `spectral.py` |
-| decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | `decoders.py` |
-| a list of numbers per sample: `FrequencyHead` | `decoders.py` |
-| between grids by convolutions: `Downscaler`, `Upscaler` | `scalers.py` |
-| between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | `scalers.py` |
-| convolutions with a residual: `ResidualBlock` | `scalers.py` |
-| convolutions on three levels: `UNet` | `unet.py` |
-| between grids by matrices: `resample`, `sample` | `grids.py` |
-| coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | `grids.py` |
-| positions of tokens: `square_positions`, `circle_positions` | `grids.py` |
-| on graphs: `GraphConvolutions`, `GraphAttentions`; from a config: `build_graph_features` | `graphs.py` |
-| statistics, dropout, activations: `Normaliser`, `Dropout`, `build_activation` | `pointwise.py` |
-| classical steps: `ConjugateGradients` | `elliptic/` |
-| finite differences of a measured field: `AxisDifferences`, `derivatives` | `measured.py` |
+Every layer takes one of three layouts, returns the same where nothing else is said, and refuses another by name:
+**tokens** `[batch, token, channel]`, which are points in any order; **fields** `[batch, channel, *grid]`, as torch's
+convolutions have them; and **features** `[batch, *grid, channel]`, of layers whose pointwise maps are one matrix
+product. Grids have 1 to 3 axes and any number of points. `x.flatten(2).mT` makes tokens of a field, and
+`x.movedim(1, -1)` features.
+
+| layer | layout | file |
+|---|---|---|
+| attention: `GalerkinAttention`, `FourierAttention` | tokens | `attention/cao.py` |
+| attention: `LinearAttention`, `SoftmaxAttention` | tokens | `attention/cao.py` |
+| attention: `KernelAttention`, `CausalAttention`; by name: `build_attention` | tokens | `attention/` |
+| encoder: `EncoderLayer`, `LocalMixing`; from a config: `EncoderConfig`, `encoder_stack` | tokens | `encoder.py` |
+| spectral convolution: `SpectralConv`; periodic resampling: `resample_periodic` | fields | `spectral.py` |
+| gated spectral layers, for equations with products: `GatedSpectralLayer` | features, one grid | `spectral.py` |
+| spectral layers for equations linear in an input: `LinearSpectralLayer` | features, one grid | `spectral.py` |
+| decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | fields | `decoders.py` |
+| a list of numbers per sample: `FrequencyHead` | tokens to `[batch, number, target]` | `decoders.py` |
+| between grids by convolutions: `Downscaler`, `Upscaler` | fields, 2 axes | `scalers.py` |
+| between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | fields, 2 axes | `scalers.py` |
+| convolutions with a residual: `ResidualBlock` | fields, 2 axes | `scalers.py` |
+| convolutions on three levels: `UNet` | fields | `unet.py` |
+| between grids by matrices: `resample`, `sample` | `[*batch, row, column]` | `grids.py` |
+| coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | fields | `grids.py` |
+| positions of tokens: `square_positions`, `circle_positions` | `[token, coordinate]` | `grids.py` |
+| on graphs: `GraphConvolutions`, `GraphAttentions`; from a config: `build_graph_features` | tokens | `graphs.py` |
+| statistics, dropout, activations: `Normaliser`, `Dropout`, `build_activation` | any | `pointwise.py` |
+| classical steps: `ConjugateGradients` | `[batch, row, column]` | `elliptic/` |
+| finite differences of a measured field: `AxisDifferences`, `derivatives` | `[batch, row, column]` | `measured.py` |
 """
 
 from training.nn.attention import (

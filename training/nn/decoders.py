@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from training.nn.grids import CONVOLUTION, JoinCoordinates
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import Channels, Coordinates, Features, Tokens
+from training.nn.shapes import FIELDS, TOKENS, Channels, Coordinates, Features, Tokens, expect
 from training.nn.spectral import SpectralConv, published_deviation
 
 
@@ -34,7 +34,12 @@ class CommonConfig(BaseModel):
 
 
 class SpectralDecoderConfig(CommonConfig):
-    """Sizes of a spectral decoder. The defaults are the published ones for Darcy flow."""
+    """Sizes of a spectral decoder. The defaults are the published ones for Darcy flow.
+
+    Example:
+        >>> SpectralDecoderConfig(channels=24, modes=8).layers
+        2
+    """
 
     kind: Literal["spectral"] = "spectral"
     channels: PositiveInt = 32  # of the spectral layers, W
@@ -45,7 +50,12 @@ class SpectralDecoderConfig(CommonConfig):
 
 
 class PointwiseDecoderConfig(CommonConfig):
-    """Sizes of a pointwise decoder. The defaults are the published ones for the inverse problem."""
+    """Sizes of a pointwise decoder. The defaults are the published ones for the inverse problem.
+
+    Example:
+        >>> PointwiseDecoderConfig(layers=2, coordinates=False).layers
+        2
+    """
 
     kind: Literal["pointwise"] = "pointwise"
     layers: NonNegativeInt = 1  # R
@@ -60,10 +70,12 @@ class Decoder(nn.Module):
 
     def __init__(self, config: CommonConfig, inputs: int, dimensions: int) -> None:
         super().__init__()
+        self.inputs, self.dimensions = inputs, dimensions
         self.width = (config.joined or inputs) if config.coordinates else inputs  # features after that
         self.join = JoinCoordinates(inputs, self.width, dimensions) if config.coordinates else None
 
     def forward(self, x: Channels, coordinates: Coordinates) -> Features:
+        expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
         return self.decode(x if self.join is None else self.join(x, coordinates))
 
     def decode(self, joined: Channels) -> Features:
@@ -178,7 +190,12 @@ DROPOUT = 0.1
 
 
 class FrequencyHeadConfig(BaseModel):
-    """Sizes of a frequency head."""
+    """Sizes of a frequency head.
+
+    Example:
+        >>> FrequencyHeadConfig(targets=2, length=3).points is None
+        True
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -211,7 +228,7 @@ class FrequencyHead(nn.Module):
 
     def __init__(self, config: FrequencyHeadConfig, inputs: int) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.inputs = config, inputs
         self.linear: nn.Module
         self.bulk = nn.ModuleList()
         if config.points is None:
@@ -226,6 +243,7 @@ class FrequencyHead(nn.Module):
         self.dropout = Dropout(DROPOUT)
 
     def forward(self, tokens: Tokens) -> Float[Tensor, "batch number target"]:
+        expect(tokens, TOKENS, self.inputs, self)
         mapped = self.linear(tokens)
         if self.config.points is None:
             return mapped[:, : self.config.length]

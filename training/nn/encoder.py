@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from training.nn.attention import Attention, AttentionNorm, AttentionType, build_attention
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import Mask, Positions, Tokens, Weight
+from training.nn.shapes import TOKENS, Mask, Positions, Tokens, Weight, expect
 from training.registry import lookup
 
 Norm = Literal["none", "pre", "post"]
@@ -34,7 +34,12 @@ MINUS: dict[str, bool] = {"plus": False, "minus": True}
 
 
 class EncoderConfig(BaseModel):
-    """Options of an encoder. The configs of operators inherit them."""
+    """Options of an encoder. The configs of operators inherit them.
+
+    Example:
+        >>> EncoderConfig(attention="fourier", channels=96, layers=6).feedforward
+        128
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -118,6 +123,7 @@ class EncoderLayer(nn.Module):
         feedforward_dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.channels = channels
         self.attention = attention
         self.local = local
         self.post = lookup(POST, norm, "norm")
@@ -149,7 +155,11 @@ class EncoderLayer(nn.Module):
             positions: See `training.nn.attention.HeadAttention`.
             mask: See there.
             weight: See there.
+
+        Raises:
+            ValueError: The tokens have another layout or number of features.
         """
+        expect(tokens, TOKENS, self.channels, self)
 
         def mix(x: Tokens) -> Tokens:
             mixed = self.attention(x, positions=positions, mask=mask, weight=weight)
@@ -246,5 +256,6 @@ class LocalMixing(nn.Module):
         self.convolution = convolution(channels, channels, kernel, groups=channels)
 
     def forward(self, tokens: Tokens) -> Tokens:
+        expect(tokens, TOKENS, self.convolution.in_channels, self, grid=self.grid)
         planes = functional.pad(tokens.transpose(1, 2).unflatten(2, self.grid), self.padding, mode=self.mode)
         return self.convolution(planes).flatten(2).transpose(1, 2)

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from training.nn.pointwise import Dropout
 from training.nn.scalers import ResidualBlock
-from training.nn.shapes import Tokens
+from training.nn.shapes import TOKENS, Tokens, expect
 
 Edges = Float[Tensor, "#batch token token feature"]
 EdgeChannels = Float[Tensor, "#batch _ token token"]
@@ -47,7 +47,12 @@ class GraphConfig(BaseModel):
 
 
 class GraphConvolutionConfig(GraphConfig):
-    """Options of graph convolutions."""
+    """Options of graph convolutions.
+
+    Example:
+        >>> GraphConvolutionConfig(powers=4).layers
+        2
+    """
 
     kind: Literal["graph-convolution"] = "graph-convolution"
     powers: PositiveInt = 3  # of the Laplacian: edge features
@@ -55,7 +60,12 @@ class GraphConvolutionConfig(GraphConfig):
 
 
 class GraphAttentionConfig(GraphConfig):
-    """Options of graph attention."""
+    """Options of graph attention.
+
+    Example:
+        >>> GraphAttentionConfig(layers=3).powers
+        1
+    """
 
     kind: Literal["graph-attention"] = "graph-attention"
     activate: bool = False
@@ -174,6 +184,7 @@ class GraphConvolutions(nn.Module):
 
     def __init__(self, config: GraphConvolutionConfig, inputs: int, channels: int) -> None:
         super().__init__()
+        self.inputs = inputs
         self.edges = EdgeFeatures(config.powers, channels, keep=config.keep, dropout=config.dropout)
         self.layers = nn.ModuleList(
             GraphConvolution(channels if number else inputs, channels) for number in range(config.layers)
@@ -181,6 +192,7 @@ class GraphConvolutions(nn.Module):
         self.activate = config.activate
 
     def forward(self, tokens: Tokens, edges: Edges) -> Extracted:
+        expect(tokens, TOKENS, self.inputs, self)
         channels = self.edges(edges)
         for number, layer in enumerate(self.layers):
             tokens = layer(tokens, channels)
@@ -237,6 +249,7 @@ class GraphAttentions(nn.Module):
 
     def __init__(self, config: GraphAttentionConfig, inputs: int, channels: int) -> None:
         super().__init__()
+        self.inputs = inputs
         self.layers = nn.ModuleList(
             GraphAttention(channels if number else inputs, channels, dropout=config.dropout)
             for number in range(config.layers)
@@ -244,6 +257,7 @@ class GraphAttentions(nn.Module):
         self.activate = config.activate
 
     def forward(self, tokens: Tokens, edges: Edges) -> Extracted:
+        expect(tokens, TOKENS, self.inputs, self)
         for number, layer in enumerate(self.layers):
             tokens = layer(tokens, edges[..., 0])
             if self.activate and 0 < number < len(self.layers) - 1:

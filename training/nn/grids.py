@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.shapes import Channels, Coordinates, Features, Positions
+from training.nn.shapes import FIELDS, Channels, Coordinates, Features, Positions, expect
 
 #: A linear map of the channels at every point of 1, 2 or 3 axes is a convolution of width one.
 CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -97,11 +97,12 @@ class JoinCoordinates(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, dimensions: int) -> None:
         super().__init__()
-        self.dimensions = dimensions
+        self.inputs, self.dimensions = inputs, dimensions
         self.linear = CONVOLUTION[dimensions](inputs + dimensions, outputs, 1)
         self.convolve = CONVOLVE[dimensions]
 
     def forward(self, x: Channels, coordinates: Coordinates) -> Features:
+        expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
         return self.map_features(x) + self.map_coordinates(coordinates)
 
     def map_features(self, x: Channels) -> Features:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import Channels, Features
+from training.nn.shapes import FIELDS, Channels, Features, expect
 
 Size = int | tuple[int, int]
 
@@ -59,6 +59,7 @@ class Downscaler(nn.Module):
     ) -> None:
         super().__init__()
         third = channels // 3
+        self.inputs = inputs
         self.middle, self.side = rectangle(middle), rectangle(side)
         widths = [(inputs, stem), (stem, third), (third, third), (third, channels - 2 * third)]
         self.stem, *chain = (convolution(a, b, bias=bias, activation=activation, dropout=dropout) for a, b in widths)
@@ -69,6 +70,7 @@ class Downscaler(nn.Module):
         self.register_buffer("kept", None, persistent=False)
 
     def forward(self, x: Channels) -> Features:
+        expect(x, FIELDS, self.inputs, self, dimensions=2)
         x, features = self.reactivation(interpolate(self.stem(x), self.middle)), []
         for link in self.chain:
             x = link(x)
@@ -129,6 +131,7 @@ class Upscaler(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.inputs = inputs
         self.middle, self.side = rectangle(middle), rectangle(side)
         self.convolution = convolution(inputs, outputs, bias=bias, activation=activation, dropout=dropout)
         again = nn.Sequential(Dropout(dropout), build_activation(activation))
@@ -140,6 +143,7 @@ class Upscaler(nn.Module):
         `mix` is a linear map that acts on every point alone. It is applied at the intermediate grid, where it is
         cheaper, and commutes with the last interpolation.
         """
+        expect(x, FIELDS, self.inputs, self, dimensions=2)
         grown = self.reactivation(self.convolution(interpolate(x, self.middle)))
         return interpolate(grown if mix is None else mix(grown), self.side)
 
@@ -204,6 +208,7 @@ class ResidualBlock(nn.Module):
         super().__init__()
         if residual and padding != 1:
             raise ValueError(f"expected padding 1, which keeps the grid, of a residual block but got {padding}")
+        self.inputs = inputs
         first = nn.Conv2d(inputs, outputs, 3, padding=padding, bias=False)
         self.convolution = nn.Sequential(first, Dropout(dropout))
         if double:
@@ -215,6 +220,7 @@ class ResidualBlock(nn.Module):
         self.activation = build_activation(activation)
 
     def forward(self, x: Channels) -> Features:
+        expect(x, FIELDS, self.inputs, self, dimensions=2)
         convolved = self.convolution(x)
         return self.activation(convolved if self.shortcut is None else convolved + self.shortcut(x))
 
@@ -314,12 +320,14 @@ class DeconvolutionUpscaler(nn.Module):
 
     def __init__(self, channels: int, *, activation: Activation = "silu", dropout: float = 0.0) -> None:
         super().__init__()
+        self.channels = channels
         self.deconvolutions = nn.ModuleList(
             nn.ConvTranspose2d(channels, channels, 3, stride=2, padding=cut) for cuts in DECONVOLUTIONS for cut in cuts
         )
         self.activation, self.dropout = build_activation(activation), Dropout(dropout)
 
     def forward(self, x: Channels) -> Features:
+        expect(x, FIELDS, self.channels, self, dimensions=2)
         for number, deconvolution in enumerate(self.deconvolutions):
             x = deconvolution(x)
             x = self.activation(x if number % 2 else self.dropout(x))

@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from training.nn.grids import CONVOLUTION, AxisRule, indices
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import Channels, Features, Line
+from training.nn.shapes import FEATURES, FIELDS, Channels, Features, Line, expect
 
 Basis = Float[Tensor, "point mode"]
 Waves = Int[Tensor, " mode"]
@@ -272,7 +272,7 @@ class SpectralConv(nn.Module):
         super().__init__()
         if modes < 1 or dimensions not in CONVOLUTION:
             raise ValueError(f"expected at least 1 mode and 1 to 3 axes but got {modes} modes and {dimensions} axes")
-        self.modes = modes
+        self.modes, self.inputs, self.dimensions = modes, inputs, dimensions
         scale = (inputs * outputs) ** -0.5 if deviation is None else deviation
         # One complex matrix per mode, real and imaginary part last. The modes of the last axis vary slowest.
         self.weight = nn.Parameter(scale * torch.randn(modes * (2 * modes) ** (dimensions - 1), inputs, outputs, 2))
@@ -281,6 +281,7 @@ class SpectralConv(nn.Module):
         self.activation = build_activation(activation)
 
     def forward(self, x: Channels) -> Features:
+        expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
         return self.activation(self.global_part(self.dropout(x)) + self.residual(x))
 
     def global_part(self, x: Channels) -> Features:
@@ -312,6 +313,7 @@ class OnOneGrid(nn.Module):
 
     def keep_transforms(self, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
         """Compute the transforms; the period of an axis with ends is twice its length."""
+        self.sides = tuple(sides)
         lengths = [1 if closed else 2 for closed in periodic]
         axes = transforms(indices(sides), [modes] * len(sides), torch.get_default_dtype(), lengths)
         for number, axis in enumerate(axes):
@@ -400,6 +402,7 @@ class GatedSpectralLayer(OnOneGrid):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features `[batch, *grid, channel]` of the same shape."""
+        expect(x, FEATURES, self.pointwise.in_features, self, grid=self.sides)
         mixed = self.multiply(x.movedim(-1, 1), self.weight).movedim(1, -1)
         first, second = self.branches(mixed + self.pointwise(x)).chunk(2, dim=-1)
         return x + self.join(self.gate(first) * second)
@@ -436,6 +439,8 @@ class LinearSpectralLayer(OnOneGrid):
 
     def forward(self, x: Tensor, medium: Tensor) -> Tensor:
         """Return features `[batch, *grid, channel]` of the same shape, linear in `x`."""
+        for each in (x, medium):
+            expect(each, FEATURES, self.pointwise.in_features, self, grid=self.sides)
         y = self.before(medium) * x
         mixed = self.multiply(y.movedim(-1, 1), self.weight).movedim(1, -1)
         return x + self.join(self.after(medium) * self.branch(mixed + self.pointwise(y)))

@@ -8,6 +8,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from training.nn.grids import CONVOLUTION
+from training.nn.shapes import FIELDS, expect
 
 LEVELS = 3
 """Levels of the U-Net, each half as fine as the one before."""
@@ -41,6 +42,7 @@ class UNet(nn.Module):
         convolution: Callable[[int, int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
+        self.inputs, self.dimensions = inputs, dimensions
         plain = CONVOLUTION[dimensions]
         wide = convolution or (lambda before, after: plain(before, after, 3, padding=1))
         widths = [width * 2**level for level in range(LEVELS)]
@@ -53,6 +55,7 @@ class UNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
         x, levels = self.first(x), []
         for block, down in zip(self.before[:-1], self.down, strict=True):
             levels.append(block(x))

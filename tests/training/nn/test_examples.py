@@ -18,12 +18,8 @@ import training.operators
 PACKAGES = (training.nn, training.operators, training.losses, training.metrics)
 WITHOUT_EXAMPLE = {
     "AxisDifferences",
-    "EncoderConfig",
     "HeadAttention",
-    "PointwiseDecoderConfig",
-    "SpectralDecoderConfig",
 }
-WITHOUT_EXAMPLE |= {"FrequencyHeadConfig", "GraphAttentionConfig", "GraphConvolutionConfig"}
 WITHOUT_EXAMPLE |= {"circle_positions", "indices", "sample", "square_positions"}
 
 

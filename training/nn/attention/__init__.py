@@ -107,7 +107,7 @@ def known(kind: str) -> str:
 AttentionType = Annotated[str, AfterValidator(known)]
 
 
-def build_attention(kind: str, channels: int, heads: int, coordinates: int, **options: Any) -> HeadAttention:
+def build_attention(kind: str, channels: int, heads: int, coordinates: int = 0, **options: Any) -> HeadAttention:
     """Return a new attention layer.
 
     Args:
@@ -122,7 +122,7 @@ def build_attention(kind: str, channels: int, heads: int, coordinates: int, **op
         ValueError: The sizes do not fit, or an option is not valid.
 
     Example:
-        >>> attention = build_attention("kernel-oglu2", 64, 4, coordinates=0)
+        >>> attention = build_attention("galerkin", 64, 4)
         >>> attention(torch.randn(2, 100, 64)).shape
         torch.Size([2, 100, 64])
     """

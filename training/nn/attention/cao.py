@@ -25,8 +25,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.attention.heads import HeadAttention, HeadNorm, refuse_mask, tracing
-from training.nn.shapes import Mask, Mixed, Positions, Rows, Tokens
+from training.nn.attention.heads import HeadAttention, HeadNorm, refuse_mask
+from training.nn.shapes import Mask, Mixed, Positions, Rows, Tokens, tracing
 
 
 class GalerkinAttention(HeadAttention):

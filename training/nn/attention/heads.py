@@ -16,7 +16,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.shapes import Heads, Mask, Matrices, Mixed, Positions, SourcePositions, Sources, Tokens, Weight
+from training.nn.shapes import (
+    TOKENS,
+    Heads,
+    Mask,
+    Matrices,
+    Mixed,
+    Positions,
+    SourcePositions,
+    Sources,
+    Tokens,
+    Weight,
+    expect,
+    tracing,
+)
 from training.registry import lookup
 
 AttentionNorm = Literal["layer", "instance", "none"]
@@ -79,7 +92,7 @@ class HeadAttention(nn.Module):
         self,
         channels: int,
         heads: int,
-        coordinates: int,
+        coordinates: int = 0,
         *,
         norm: str = "layer",
         eps: float = 1e-5,
@@ -93,7 +106,7 @@ class HeadAttention(nn.Module):
             raise ValueError(
                 f"expected channels to be a multiple of heads but got {channels} channels and {heads} heads"
             )
-        self.heads, self.coordinates = heads, coordinates
+        self.channels, self.heads, self.coordinates = channels, heads, coordinates
         self.width = channels // heads + coordinates  # of a head in the mixing, w
         self.dropout = dropout
         self.query, self.key, self.value = (projection(channels, gain, diagonal, symmetric) for _ in range(3))
@@ -130,8 +143,12 @@ class HeadAttention(nn.Module):
                 `[batch, token, 1]`. The inputs of the values are not weighted.
 
         Raises:
-            ValueError: Positions are missing, unexpected or of another dimension, or the attention accepts no mask.
+            ValueError: The tokens have another layout or number of features; positions are missing, unexpected or of
+                another dimension; or the attention accepts no mask.
         """
+        for tokens in (query, key, value):
+            if tokens is not None:
+                expect(tokens, TOKENS, self.channels, self)
         if all(other is None for other in (key, value, key_positions, mask, weight)):
             mixed = self.fast_self_attention(query, positions)
             if mixed is not None:
@@ -189,11 +206,6 @@ class HeadAttention(nn.Module):
 
     def drop(self, matrix: Matrices) -> Matrices:
         return functional.dropout(matrix, self.rate, training=True) if self.rate else matrix
-
-
-def tracing() -> bool:
-    """Return whether TorchScript is tracing. Sizes are tensors then, and a trace would freeze a comparison of them."""
-    return torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # public, but neither exported nor typed
 
 
 def refuse_mask(mask: Mask | None, name: str) -> None:
