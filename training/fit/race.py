@@ -321,7 +321,8 @@ def uncontradicted(work: OwnWorkload, task: Task, symmetries: Sequence[str]) -> 
 
     def errors(names: Sequence[str]) -> Any:
         rng = np.random.default_rng(work.recipe.seed)
-        return work.measured(network, (work.as_batch(work.moved(work.stored(part), rng, names)) for part in parts))
+        batches = (work.as_batch(work.moved(work.stored(part), rng, names)) for part in parts)
+        return work.measured(network, batches)["relative_l2"]
 
     plain, kept = errors(()), []
     for name in symmetries:
