@@ -4,7 +4,8 @@
 
 A page of another origin whose name is made to resolve to the service's address (DNS rebinding) is of the service's own
 origin to a browser. It shows in the `Host` of its requests, which is a name of the attacker's: an address as `Host`
-cannot be rebound, and programs other than browsers can send what they like.
+cannot be rebound, nor can a name without a dot, which no public server of names knows, and programs other than browsers
+can send what they like.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Named:
             name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
         except ValueError:  # an address in brackets that is none
             return False
-        if name in self._exact or name.endswith(self._ends):
+        if name in self._exact or name.endswith(self._ends) or (name and not {".", ":"} & {*name}):
             return True
         try:
             ip_address(name)

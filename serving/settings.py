@@ -57,7 +57,8 @@ class Settings(BaseSettings):
     allowed_hosts: str = Field(
         "",
         description="Names by which clients may call the service, such as `petrov.lab.example,*.cluster.local`; "
-        "`localhost` and IP addresses always may. Empty: no others if `PETROV_HOST` is a loopback address, else any; "
+        "`localhost`, names without a dot and IP addresses always may. "
+        "Empty: no others if `PETROV_HOST` is a loopback address, else any; "
         "`*`: any.",
     )
     allowed_origins: str = Field(

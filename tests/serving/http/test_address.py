@@ -48,7 +48,17 @@ def status(url: str, host: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST:8080", "a.localhost", "localhost.", "127.0.0.1", "[::1]:8080", "10.1.2.3:8080"]
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8080",
+        "a.localhost",
+        "localhost.",
+        "petrov:80",
+        "127.0.0.1",
+        "[::1]:8080",
+        "10.1.2.3:8080",
+    ],
 )
 def test_a_service_on_the_loopback_is_known_by_local_names_and_addresses(gateway: Gateway, host: str) -> None:
     """By addresses of any kind, as probes of Kubernetes use them: none of them can be made to mean another machine."""
