@@ -4,8 +4,8 @@ PRESET ?= quick
 PYTHON ?= python3
 # PROBLEM=heat.toml trains on your own data; the model is called what the problem file says.
 ifdef PROBLEM
-MODEL := $(shell sed -n 's/^name *= *"\([^"]*\)".*/\1/p' $(PROBLEM) | head -n 1)
-RECIPE := $(PROBLEM) --preset $(PRESET)
+MODEL := $(shell sed -n 's/^name *= *"\([^"]*\)".*/\1/p' '$(PROBLEM)' | head -n 1)
+RECIPE := '$(PROBLEM)' --preset $(PRESET)
 else
 RECIPE := $(MODEL)-$(PRESET)
 endif
@@ -21,7 +21,7 @@ CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 # Further arguments of pip, such as the index of PyTorch's wheels without CUDA.
 PIP_ARGS ?=
 
-.PHONY: help describe data train release export published requirements serve test check format bench docs clean programs
+.PHONY: help describe data train release export published requirements serve test check format bench docs clean programs problem
 .NOTPARALLEL:
 
 help: ## print this list
@@ -37,9 +37,9 @@ describe: $(if $(filter %.pt %.pth,$(FILE)),$(APP),$(READ)) ## write the problem
 	@$(BIN)/python -m training describe --write $(if $(OUTPUTS),--outputs '$(OUTPUTS)') -- '$(FILE)'
 
 data: $(APP) ## generate the samples for MODEL and PRESET (resumes, uses all cores)
-	$(BIN)/python -m training data $(if $(PROBLEM),$(PROBLEM),$(MODEL)-$(PRESET))
+	$(BIN)/python -m training $(if $(PROBLEM),check '$(PROBLEM)',data $(MODEL)-$(PRESET))
 
-train: $(APP) ## train MODEL with PRESET (tiny, quick, laptop, paper) into runs/ (resumes)
+train: $(if $(PROBLEM),problem) $(APP) ## train MODEL with PRESET (tiny, quick, laptop, paper) into runs/ (resumes)
 	$(BIN)/python -m training fit $(RECIPE) --resume
 
 release: $(APP) ## make the run of MODEL and PRESET the released checkpoint, and export it
@@ -79,6 +79,10 @@ docs: $(DEV) ## build the documentation into site/
 clean: ## delete all generated files except data/ and runs/
 	rm -rf .venv .runtime .third_party test-artefacts site
 	git clean -fdxq model_repository
+
+# A problem file that is not ready is refused before torch is installed.
+problem: $(READ)
+	@$(BIN)/python -m training check --no-values '$(PROBLEM)'
 
 # What the machine must have, checked before anything is downloaded.
 requirements:

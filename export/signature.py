@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from export.layout import COORDINATES, FRAME
 from training.problems.schema import Frames, Frozen, GridLimits, Parameter, Quantity, SequenceDescription
@@ -99,6 +99,8 @@ class GridSpec(GridLimits):
     points: str
     lengths: tuple[float, ...] = ()
     boundaries: tuple[str, ...] = ()
+    # What was guessed of the axes of a user's data, such as `row.length`.
+    guessed: tuple[str, ...] = Field(default=(), exclude_if=lambda guessed: not guessed)
 
 
 class VocabularySpec(Frozen):
@@ -165,6 +167,7 @@ class Signature(Frozen):
                 points=problem.points,
                 lengths=tuple(axis.length for axis in problem.axes),
                 boundaries=tuple(axis.boundary for axis in problem.axes),
+                guessed=tuple(f"{axis.name}.{entry}" for axis in problem.axes for entry in axis.guessed),
                 **problem.grid.model_dump(),
             ),
             frames=frames,

@@ -20,11 +20,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from training.typed import typed
 from training.user_error import UserError
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 console = Console(stderr=True)
 
+CHECKED = ("tensor", "array", "role", "shape", "least", "greatest", "mean", "deviation")
 STOPPED = 130  # the exit status of a program that Ctrl-C has ended
 
 RecipeOrProblem = Annotated[
@@ -90,8 +92,8 @@ def fit(
                 run.train(chosen, to, data, resume=resume, init=init, workers=workers)
     except KeyboardInterrupt as stop:
         if processes.count() == 1:
-            again = shlex.join([*sys.argv[1:], *([] if resume else ["--resume"])])
-            advice = f"stopped; what is finished is kept, and this goes on with it: python -m training {again}"
+            again = typed(*sys.argv[1:], *([] if resume else ["--resume"]))
+            advice = f"stopped; what is finished is kept, and this goes on with it: {again}"
             console.print(advice, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(STOPPED) from stop
     if processes.count() > 1:
@@ -203,15 +205,15 @@ def describe(
             table.add_row(*map(Text, (name, "", "", "", f"left out: {reason}")))
         console.print(table)
         typer.echo(made.toml(), nl=False)
-        guessed = draft(file, files, folder).toml() if write and names else ""
     if write:
         to = Path(f"{made.name}.toml")
-        keep(to, made.toml(), guessed)
+        keep(to, made.toml())
         for name, reason in made.left_out.items():
             console.print(Text(f"{name} is left out: {reason}", "yellow"))
         console.print(f"This is {to}. Correct what is guessed, then:", highlight=False)
         if marked := unconfirmed(made.toml()):
             console.print(Text(refusal(to, tomllib.loads(made.toml()), marked), "yellow"))
+        console.print(f"  {typed('check', str(to))}", highlight=False, soft_wrap=True)
         console.print(f"  make train export serve PROBLEM={to}", highlight=False)
 
 
@@ -222,16 +224,58 @@ def named(path: Path) -> list[Path]:
     return found or [path]
 
 
-def keep(path: Path, text: str, unedited: str) -> None:
-    """Write a new file, or replace one that holds a text which has not been edited; another one is an error."""
+def keep(path: Path, text: str) -> None:
+    """Write a new file, or replace a draft that has not been edited; another file is an error."""
+    from training.problems.draft_file import is_unedited
+
     try:
         with path.open("x") as file:
             file.write(text)
     except FileExistsError as error:
-        if (found := path.read_text()) == unedited:
-            path.write_text(text)
-        elif found != text:
+        if not is_unedited(path.read_text()):
             raise UserError(f"{path} exists, and is not overwritten: move it away, or edit it") from error
+        path.write_text(text)
+
+
+@app.command()
+def check(
+    problem: Annotated[Path, typer.Argument(help="The problem file of your data.")],
+    folder: DataFolder = Path("data"),
+    files: Annotated[
+        bool, typer.Option("--values/--no-values", help="Read all values, too, and not the problem file alone.")
+    ] = True,
+) -> None:
+    """Check a problem file and every value of its data, and show what is read.
+
+    The first thing to run after `describe`: nothing is trained, and no torch is
+    needed. The values are copied for the training, which does not read your
+    files again.
+
+    python -m training check heat.toml
+    """
+    from training.data.samples import SampleFile, prepare
+    from training.problems.problem_file import data_files, own_files, read_problem_file
+
+    found = read_problem_file(problem)
+    data_files(found, problem.parent)
+    own_files(found, problem.parent)
+    if not files:
+        return
+    samples = SampleFile(prepare(found, problem.parent, folder), found)
+    table = Table(*CHECKED, title=f"{found.name}: {problem}", title_justify="left")
+    for name, one in found.stored.items():
+        shape = " x ".join(map(str, samples.file[name].shape))
+        figures = (f"{samples.statistic(name, key):.4g}" for key in ("minimum", "maximum", "mean", "deviation"))
+        table.add_row(*map(Text, (name, one.array, samples.role(name), shape, *figures)))
+    console.print(table)
+    train, validation, test = samples.counts
+    console.print(f"{train} training, {validation} validation and {test} test samples: {samples.path}", soft_wrap=True)
+    for remark in str(samples.file.attrs["remarks"]).splitlines():
+        console.print(Text(remark, "yellow"))
+    for axis in found.axes:
+        for entry in axis.guessed:
+            console.print(Text(f"axes.{axis.name}.{entry} was guessed: {getattr(axis, entry)}", "yellow"))
+    console.print(f"Next: make train export serve PROBLEM={shlex.quote(str(problem))}", highlight=False, soft_wrap=True)
 
 
 @app.command()

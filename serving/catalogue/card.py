@@ -115,6 +115,9 @@ class Grid(Part):
     points: str
     lengths: tuple[float, ...] = Field(default=(), description="Length of each axis in the problem's units.")
     boundaries: tuple[str, ...] = Field(default=(), description="Per axis: wall, periodic or open.")
+    guessed: tuple[str, ...] = Field(
+        default=(), description="What was guessed of the axes: `row.length`, `row.boundary`, `row.points`."
+    )
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Grid:

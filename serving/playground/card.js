@@ -180,7 +180,8 @@ export function aspect(card, shape) {
 /** Return the axes of a grid that are shown, with their ends, which are not known of some; those of points are `cloud.axes`. */
 export function axes(card) {
   const { grid } = card;
-  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, ends: grid.lengths?.[i] ? [0, grid.lengths[i]] : [] }));
+  const isKnown = (name, i) => grid.lengths?.[i] && !grid.guessed?.includes(`${name}.length`);
+  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, ends: isKnown(name, i) ? [0, grid.lengths[i]] : [] }));
 }
 
 const MOST_UNEQUAL = 3; // beyond it a picture is too narrow to draw on
@@ -356,7 +357,12 @@ export function blockExtent(card) {
 export function trust(card, shape, origin) {
   const warnings = (card.warnings ?? []).map((text) => ({ good: false, text: inWords(card, text) }));
   const method = isMethod(card) ? { good: true, text: "Nothing was trained: the model is a classical method itself, and only test samples are compared with another one." } : null;
-  return [...warnings, method, onGrid(card, shape), fromDistribution(card, origin)].filter(Boolean);
+  return [...warnings, guesses(card), method, onGrid(card, shape), fromDistribution(card, origin)].filter(Boolean);
+}
+
+function guesses(card) {
+  const guessed = (card.grid?.guessed ?? []).map((entry) => entry.split(".").reverse().join(" of "));
+  return guessed.length ? { good: false, text: `Of the axes, these were guessed from the data: ${guessed.join(", ")}.` } : null;
 }
 
 function onGrid(card, shape) {

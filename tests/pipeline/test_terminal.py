@@ -18,6 +18,7 @@ from serving.settings import Settings
 from tests import terminal
 from tests.conftest import Gateway
 from tests.terminal import CTRL_C, Terminal
+from training.typed import typed
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python/src'}"}
@@ -50,7 +51,7 @@ def test_ctrl_c_stops_a_training_and_says_how_to_go_on(tmp_path: Path) -> None:
     screen = training.end()
     assert screen.status == 130
     assert "Traceback" not in screen.text
-    again = "python -m training fit burgers-tiny --set fit.epochs=4000 --resume"
+    again = typed("fit", "burgers-tiny", "--set", "fit.epochs=4000", "--resume")
     assert screen.text.endswith(f"stopped; what is finished is kept, and this goes on with it: {again}")
     assert list((tmp_path / "runs/burgers-tiny/state").glob("epoch=*.ckpt"))
 

@@ -19,6 +19,7 @@ from training.calibration.statistics import InputStatistics
 from training.files import CALIBRATION, replacing
 from training.operators.operator import Operator
 from training.problems.schema import Description, Parameter
+from training.typed import typed
 from training.user_error import UserError
 
 FILE = CALIBRATION
@@ -291,7 +292,7 @@ def load(folder: Path) -> Calibration | None:
     except Exception as error:
         raise CalibrationError(
             f"{path}: expected a calibration of this version but found something else; "
-            f"`python -m training calibrate {folder}` renews it: {error}"
+            f"`{typed('calibrate', folder)}` renews it: {error}"
         ) from error
     return calibration.eval()
 

@@ -168,6 +168,14 @@ class SampleFile:
         """The size of one sample, all tensors together."""
         return sum(4 * int(np.prod(self.file[name].shape[1:])) for name in self.problem.stored)
 
+    def role(self, name: str) -> str:
+        """Say what a tensor is."""
+        problem = self.problem
+        if name in problem.output_names:
+            return "trajectory" if problem.time is not None else "output"
+        parameters = {one.name for one in problem.parameters}
+        return "parameter" if name in parameters else "input" if name in problem.argument_names else "weights"
+
     def statistic(self, name: str, key: str) -> float:
         """Return the minimum, maximum, mean or deviation of all values of a tensor."""
         return float(self.file[name].attrs[key])

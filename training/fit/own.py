@@ -31,6 +31,7 @@ from training.problems import symmetries
 from training.problems.problem import Problem, trajectories_of
 from training.problems.problem_file import INSIDE, WEIGHTS, DataSection
 from training.recipe import OwnRecipe, RecipeError
+from training.typed import typed
 
 BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
 STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
@@ -471,12 +472,12 @@ def made_again(recipe: OwnRecipe, data: Path) -> Path:
     if generated is None:
         found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"
         raise RecipeError(
-            f"{missing} but found {found}. `python -m training data PROBLEM.toml` prepares them from the files that "
+            f"{missing} but found {found}. `{typed('check', 'PROBLEM.toml')}` prepares them from the files that "
             f"it was trained on ({', '.join(problem.data.files)}); other data have another name"
         )
     if (generated.file.seed, generated.file.identity()) != (problem.seed, problem.identity()):
         raise RecipeError(
             f"{missing} but found none, and `{problem.name}` is generated in another way now: "
-            "`python -m training fit` trains it anew"
+            f"`{typed('fit', recipe.name)}` trains it anew"
         )
     return generate(generated, data)

@@ -39,6 +39,7 @@ from training.operators import Operator
 from training.precision import exact
 from training.problems.problem import Problem
 from training.recipe import AddedRecipe, BaseRecipe, OwnRecipe, Recipe, RecipeError, added_kind
+from training.typed import typed
 
 EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
@@ -192,7 +193,7 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
     except Exception as error:
         raise RunError(
             f"{run.path}: the checkpoint is saved but measuring it failed ({type(error).__name__}: {error}); "
-            f"`python -m training evaluate {run.path} --write` completes its card"
+            f"`{typed('evaluate', run.path, '--write')}` completes its card"
         ) from error
 
 

@@ -6,6 +6,7 @@ confirmed.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from training.problems.schema import Quantity
 from training.user_error import UserError
 
 COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, and areas of the cells around them
+DRAFTED = "# drafted by describe, which replaces this file unless it is edited: "
 LINEAR = "# linear = true  # where the outputs are linear in it; quick and laptop try it"
 UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML holds
 ROLES = {"inputs": "input", "parameters": "parameter", "outputs": "output"}
@@ -123,6 +125,11 @@ class Draft:
 
     def toml(self) -> str:
         """Write the problem file: what was left out in comments at its head, and guesses at their lines."""
+        body = self.body()
+        return f"{DRAFTED}{digest(body)}\n{body}"
+
+    def body(self) -> str:
+        """Write all but the first line, which tells whether the file has been edited."""
         heads = [*self.remarks, *(f"left out: {name}: {reason}" for name, reason in self.left_out.items())]
         lines = [f"# {UNSEEN.sub(' ', each)}" for each in heads]
         lines += [f'name = "{self.name}"', f'title = "{self.name}"', 'equation = ""', "", "[data]"]
@@ -156,6 +163,17 @@ class Draft:
     def mark(self, line: str) -> str:
         """Return the mark of a line; nothing where nothing was guessed in it."""
         return mark(UNSEEN.sub(" ", self.guesses.get(line, "")))
+
+
+def digest(body: str) -> str:
+    """Return what tells a text from others."""
+    return hashlib.sha256(body.encode()).hexdigest()[:12]
+
+
+def is_unedited(text: str) -> bool:
+    """Return whether a problem file is a draft as it was written."""
+    first, _, body = text.partition("\n")
+    return first == f"{DRAFTED}{digest(body)}"
 
 
 def quoted(text: str) -> str:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from training.typed import typed
+
 SUBJECTS = {
     "outputs": "which arrays are outputs",
     "samples": "which axis counts samples",
@@ -22,6 +24,9 @@ SUBJECTS = {
 """What has to be confirmed, by the word that a mark begins with."""
 QUOTED = r""""(?:\\.|[^"\\])*"|'[^']*'"""
 MARK = re.compile(rf"^(?:[^\"'#]|{QUOTED})*#\s*guess:\s*({'|'.join(SUBJECTS)})\b")
+
+HEADER = re.compile(r"^\s*\[([^\[\]]+)\]")  # of a table
+ENTRY = re.compile(rf"^\s*(length|boundary|points)\s*=(?:[^\"'#]|{QUOTED})*#\s*guess:")
 
 
 def mark(text: str) -> str:
@@ -33,6 +38,18 @@ def unconfirmed(text: str) -> dict[int, str]:
     """Return the subjects of the marks in a problem file that have to be confirmed, by the number of their line."""
     found = ((number, MARK.match(line)) for number, line in enumerate(text.splitlines(), 1))
     return {number: match[1] for number, match in found if match}
+
+
+def guessed_of_axes(text: str) -> dict[str, list[str]]:
+    """Return which entries of a problem file's axes are marked as guesses, by the name of the axis."""
+    found: dict[str, list[str]] = {}
+    axis = ""
+    for line in text.splitlines():
+        if header := HEADER.match(line):
+            axis = header[1].strip().removeprefix("axes.") if header[1].strip().startswith("axes.") else ""
+        elif axis and (entry := ENTRY.match(line)):
+            found.setdefault(axis, []).append(entry[1])
+    return found
 
 
 def refusal(path: Path, document: Mapping[str, Any], found: Mapping[int, str]) -> str:
@@ -56,11 +73,11 @@ def refusal(path: Path, document: Mapping[str, Any], found: Mapping[int, str]) -
         for role in ("inputs", "outputs")
         for name, table in dict(document.get(role, {})).items()
     ]
-    file = shlex.quote(data_of(path, document))
-    one = shlex.quote(names[-1]) if len(names) == 1 else "NAME"
+    file, one = data_of(path, document), names[-1] if len(names) == 1 else "NAME"
+    made = f"make describe FILE={shlex.quote(file)} OUTPUTS={shlex.quote(one)}"
     return (
-        f"{sentence}; or draft the file anew with the outputs named, `make describe FILE={file} OUTPUTS={one}` or "
-        f"`python -m training describe {file} --outputs {one}`, of {', '.join(names)}."
+        f"{sentence}; or draft the file anew with the outputs named, `{made}` or "
+        f"`{typed('describe', file, '--outputs', one, '--write')}`, of {', '.join(names)}."
     )
 
 

@@ -21,7 +21,7 @@ from pydantic_core import to_json
 
 from physics import registry as classical
 from training.files import read_toml
-from training.problems.marks import refusal, unconfirmed
+from training.problems.marks import guessed_of_axes, refusal, unconfirmed
 from training.problems.problem import PROBLEMS
 from training.problems.schema import (
     Axes,
@@ -413,7 +413,7 @@ class ProblemFile(Schema):
             boundary, points = "as in the data", within(box)
             grid = GridLimits(minimum=FEWEST_POINTS, maximum=max(MOST_POINTS, 4 * sides[0]), declared=sides)
         else:
-            boundary = "; ".join(f"{axis.name}: {ENDS[axis.boundary]}" for axis in self.axes)
+            boundary = "; ".join(f"{axis.name}: {ENDS[axis.boundary]}{axis.mark('boundary')}" for axis in self.axes)
             points, equal = locations(self.axes), len(set(sides)) == 1
             grid = GridLimits(
                 minimum=max(4, min(sides) // 4),
@@ -462,9 +462,12 @@ def read_problem_file(path: Path) -> ProblemFile:
         UserError: It is missing, no TOML, has an unknown key or a wrong value, or a built-in problem's name; or a guess
             of outputs, of the sample axis or of time that is not confirmed.
     """
-    document = read_toml(path)
-    if marked := unconfirmed(path.read_text(encoding="utf-8")):
+    document, text = read_toml(path), path.read_text(encoding="utf-8")
+    if marked := unconfirmed(text):
         raise ProblemFileError(refusal(path, document, marked))
+    for axis, entries in guessed_of_axes(text).items():
+        if isinstance(table := document.get("axes", {}).get(axis), dict):
+            table.setdefault("guessed", entries)
     try:
         found = ProblemFile.model_validate(document)
     except ValidationError as error:

@@ -10,7 +10,7 @@ import numpy as np
 from training.data.readers import DataFile, LazyArray
 from training.problems.checks import Summary, offset_of
 from training.problems.columns import NUMERIC
-from training.problems.draft_file import Draft, DraftError, Tensor, shown, wire_name
+from training.problems.draft_file import Draft, DraftError, Tensor, wire_name
 
 INPUTS = """
 x a k nu f g q in input inputs source forcing rhs initial u0 coeff coefficient permeability perm conductivity cond
@@ -52,7 +52,7 @@ def named_outputs(file: DataFile, outputs: Sequence[str]) -> list[str]:
     for each in outputs:
         name = each if each in file.arrays else on_wire.get(each)
         if name is None:
-            there = ", ".join(map(shown, file.arrays.values())) or "no arrays"
+            there = ", ".join(one.described for one in file.arrays.values()) or "no arrays"
             raise DraftError(f"{file.path}: expected an output among the arrays {there} but got {each!r}")
         found.append(name)
     return found
@@ -60,7 +60,7 @@ def named_outputs(file: DataFile, outputs: Sequence[str]) -> list[str]:
 
 def nothing(made: Draft, file: DataFile, expected: str) -> str:
     """Say that a file does not hold what is expected, and what every array was taken for."""
-    found = [f"{shown(one)} {made.role_of(one.name)}".rstrip() for one in file.arrays.values()]
+    found = [f"{one.described}: {made.role_of(one.name) or 'no field'}" for one in file.arrays.values()]
     found += [f"{name} left out: {reason}" for name, reason in file.left_out.items()]
     return f"{file.path}: expected {expected} but found {'; '.join(found) or 'no arrays'}"
 

@@ -116,6 +116,12 @@ class Axis(Frozen):
     # not the last, `strided` at every k-th cell centre of a finer mesh, the outermost two included; `scattered` where
     # every sample has its own points, with coordinates: the one axis of meshes and clouds.
     points: Literal["cells", "nodes", "left", "strided", "scattered"] = "cells"
+    # Which of these were guessed, as comments `# guess:` of a problem file say. What is shown depends on it alone.
+    guessed: tuple[Literal["length", "boundary", "points"], ...] = in_files(())
+
+    def mark(self, *entries: str) -> str:
+        """Return what is said behind what some entries give, where they were guessed."""
+        return " (guessed)" if {*entries} & {*self.guessed} else ""
 
     @property
     def far_ends(self) -> int:
@@ -138,7 +144,10 @@ LOCATIONS = {
 
 def locations(axes: Iterable[Axis]) -> str:
     """Say where the n points of every axis of a stored grid lie."""
-    return "; ".join(f"{axis.name}: {LOCATIONS[axis.points].format(length=axis.length)}" for axis in axes)
+    return "; ".join(
+        f"{axis.name}: {LOCATIONS[axis.points].format(length=axis.length)}{axis.mark('length', 'points')}"
+        for axis in axes
+    )
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -29,6 +29,7 @@ from training.problems.problem_file import INSIDE, ProblemFile
 from training.problems.schema import Description
 from training.recipe import OwnRecipe
 from training.report.verdict import Verdict, baselines
+from training.typed import typed
 from training.user_error import UserError
 
 SHARES = (0.25, 0.5)
@@ -193,7 +194,7 @@ def load(run: Path) -> Checkpoint:
     if not isinstance(found.recipe, OwnRecipe):
         raise ReportError(
             f"{run}: expected a run on data of a problem file but found one of {found.recipe.name}: "
-            f"`python -m training evaluate {run}` measures it"
+            f"`{typed('evaluate', run)}` measures it"
         )
     return found
 

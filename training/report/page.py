@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
-import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -27,8 +25,8 @@ from training.fit.race import WITH
 from training.metrics import METRICS
 from training.report.collect import Report, advise, sentence
 from training.report.verdict import RULE, Worth, percent
+from training.typed import ROOT, typed
 
-ROOT = Path(__file__).resolve().parents[2]
 STYLES = {Worth.USABLE: "bold green", Worth.ROUGH: "bold yellow", Worth.NOT_USABLE: "bold red"}
 PAGE, NUMBERS = "report.html", "report.json"
 TEMPLATE = "page.html.jinja"
@@ -165,21 +163,6 @@ def bars(report: Report) -> list[tuple[str, str, float]]:
     errors = {"this model": report.verdict.error, **report.baselines}
     most = max(errors.values()) or 1.0
     return [(name, percent(error), 100 * error / most) for name, error in errors.items()]
-
-
-def typed(*words: str | Path) -> str:
-    """Write a command that can be pasted in the folder of the repository, whatever its paths hold."""
-    ours = (ROOT / ".venv").is_dir() and Path(sys.prefix).samefile(ROOT / ".venv")
-    python = ".venv/bin/python" if ours else sys.executable
-    return shlex.join([python, "-m", "training", *(str(located(each)) for each in words)])
-
-
-def located(word: str | Path) -> str | Path:
-    """Return a path from the folder of the repository, absolute where it lies elsewhere; other words as they are."""
-    if isinstance(word, str):
-        return word
-    found = word.resolve()
-    return found.relative_to(ROOT) if found.is_relative_to(ROOT) else found
 
 
 def data_option(report: Report) -> tuple[str | Path, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from training.calibration import Calibration, Measured
 from training.calibration.calibration import CalibrationError, grid_points
 from training.problems.problem import PROBLEMS
 from training.problems.schema import Description
+from training.typed import typed
 
 GRIDS = (21, 29)
 
@@ -201,5 +203,5 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 def test_a_file_of_an_earlier_version_says_what_renews_it(found: Calibration, tmp_path: Path) -> None:
     layout = found.layout.model_dump(mode="json", exclude={"version", "roughness"})
     save_file({"novelty.distances": torch.zeros(3)}, tmp_path / calibration.FILE, {"layout": json.dumps(layout)})
-    with pytest.raises(CalibrationError, match=f"`python -m training calibrate {tmp_path}` renews it"):
+    with pytest.raises(CalibrationError, match=f"`{re.escape(typed('calibrate', tmp_path))}` renews it"):
         calibration.load(tmp_path)

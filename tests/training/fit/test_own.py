@@ -29,6 +29,7 @@ from training.operators import build
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile
 from training.recipe import OwnFit, OwnRecipe, RecipeError, changed
+from training.typed import typed
 
 SIDES = (12, 16)
 
@@ -82,7 +83,7 @@ def test_samples_have_the_name_of_their_contents(samples: SampleFile, tmp_path: 
         changed["T"][17, 3, 5] += 1
     other = prepare(problem(), tmp_path, data)
     assert other != samples.path
-    expected = f"expected the samples {samples.path} but found {other.name}. `python -m training data PROBLEM.toml`"
+    expected = f"expected the samples {samples.path} but found {other.name}. `{typed('check', 'PROBLEM.toml')}`"
     with pytest.raises(RecipeError, match=re.escape(expected)):
         OwnWorkload(made, data).prepare()
 

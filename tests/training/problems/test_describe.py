@@ -66,6 +66,48 @@ def test_make_writes_a_problem_file_where_it_is_called_and_keeps_it(tmp_path: Pa
     assert (tmp_path / "heat.toml").read_text() == "mine"
 
 
+def test_an_unedited_draft_is_written_anew_for_another_file_of_the_same_name(tmp_path: Path) -> None:
+    write_heat(tmp_path / "heat.h5")
+    assert make(tmp_path, FILE="heat.h5").returncode == 0
+    with h5py.File(tmp_path / "heat.h5", "w") as file:
+        file["flux"] = file["load"] = np.random.default_rng(1).random((30, 9, 9))
+    done = make(tmp_path, FILE="heat.h5", OUTPUTS="flux")
+    assert done.returncode == 0, done.stderr
+    assert read_problem_file(tmp_path / "heat.toml").output_names == ("flux",)
+    text = (tmp_path / "heat.toml").read_text()
+    (tmp_path / "heat.toml").write_text(text.replace('units = "1"', 'units = "W"'))
+    assert "is not overwritten" in make(tmp_path, FILE="heat.h5", OUTPUTS="load").stderr
+
+
+def test_checking_a_problem_file_needs_no_torch_and_says_what_was_read_and_guessed(tmp_path: Path) -> None:
+    write_heat(tmp_path / "my data [1]" / "heat.h5")
+    named = ("--outputs", "T", "--write")
+    assert run(sys.executable, "-c", WITHOUT_TORCH, "describe", "my data [1]/heat.h5", *named, folder=tmp_path)
+    (tmp_path / "heat.toml").rename(tmp_path / "my heat.toml")
+    done = run(sys.executable, "-c", WITHOUT_TORCH, "check", "my heat.toml", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "24 training, 3 validation and 3 test samples" in said
+    assert "axes.row.length was guessed: 1.0" in said
+    assert "make train export serve PROBLEM='my heat.toml'" in said
+    written = (tmp_path / "my heat.toml").read_text().replace('key = "k"', 'key = "K"')
+    (tmp_path / "my heat.toml").write_text(written)
+    done = run(sys.executable, "-c", WITHOUT_TORCH, "check", "my heat.toml", folder=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert "expected an array 'K' but found T [30 x 8 x 8] float64, k [30 x 8 x 8] float64" in said
+
+
+def test_make_refuses_an_unconfirmed_problem_file_before_it_installs_torch(tmp_path: Path) -> None:
+    write_heat(tmp_path / "heat.h5")
+    assert make(tmp_path, FILE="heat.h5").returncode == 0
+    (tmp_path / "heat.toml").rename(tmp_path / "my heat.toml")
+    installed = ("SERVE=", "READ=", "APP=torch", f"BIN={Path(sys.prefix) / 'bin'}")
+    done = run("make", "-f", ROOT / "Makefile", "train", "PROBLEM=my heat.toml", *installed, folder=tmp_path)
+    assert done.returncode
+    assert "which arrays are outputs" in done.stderr
+    assert "torch" not in done.stdout
+
+
 def test_make_asks_for_a_file(tmp_path: Path) -> None:
     done = make(tmp_path)
     assert done.returncode

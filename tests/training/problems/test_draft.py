@@ -16,11 +16,13 @@ from scipy.io import savemat
 from scipy.ndimage import gaussian_filter1d
 from typer.testing import CliRunner
 
+from export.signature import Signature
 from training.commands import app
 from training.data.readers import ReadError, open_file
 from training.problems.draft import DraftError
 from training.problems.marks import unconfirmed
-from training.problems.problem_file import ProblemFileError, read_problem_file
+from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
+from training.typed import typed
 
 RNG = np.random.default_rng(0)
 FLOW = ("diffusivity", "source", "velocity", "concentration")
@@ -58,13 +60,13 @@ def test_a_guess_of_outputs_is_confirmed_before_a_training(flow: Path) -> None:
     problem = flow.with_suffix(".toml")
     problem.write_text(described(flow).stdout)
     assert [*marks(flow).values()] == ["outputs"]
-    for command in ("fit", "data"):
+    for command in ("fit", "data", "check"):
         refused = CliRunner().invoke(app, [command, str(problem), "--data", str(flow.parent / "data")])
         assert isinstance(refused.exception, ProblemFileError)
         message = str(refused.exception)
         assert "which arrays are outputs (line " in message
         assert f"`make describe FILE={flow} OUTPUTS=NAME`" in message
-        assert f"`python -m training describe {flow} --outputs NAME`" in message
+        assert f"`{typed('describe', str(flow), '--outputs', 'NAME', '--write')}`" in message
         assert all(name in message for name in FLOW)
     number = next(iter(unconfirmed(problem.read_text())))
     assert f"(line {number})" in message
@@ -200,7 +202,27 @@ def test_numbers_alone_are_refused_by_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "drag.npz", shape=shape, drag=shape.mean((1, 2)))
     refused = described(tmp_path / "drag.npz").exception
     assert isinstance(refused, DraftError)
-    assert "shape [20 x 8 x 8] a field; drag [20] parameter" in str(refused)
+    assert "shape [20 x 8 x 8] float64: a field; drag [20] float64: parameter" in str(refused)
     np.savez(tmp_path / "drag.npz", shape=shape, u=shape, drag=shape.mean((1, 2)))
     refused = described(tmp_path / "drag.npz", "--outputs", "drag").exception
     assert "drag is a number per sample, which cannot be one yet" in str(refused)
+
+
+def test_guessed_axes_are_said_to_be_guessed_until_a_person_removes_the_comment(flow: Path) -> None:
+    problem = flow.with_suffix(".toml")
+    text = re.sub(r"  # guess: outputs.*", "", described(flow).stdout)
+    text = text.replace('boundary = "open"  # guess: say "wall" or "periodic" if you know it', 'boundary = "wall"', 1)
+    problem.write_text(text)
+    found = read_problem_file(problem)
+    assert [axis.guessed for axis in found.axes] == [("length", "points"), ("length", "boundary", "points")]
+    described_problem = found.describe((12, 12), 16)
+    assert described_problem.boundary == "row: walls; column: open ends (guessed)"
+    assert described_problem.points.startswith("row: x_i = (i + 1/2) 1/n (guessed); column:")
+    card = Signature.of(described_problem).grid.model_dump()
+    assert card["guessed"] == ("row.length", "row.points", "column.length", "column.boundary", "column.points")
+    assert found.identity() == read_unmarked(problem).identity()  # whose prepared samples are the same
+
+
+def read_unmarked(problem: Path) -> ProblemFile:
+    problem.write_text(re.sub(r"  # guess:.*", "", problem.read_text()))
+    return read_problem_file(problem)

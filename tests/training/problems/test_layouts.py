@@ -177,10 +177,13 @@ def test_an_attribute_that_is_no_number_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"shape": K, "drag": NU, "lift": NU}, r"numbers alone cannot be either yet.* drag \[20\] parameter"),
-        ({"shape": K, "coefficients": np.stack([NU, NU], 1)}, r"coefficients \[20 x 2\] parameter"),
-        ({"a1": NU, "a2": NU, "u": K}, r"a1 \[20\] parameter; a2 \[20\] parameter; u \[20 x 8 x 9\] a field"),
-        ({"params": np.stack([NU, NU], 1), "u": K}, r"params \[20 x 2\] parameter; u \[20 x 8 x 9\] a field"),
+        ({"shape": K, "drag": NU, "lift": NU}, r"numbers alone cannot be either yet.* drag \[20\] float64: parameter"),
+        ({"shape": K, "coefficients": np.stack([NU, NU], 1)}, r"coefficients \[20 x 2\] float64: parameter"),
+        ({"a1": NU, "a2": NU, "u": K}, r"a1 \[20\] float64: parameter; a2 .* u \[20 x 8 x 9\] float64: a field"),
+        (
+            {"params": np.stack([NU, NU], 1), "u": K},
+            r"params \[20 x 2\] float64: parameter; u .*: a field",
+        ),
     ],
 )
 def test_numbers_alone_are_refused_by_name(arrays: Arrays, sentence: str, tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ class LazyArray:
         return cls(name, values.shape, values.dtype, lambda start, stop: part(values, start, stop))
 
     @property
+    def described(self) -> str:
+        """Its name, shape and type."""
+        return f"{self.name} [{' x '.join(map(str, self.shape))}] {self.dtype}"
+
+    @property
     def samples(self) -> int:
         """The number of samples."""
         return self.shape[0] if self.shape else 0
@@ -146,7 +151,9 @@ class DataFile:
             ReadError: There is none; the message lists those that there are.
         """
         if name not in self.arrays:
-            raise ReadError(f"{self.path}: expected an array {name!r} but found {', '.join(sorted(self.arrays))}")
+            found = [one.described for one in self.arrays.values()]
+            found += [f"{left} (left out: {reason})" for left, reason in self.left_out.items()]
+            raise ReadError(f"{self.path}: expected an array {name!r} but found {', '.join(found) or 'none'}")
         return self.arrays[name]
 
 

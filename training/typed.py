@@ -1,0 +1,24 @@
+"""Commands of this program as they have to be typed, for hints and error messages."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def typed(*words: str | Path) -> str:
+    """Write a command that can be pasted in the folder of the repository, whatever its paths hold."""
+    ours = (ROOT / ".venv").is_dir() and Path(sys.prefix).samefile(ROOT / ".venv")
+    python = ".venv/bin/python" if ours else sys.executable
+    return shlex.join([python, "-m", "training", *(str(located(each)) for each in words)])
+
+
+def located(word: str | Path) -> str | Path:
+    """Return a path from the folder of the repository, absolute where it lies elsewhere; other words as they are."""
+    if isinstance(word, str):
+        return word
+    found = word.resolve()
+    return found.relative_to(ROOT) if found.is_relative_to(ROOT) else found
