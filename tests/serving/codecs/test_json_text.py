@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -52,6 +52,7 @@ def filled(value: Any) -> Any:
     return [filled(each) for each in value] if isinstance(value, list) else value
 
 
+@settings(deadline=None)  # a large example has thousands of pieces
 @given(arrays | whole, objects, st.sampled_from([None, 1]))
 def test_long_lists_are_the_arrays_that_they_say(array: NDArray[Any], beside: Any, indent: int | None) -> None:
     document = {"x": beside, "a": array.tolist(), "y": [beside, {"z": array.tolist()}]}
