@@ -24,11 +24,20 @@ ROOT = Path(__file__).parents[2]
 RECORDER = [sys.executable, str(Path(__file__).with_name("recorder.py"))]
 ROW = re.compile(r"\| `([\w/]+\.py)` \| `([\w.]+)` \|$", re.MULTILINE)
 
+HEAT = """
+name = "heat"
+[data]
+files = ["heat.npz"]
+[inputs.k]
+[outputs.u]
+[axes.x]
+"""
 
-def named(folder: str) -> list[str]:
-    """Return the functions of a folder that the page names in its tables of steps, in order."""
-    page = (ROOT / "docs/how.md").read_text()
-    return [f"{file} {function}" for file, function in ROW.findall(page) if file.startswith(f"{folder}/")]
+
+def named(folder: str, section: str) -> list[str]:
+    """Return the functions of a folder that a section of the page names in its tables of steps, in order."""
+    [text] = re.findall(rf"^## {section}$(.*?)^## ", (ROOT / "docs/how.md").read_text(), re.MULTILINE | re.DOTALL)
+    return [f"{file} {function}" for file, function in ROW.findall(text) if file.startswith(f"{folder}/")]
 
 
 def assert_passed(expected: list[str], recorded: str) -> None:
@@ -48,9 +57,27 @@ def test_a_training_and_an_export_pass_what_the_page_names(tmp_path: Path) -> No
     run, repository = str(tmp_path / "burgers-tiny"), str(tmp_path / "repository")
     small = ("--set", "operator.layers=1", "--set", "fit.epochs=2", "--set", 'formats=["onnx"]')
     fit = ("training", "fit", "burgers-tiny", *small, "--out", run, "--data", str(tmp_path))
-    assert_passed(named("training"), recorded(tmp_path / "fit.txt", *fit))
+    assert_passed(named("training", "A model"), recorded(tmp_path / "fit.txt", *fit))
     export = ("export", run, "--name", "tiny", "--repository", repository)
-    assert_passed(named("export"), recorded(tmp_path / "export.txt", *export))
+    assert_passed(named("export", "A model"), recorded(tmp_path / "export.txt", *export))
+
+
+def test_an_error_measure_passes_what_the_page_names(tmp_path: Path) -> None:
+    k = 10 ** np.random.default_rng(0).uniform(-1, 1, (20, 16))
+    np.savez(tmp_path / "heat.npz", k=k, u=np.cumsum(1 / k, axis=1))
+    (tmp_path / "heat.toml").write_text(HEAT)
+    small = ("--preset", "tiny", "--no-amounts", "--set", "fit.epochs=1", "--set", "operator.layers=1")
+    fit = (
+        "training",
+        "fit",
+        str(tmp_path / "heat.toml"),
+        *small,
+        "--data",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "run"),
+    )
+    assert_passed(named("training", "An error measure"), recorded(tmp_path / "fit.txt", *fit))
 
 
 def test_a_request_passes_what_the_page_names(make_settings: Callable[..., Settings], tmp_path: Path) -> None:
@@ -80,4 +107,4 @@ def test_a_request_passes_what_the_page_names(make_settings: Callable[..., Setti
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(60)
-    assert_passed(named("serving"), file.read_text())
+    assert_passed(named("serving", "A request"), file.read_text())
