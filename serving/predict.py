@@ -312,8 +312,10 @@ class Predictor:
                 raise  # it may be this call alone; the next look of the catalogue says whether Triton is lost
             if problem.kind == "model-not-ready":
                 self._catalogue.withdraw(card)
-            if problem.kind == "shared-memory-full":
+            elif problem.kind == "shared-memory-full":
                 self._catalogue.exhaust(card)
+            elif problem.kind == "model-failed":
+                self._catalogue.doubt(card)
             notes = "\n".join(getattr(problem, "__notes__", ()))
             logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
             raise

@@ -38,6 +38,7 @@ _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances,
 _SLOW_SECONDS = 5.0  # after which a model that is being loaded or warmed delays no other one
 COMPANION_SECONDS = 25.0  # that a request waits at most until a companion is loaded
 RETRY_SECONDS = 5
+DOUBT_SECONDS = 30.0  # between two attempts to warm a model anew that fails
 _VERSION_AT_FAULT = re.compile(r"version (\d+) is at UNAVAILABLE")
 
 
@@ -50,7 +51,8 @@ class Catalogue:
         self._entries: dict[str, Entry] = {}  # by name, in order
         self._loads = True  # whether this Triton loads models on request
         self._late = 0  # looks in a row
-        self.restart: Callable[[], None] = lambda: None  # of a local Triton
+        self.restart: Callable[[], bool] = lambda: True  # a local Triton, unless it was restarted a moment ago
+        self._exhausted = False  # a restart is due
         self.responds = False
         self.draining = False
 
@@ -185,7 +187,7 @@ class Catalogue:
         """Forget what is served: Triton is lost, and the process that comes back is cold."""
         if self.responds:
             logger.warning("the inference server does not respond")
-        self.responds, self._loads = False, True
+        self.responds, self._loads, self._exhausted = False, True, False
         for entry in self._entries.values():
             entry.served, entry.stamp, entry.again, entry.pause = {}, None, 0.0, 0.0
             entry.used = entry.used if entry.calls else None
@@ -205,7 +207,14 @@ class Catalogue:
         if card.version in self._entries[card.model].served:  # else another request has found it so
             self._entries[card.model].report(card.version, "has run out of shared memory", "")
             self.withdraw(card)
-        self.restart()
+        self._exhausted = not self.restart()
+
+    def doubt(self, card: Card) -> None:
+        """Warm a version again that a request has failed on: it is served as long as the simplest inputs succeed."""
+        entry = self._entries[card.model]
+        if not entry.base and card.version in entry.served and time.monotonic() - entry.doubts > DOUBT_SECONDS:
+            entry.doubts = time.monotonic()
+            entry.doubted.add(card.version)
 
     @asynccontextmanager
     async def loaded(self, card: Card, deadline: float) -> AsyncIterator[None]:
@@ -237,6 +246,7 @@ class Catalogue:
         try:
             ready = await self._triton.ready_versions()
             self.responds, self._late = True, 0
+            self._exhausted = self._exhausted and not self.restart()
             self._forget_gone(ready)
             await self._unload_unused(ready)
         except Problem as problem:
@@ -381,6 +391,7 @@ class Catalogue:
         if card is None:
             return True
         seconds, most = self._settings.request_seconds, self._settings.max_body_bytes
+        entry.doubted.discard(number)
         try:
             for batch in () if entry.base else samples(card, most):
                 await self._triton.infer(entry.name, number, batch, seconds=seconds)
@@ -388,13 +399,18 @@ class Catalogue:
             if isinstance(error, Problem) and error.kind == "triton-unavailable":
                 raise
             known = isinstance(error, Problem)
+            if entry.served.get(number) == card:  # and doubted
+                if isinstance(error, Problem) and error.kind in {"deadline-exceeded", "overloaded"}:
+                    return True  # it is busy
+                self.withdraw(card)
             fault = str(error) if known else type(error).__name__  # readiness is public
             notes = "\n".join(getattr(error, "__notes__", ()))
             entry.report(number, f"cannot be warmed: {fault}", notes, None if known else error)
             return False
         entry.faults.pop(number, None)
+        if entry.served.get(number) != card:
+            logger.info("%s version %d is served", entry.name, number)
         entry.served = {**entry.served, number: card}
-        logger.info("%s version %d is served", entry.name, number)
         return True
 
     def _record(self) -> None:

@@ -35,6 +35,8 @@ class Entry:
     began: float = 0.0
     stamp: Stamp | None = None  # of the files that it was loaded from
     ours: bool = False  # whether it was loaded on our request, and may be unloaded
+    doubted: set[int] = field(default_factory=set)  # served versions that a request has failed on, to be warmed again
+    doubts: float = -math.inf  # when they were doubted last
     again: float = 0.0  # when to try again after a failure, and the pause then
     pause: float = 0.0
     uses: int = 0
@@ -48,9 +50,10 @@ class Entry:
         return self.present[max(self.present)] if self.present else None
 
     def cold(self, ready: Mapping[str, Collection[int]]) -> set[int]:
-        """Return the versions that Triton has loaded and that are not served."""
+        """Return the versions that Triton has loaded and that are not served, or doubted."""
         loaded, present = ready.get(self.name, ()), self.present or {}
-        return {each for each, card in present.items() if each in loaded and self.served.get(each) != card}
+        new = {each for each, card in present.items() if self.served.get(each) != card}
+        return (new | self.doubted) & set(loaded)
 
     def delay(self) -> None:
         """Wait before the next attempt, twice as long as before the last one."""

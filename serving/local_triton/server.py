@@ -167,14 +167,16 @@ class TritonServer:
             except TritonServerError as error:  # which counts as the next crash
                 logger.error("%s", error)  # noqa: TRY400 - the message quotes the log; a traceback adds nothing
 
-    def restart(self) -> None:
-        """End Triton so that it starts anew with empty shared memory, at most once in `RESTART_SECONDS`."""
-        now = asyncio.get_running_loop().time()
-        process = self._process
-        if process is not None and process.poll() is None and now - self._restarted >= RESTART_SECONDS:
+    def restart(self) -> bool:
+        """End Triton, so that it starts anew with empty shared memory; False within `RESTART_SECONDS` of the last."""
+        now, process = asyncio.get_running_loop().time(), self._process
+        if now - self._restarted < RESTART_SECONDS:
+            return False
+        if process is not None and process.poll() is None:
             logger.warning("Triton has run out of shared memory and is restarted")
             self._restarted, self._restarting = now, True
             process.close()
+        return True
 
     async def _lifetime(self) -> float:
         """Wait for the end of the process, and end one that is silent; return the seconds until then."""

@@ -164,6 +164,34 @@ async def test_a_reply_that_is_not_http_loses_the_server_until_it_is_right(repos
         assert catalogue.readiness().ready
 
 
+async def test_a_model_that_fails_is_ready_only_if_it_can_be_warmed(repository: Path) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
+        fake.wrong = reply('{"error": "no"}', tensors=False, status="500 Internal Server Error")
+        catalogue.doubt(catalogue.find("good"))
+        catalogue.doubt(catalogue.find("bad"))
+        await look_until(catalogue, lambda: served(catalogue) == ["good"])
+        assert catalogue.readiness().missing == ("bad",)
+        fake.wrong = reply(OUTPUT)
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
+
+
+async def test_a_triton_without_shared_memory_is_restarted_once_it_may_be(repository: Path) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
+        card = catalogue.find("bad")
+        text = '{"error": "Failed to increase the shared memory pool size for key \'x\' to 1 bytes."}'
+        fake.wrong = reply(text, tensors=False, status="500 Internal Server Error")
+        outcomes = [True, False, False]
+        catalogue.restart = outcomes.pop  # at the third attempt, and never again
+        catalogue.exhaust(card)
+        await look_until(catalogue, lambda: not outcomes)
+        await catalogue.look()
+        assert "bad (version 1 cannot be warmed: the shared memory" in str(catalogue.readiness().reason)
+
+
 async def test_a_version_with_too_large_an_output_costs_itself_only(repository: Path) -> None:
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(" " * 2**24)
