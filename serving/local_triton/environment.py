@@ -166,7 +166,8 @@ def instances(repository: Path) -> int:
         if cards and not base(cards[max(cards)], found):
             with suppress(OSError, ValueError, ParseError):
                 config = json.loads(models.configuration(name, ()) or "{}")
-                each = sum(group.get("count", 1) for group in config.get("instance_group", [{}]))
+                default = [{"count": 2 if config.get("backend") == "onnxruntime" else 1}]  # Triton's on a processor
+                each = sum(group.get("count", 1) for group in config.get("instance_group", default))
                 count += each * len(config["version_policy"]["specific"]["versions"])
     return count
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -188,13 +189,15 @@ def test_shared_memory_that_is_full_is_named_and_freed(settings: Settings) -> No
     shutil.copytree(settings.repository / "blur", settings.repository / "second")
     for name in ("blur", "second"):
         config, path = (settings.repository / name / each for each in ("config.pbtxt", "1/card.json"))
-        config.write_text(config.read_text().replace('"blur"', f'"{name}"'))
+        config.write_text(
+            re.sub("instance_group.*", "", config.read_text().replace('"blur"', f'"{name}"'))  # as in exported ones
+        )
         card = json.loads(path.read_text())
         path.write_text(json.dumps(card | {"model": name, "grid": card["grid"] | {"maximum": 1024}}))
     with command(settings, shared="1m") as (service, log):
         assert service.wait(60) == 1
         assert (
-            f"{SHARED_MEMORY} has 1 MiB free of 1, and 2 instances of models take one each: set it" in log.read_text()
+            f"{SHARED_MEMORY} has 1 MiB free of 1, and 4 instances of models take one each: set it" in log.read_text()
         )
 
     def post(model: str, *shape: int) -> httpx2.Response:
@@ -202,9 +205,10 @@ def test_shared_memory_that_is_full_is_named_and_freed(settings: Settings) -> No
         body, headers = npy(np.ones(shape, np.float32)), {"Content-Type": "application/x-npy"}
         return httpx2.post(url, content=body, headers=headers, timeout=60)
 
-    with command(settings, shared="13m") as (_, log):
+    with command(settings, shared="16m") as (service, log):
         wait_for(lambda: status(settings, "/health/ready") == 200)
-        assert "13, of which 2 instances of models take one each or more: batches run in small parts" in log.read_text()
+        assert "16, of which 4 instances of models take one each or more: batches run in small parts" in log.read_text()
+        assert sum("stub" in each.name() for each in psutil.Process(service.pid).children(recursive=True)) == 4
         assert post("blur", 1024, 1024).status_code == 200  # its instance keeps 9 MiB
         found = post("second", 1024, 1024)
         assert (found.status_code, found.json()["type"]) == (503, "urn:petrov:problem:shared-memory-full")
