@@ -26,7 +26,7 @@ from training.user_error import UserError
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 console = Console(stderr=True)
 
-CHECKED = ("tensor", "array", "role", "shape", "least", "greatest", "mean", "deviation")
+CHECKED = ("tensor", "array", "role", "shape", "least", "greatest", "deviation")
 STOPPED = 130  # the exit status of a program that Ctrl-C has ended
 
 RecipeOrProblem = Annotated[
@@ -86,6 +86,8 @@ def fit(
                 )
                 typer.echo(to)
                 return
+            if isinstance(chosen, OwnRecipe) and processes.first():
+                warn_of_data(data / chosen.samples)
             if devices > 1 and processes.count() == 1:
                 processes.launch(devices)
             else:
@@ -104,6 +106,16 @@ def fit(
     else:
         console.print(figures(checkpoint.load(to).card, chosen.name, console.width))
     typer.echo(to)
+
+
+def warn_of_data(samples: Path) -> None:
+    """Print what is odd about prepared samples, such as values that float32 does not resolve."""
+    import h5py
+
+    if samples.is_file():
+        with h5py.File(samples, locking=False) as file:
+            for remark in str(file.attrs["remarks"]).splitlines():
+                console.print(Text(remark, "yellow"), soft_wrap=True)
 
 
 @app.command()
@@ -262,10 +274,12 @@ def check(
     if not files:
         return
     samples = SampleFile(prepare(found, problem.parent, folder), found)
-    table = Table(*CHECKED, title=f"{found.name}: {problem}", title_justify="left")
+    table = Table(title=f"{found.name}: {problem}", title_justify="left")
+    for column in CHECKED:
+        table.add_column(column, overflow="fold")
     for name, one in found.stored.items():
         shape = " x ".join(map(str, samples.file[name].shape))
-        figures = (f"{samples.statistic(name, key):.4g}" for key in ("minimum", "maximum", "mean", "deviation"))
+        figures = (f"{samples.statistic(name, key):.3g}" for key in ("minimum", "maximum", "deviation"))
         table.add_row(*map(Text, (name, one.array, samples.role(name), shape, *figures)))
     console.print(table)
     train, validation, test = samples.counts

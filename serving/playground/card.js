@@ -362,7 +362,7 @@ export function trust(card, shape, origin) {
 
 function guesses(card) {
   const guessed = (card.grid?.guessed ?? []).map((entry) => entry.split(".").reverse().join(" of "));
-  return guessed.length ? { good: false, text: `Of the axes, these were guessed from the data: ${guessed.join(", ")}.` } : null;
+  return guessed.length ? { good: false, text: `Of the axes, these were guessed: ${guessed.join(", ")}.` } : null;
 }
 
 function onGrid(card, shape) {

@@ -52,7 +52,7 @@ def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None, out
     if file.sources:
         name, names = wire_name(file.path.resolve().parent.name), (str(files[0]),)
     elif folder is not None:
-        name, names = wire_name(folder.resolve().name), (str(folder / f"*{files[0].suffix}"),)
+        name, names = wire_name(folder.resolve().name), (str(Path(escape(str(folder))) / f"*{files[0].suffix}"),)
     elif pattern := common_pattern(files):
         name, names = wire_name(pattern.rpartition("*")[0]), (str(Path(escape(str(files[0].parent))) / pattern),)
     made = Draft(f"own_{name}" if is_taken(name) else name, names, file.format, left_out=dict(file.left_out))

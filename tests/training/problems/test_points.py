@@ -234,3 +234,10 @@ def test_what_may_be_a_cloud_is_asked_for(first: str, second: str, tmp_path: Pat
     (tmp_path / "cloud.toml").write_text(result.stdout)
     with pytest.raises(ProblemFileError, match=r"not confirmed: .*whether every sample has points of its own"):
         read_problem_file(tmp_path / "cloud.toml")
+
+
+def test_a_folder_whose_name_holds_brackets_and_spaces_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "stars [2] old"
+    write_stars(folder, 12)
+    (tmp_path / "stars 2 old").mkdir()
+    assert prepared(described(folder), tmp_path).counts == (10, 1, 1)
