@@ -107,8 +107,7 @@ class Entry:
 
     def record(self, metrics: Metrics, path: str) -> None:
         """Measure and log it; the sentence for people has the path itself in place of its template."""
-        metrics.requests.labels(self.model, self.route, self.status).inc()
-        metrics.request_seconds.labels(self.model if self.version else "", self.route).observe(self.seconds)
+        metrics.request_seconds.labels(self.model, self.route, self.status).observe(self.seconds)
         if logger.isEnabledFor(logging.INFO):
             values = (self.method, path, self.status, self.seconds * 1e3, self.request_id)
             logger.info("%s %s %s %.1f ms id=%s", *values, extra={FIELDS: vars(self)})
@@ -117,6 +116,7 @@ class Entry:
 UNKNOWN = "unknown"
 # A single 85 x 85 field takes a millisecond, a batch of 421 x 421 on a CPU seconds.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_PHASES = (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10)  # there are many phases, of models and grids
 _BYTES = tuple(4.0**power for power in range(5, 15))
 _ERRORS = tuple(digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5))
 _FIELDS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -147,11 +147,10 @@ class Metrics:
             return found
 
         # Requests
-        self.requests = counter("requests", "Requests that have ended.", "model", "route", "code")
         self.request_seconds = histogram(
             "request_duration_seconds",
-            "Time from the request line to the end of the response; without a model where none was to run.",
-            *("model", "route"),
+            "Time from the request line to the end of the response.",
+            *("model", "route", "code"),
         )
         self.request_bytes = histogram("request_bytes", "Size of request bodies.", buckets=_BYTES)
         self.rejected = counter("rejected", "Requests that ended in a problem.", "reason")
@@ -160,9 +159,9 @@ class Metrics:
         self.key_fields = counter("key_fields", "Samples requested with each API key.", "key")
 
         # Predictions
-        phases = "Time of the parts of predictions: parse, triton, encode."
-        self.phase_seconds = counter("phase_seconds", phases, "model", "phase")
-        self.triton_seconds = histogram("triton_duration_seconds", "One call of Triton.", "model", "grid")
+        phases = "Parts of a prediction: parse, triton, encode."
+        self.phase_seconds = histogram("phase_duration_seconds", phases, "model", "grid", "phase", buckets=_PHASES)
+        self.triton_seconds = histogram("triton_duration_seconds", "One call of Triton.", "model")
         self.fields = counter("fields", "Samples predicted.", "model", "grid")
         self.frames = counter("frames", "Frames of streamed rollouts, of every sample.", "model")
         self.batch_fields = histogram("batch_fields", "Samples in one call of Triton.", "model", buckets=_FIELDS)
@@ -212,13 +211,13 @@ class Metrics:
                 yield
         finally:
             seconds = time.perf_counter() - start
-            self.phase_seconds.labels(model, phase).inc(seconds)
+            self.phase_seconds.labels(model, grid, phase).observe(seconds)
             if phase == "triton":
-                self.triton_seconds.labels(model, grid).observe(seconds)
+                self.triton_seconds.labels(model).observe(seconds)
 
     def parsed(self, model: str, grid: str, seconds: float) -> None:
         """Record the time of parsing, which begins before the grid is known."""
-        self.phase_seconds.labels(model, "parse").inc(seconds)
+        self.phase_seconds.labels(model, grid, "parse").observe(seconds)
         if self._traces:
             self._traces.past("parse", model, grid, seconds)
 

@@ -62,7 +62,7 @@ def per_inference(metric: str) -> str:
     return f"{rate(metric, 'model')} / {rate('nv_inference_count', 'model')} / 1e6"
 
 
-PHASES = "petrov_phase_seconds_total"
+PHASES = "petrov_phase_duration_seconds"
 ROWS: dict[str, list[Panel]] = {
     "Service": [
         Panel("Ready", "bool_yes_no", {"{{instance}}": "petrov_ready"}, "stat"),
@@ -71,7 +71,7 @@ ROWS: dict[str, list[Panel]] = {
     ],
     "Requests": [
         Panel("Predictions", "reqps", {"{{model}} {{code}}": rate(
-            "petrov_requests_total", "model, code", PREDICTIONS)}, stack=True),
+            "petrov_request_duration_seconds_count", "model, code", PREDICTIONS)}, stack=True),
         Panel("Duration", "s", quantiles("petrov_request_duration_seconds", "model", PREDICTIONS),
               note="From the request line to the end of the response, the client's upload included."),
         Panel("In flight", "short", {"{{instance}}": "petrov_inflight_requests",
@@ -106,12 +106,13 @@ ROWS: dict[str, list[Panel]] = {
               note="Fields per second by the network and by the classical solver."),
     ],
     "Phases: parse, triton, encode": [
-        Panel("Calls of Triton", "s", quantiles("petrov_triton_duration_seconds", "model, grid", AT)),
-        Panel("Time per prediction", "s", {"{{model}} {{phase}}":
-              f"{rate(PHASES, 'model, phase')} / on (model) group_left () "
-              f"{rate('petrov_requests_total', 'model', PREDICTIONS)}"}, stack=True, note="Mean time of each phase."),
+        *(Panel(f"p{of * 100:.0f} by phase", "s",
+                {"{{model}} {{grid}} {{phase}}": quantile(of, PHASES, "model, grid, phase", AT)})
+          for of in (0.5, 0.95, 0.99)),
         Panel("Share of each phase", "percentunit", {"{{model}} {{phase}}":
-              f"{rate(PHASES, 'model, phase')} / on (model) group_left () {rate(PHASES, 'model')}"}, stack=True),
+              f"{rate(f'{PHASES}_sum', 'model, phase', AT)}"
+              f" / on (model) group_left () {rate(f'{PHASES}_sum', 'model', AT)}"}, stack=True),
+        Panel("Calls of Triton", "s", quantiles("petrov_triton_duration_seconds", "model")),
     ],
     "Triton": [
         Panel("Queue", "s", {"{{model}}": per_inference("nv_inference_queue_duration_us")},

@@ -142,8 +142,8 @@ def test_an_expression_of_the_dashboard_has_a_value(prometheus: Prometheus, expr
     [
         'histogram_quantile(0.5, sum by (le) (rate(petrov_request_duration_seconds_bucket{model="blur"}[5m]))) < 60',
         'sum(rate(petrov_fields_total{model="blur", grid="16x16"}[5m])) > 0',
-        'petrov_requests_total{model="blur", route="/v1/models/{model}/predict", code="200"} >= 2',
-        'petrov_requests_total{model="blur", route=~".*/ModelInfer", code="OK"} >= 2',
+        'petrov_request_duration_seconds_count{model="blur", route="/v1/models/{model}/predict", code="200"} >= 2',
+        'petrov_request_duration_seconds_count{model="blur", route=~".*/ModelInfer", code="OK"} >= 2',
         'petrov_rejected_total{reason="unreadable-body"} >= 2',
         'rate(nv_inference_count{model="blur"}[5m]) > 0',
         "petrov_ready == 1",

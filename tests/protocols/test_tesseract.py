@@ -81,6 +81,6 @@ def test_a_query_parameter_that_is_not_known_is_refused(gateway: Gateway, endpoi
 
 def calls(gateway: Gateway) -> float:
     """Return how many requests to `apply` were answered."""
-    line = f'petrov_requests_total{{code="200",model="{NAME}",route="/tesseract/{{model}}/apply"}}'
+    line = f'petrov_request_duration_seconds_count{{code="200",model="{NAME}",route="/tesseract/{{model}}/apply"}}'
     counts = [each for each in httpx2.get(f"{gateway.url}/metrics").text.splitlines() if each.startswith(line)]
     return float(counts[0].rpartition(" ")[2]) if counts else 0.0

@@ -200,7 +200,7 @@ def test_metrics_have_the_routes_of_derivatives(gateway: Gateway) -> None:
     post(gateway, f"{NAME}/vjp", {"inputs": ONE, "cotangents": COTANGENT}).raise_for_status()
     text = httpx2.get(f"{gateway.url}/metrics").text
     route = 'model="drift",route="/v1/models/{model}/vjp"'
-    assert f'petrov_requests_total{{code="200",{route}}}' in text
+    assert f'petrov_request_duration_seconds_count{{code="200",{route}}}' in text
     assert f'petrov_fields_total{{grid="other",model="{NAME}_vjp"}}' in text
 
 

@@ -242,8 +242,8 @@ def test_calls_are_measured_as_requests_are(gateway: Gateway, stub: Any, toy: To
         return sample(after, name, **labels) - sample(before, name, **labels)
 
     route = "/inference.GRPCInferenceService/ModelInfer"
-    assert grown("petrov_requests_total", model=toy.name, route=route, code="OK") == 1
-    assert grown("petrov_requests_total", model=toy.name, route=route, code="INVALID_ARGUMENT") == 1
+    assert grown("petrov_request_duration_seconds_count", model=toy.name, route=route, code="OK") == 1
+    assert grown("petrov_request_duration_seconds_count", model=toy.name, route=route, code="INVALID_ARGUMENT") == 1
     assert grown("petrov_fields_total", model=toy.name, grid="16x16") == 3
     assert grown("petrov_rejected_total", reason="wrong-input") == 1
     assert grown("petrov_request_bytes_count") == 2
@@ -427,7 +427,7 @@ def test_the_deadline_of_a_client_is_no_error_of_the_service(
     def count(name: str, **labels: str) -> float:
         return sample(httpx2.get(f"{tight.url}/metrics").text, name, **labels)
 
-    calls, name, rejected = 12, "petrov_requests_total", "petrov_rejected_total"
+    calls, name, rejected = 12, "petrov_request_duration_seconds_count", "petrov_rejected_total"
     labels = {"model": "blur", "route": "/inference.GRPCInferenceService/ModelInfer"}
     before = count(name, **labels, code="CANCELLED")
     errors = count(name, **labels, code="DEADLINE_EXCEEDED"), count(rejected, reason="deadline-exceeded")

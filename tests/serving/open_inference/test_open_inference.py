@@ -248,8 +248,8 @@ def test_it_is_measured_as_v1_is(http: httpx2.Client, toy: Toy) -> None:
         return sample(after, name, **labels) - sample(before, name, **labels)
 
     route = "/v2/models/{model}/infer"
-    assert grown("petrov_requests_total", model=toy.name, route=route, code="200") == 1
-    assert grown("petrov_requests_total", model=toy.name, route=route, code="400") == 1
+    assert grown("petrov_request_duration_seconds_count", model=toy.name, route=route, code="200") == 1
+    assert grown("petrov_request_duration_seconds_count", model=toy.name, route=route, code="400") == 1
     assert grown("petrov_fields_total", model=toy.name, grid="16x16") == 3
     assert grown("petrov_rejected_total", reason="unreadable-body") == 1
 

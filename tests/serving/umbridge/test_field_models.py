@@ -141,4 +141,4 @@ def test_a_message_without_vectors_is_short(gateway: Gateway, route: str) -> Non
 def test_metrics_name_the_model_of_the_body(gateway: Gateway) -> None:
     output(gateway, "Evaluate", input=VECTORS, config=ALL)
     text = httpx2.get(f"{gateway.url}/metrics").text
-    assert f'petrov_requests_total{{code="200",model="{NAME}",route="/umbridge/Evaluate"}}' in text
+    assert f'petrov_request_duration_seconds_count{{code="200",model="{NAME}",route="/umbridge/Evaluate"}}' in text
