@@ -248,6 +248,12 @@ export function measured(card, shape, noise = 0) {
   return nearestNoise((card.errors ?? []).filter((row) => scattered(card) || String(row.grid) === String(shape)), noise);
 }
 
+/** Return what a row has by the other error measures of the card: their meanings and values, as text in lines. */
+export function otherMeasures(card, row) {
+  const names = Object.keys(card.measures ?? {}).filter((name) => name !== "relative_l2" && Number.isFinite(row?.[name]));
+  return names.map((name) => `${card.measures[name]}: ${name === "correlation" ? row[name].toPrecision(3) : percent(row[name])}`).join("\n");
+}
+
 /** Return the published figures of the classical solver on a grid, or on the published grid that is nearest in size. */
 export function classical(card, shape, noise = 0) {
   if (!hasSolver(card)) return undefined;

@@ -151,6 +151,7 @@ function showMeasured(row, frame = null) {
   const level = row && (row.noise || between) ? ` with ${percent(row.noise ?? 0)} of noise${between}` : "";
   const which = own ? `, frame ${frame.index + 1}` : `${level}${row?.worst ? `, worst ${percent(row.worst)}` : ""}`;
   at("measured-note").textContent = row ? `mean of ${row.fields} test fields${which}` : "not published for this grid";
+  at("measured-others").textContent = cards.otherMeasures(state.model.card, own ?? row);
 }
 
 function item(text, kind) {

@@ -77,7 +77,8 @@ def service(
     toy_fields.add(repository, POOR, velocity=0.5)
     with card_of(repository, POOR) as card:
         card["outputs"][0] |= {"meaning": "density at the end", "positive": True}
-        card["errors"] = [{"grid": list(toy_fields.GRID), "fields": 53, "relative_l2": 0.41}]
+        card["errors"] = [{"grid": list(toy_fields.GRID), "fields": 53, "relative_l2": 0.41, "relative_h1": 0.52}]
+        card["measures"] = {"relative_l2": "relative L2 error", "relative_h1": "H1 error", "vrmse": "not measured"}
     toy_gauges.add(repository)
     with card_of(repository, REPORTING) as card:
         held = {"grid": [16, 16], "fields": 80, "outside": 0.0}
@@ -705,6 +706,7 @@ def test_the_address_names_the_model(visit: Callable[..., Visit], service: Gatew
 def test_a_poor_model_looks_poor_and_a_quantity_has_one_scale(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(POOR)
+    expect(person.page.locator("#measured-others")).to_have_text("H1 error: 52 %")
     person.settled("0 % from the truth")
     assert person.page.inner_text("#worth") == "Poor model: mean error 41 % on 53 test fields"
     expect(person.page.locator("#worth")).to_have_attribute("data-kind", "poor")
