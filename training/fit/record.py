@@ -4,7 +4,7 @@
 
     runs/darcy-quick/
       state/ recipe.json     until the run is measured: the trainer's state after the two last epochs
-      metrics.csv            loss, validation error and learning rate by epoch
+      metrics.csv            loss, learning rate, and validation errors by every measure, by epoch
       weights.safetensors config.json card.json examples.safetensors     the checkpoint
 """
 
