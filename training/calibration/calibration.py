@@ -119,7 +119,7 @@ class CalibratedOperator(Operator):
         self.operator, self.calibration = operator, calibration
         self.quality = (*operator.quality, *calibration.names)
         self.solve_limit = operator.solve_limit
-        self.novelty_limit = calibration.novelty.foreign if operator.contains_solver else None
+        self.novelty_limit = calibration.novelty.out_of_distribution if operator.contains_solver else None
 
     def forward(self, *fields: Tensor) -> Tensor | tuple[Tensor, ...]:
         found: Tensor | tuple[Tensor, ...] = self.operator(*fields)

@@ -211,7 +211,7 @@ class Novelty(nn.Module):
             self.register_buffer("others", torch.zeros(second))
 
     @property
-    def foreign(self) -> float | None:
+    def out_of_distribution(self) -> float | None:
         """The p-value below which no calibration input is as unusual; None where there are too few to tell."""
         least = 1.5 / (len(self.distances) + 1)
         return max(FOREIGN, least) if least < OUTSIDE else None

@@ -17,7 +17,7 @@ from training.operators.operator import Operator
 from training.problems.schema import Axis, Description, Parameter, Quantity
 
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
-FOREIGN_SAMPLES = 50  # of each foreign family
+OUT_OF_DISTRIBUTION_SAMPLES = 50  # of each family out of distribution
 BYTES = 2**28  # of all inputs of one grid in memory
 SMOOTHED_POINTS = 4  # per axis
 INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
@@ -66,14 +66,15 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
     """Return what a card says of a calibration: its samples, and how it does on test samples.
 
     These are per grid and kind the share whose error stays below the estimate (`coverage`) with its standard error, the
-    means of estimate and error, and the share of inputs that are outside; and that share per foreign family, on the
-    finest grid. `errors` counts the calibration samples of a grid, `errors_of_a_case` those that a quantile rests on.
+    means of estimate and error, and the share of inputs that are outside; and that share per family out of
+    distribution, on the finest grid. `errors` counts the calibration samples of a grid, `errors_of_a_case` those that a
+    quantile rests on.
     """
     layout, rows, finest = calibration.layout, [], None
     for one in samples.test:
         rows.append(row(calibration, operator, one))
         if finest is None or one.points(len(layout.periodic)) > finest.points(len(layout.periodic)):
-            finest = one.first(FOREIGN_SAMPLES)
+            finest = one.first(OUT_OF_DISTRIBUTION_SAMPLES)
     return {
         "fitted": layout.fitted,
         "inputs": layout.inputs,
@@ -81,7 +82,7 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
         "errors_of_a_case": layout.errors // (max(1, len(layout.noise)) * (2 if layout.apart else 1)),
         **({"noise": list(layout.noise)} if layout.noise else {}),
         "test": rows,
-        "foreign": {} if finest is None else foreign_shares(calibration, operator, finest),
+        "foreign": {} if finest is None else out_of_distribution_shares(calibration, operator, finest),
     }
 
 
@@ -102,8 +103,8 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
     return figures
 
 
-def foreign_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
-    """Return the share of inputs that are outside, per foreign family; every field that varies is changed."""
+def out_of_distribution_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
+    """Return the share of inputs that are outside, per family; every field that varies is changed."""
     axes, inputs = len(calibration.layout.periodic), samples.inputs
     canonical, mask = operator.canonical, None if operator.mask is None else inputs[operator.mask]
     if operator.scattered:  # the families are of fields on a grid

@@ -91,8 +91,8 @@ def write(
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
             # A chunk is what is read at once: a field, or a frame of a trajectory; numbers are not divided.
-            moving = problem.time is not None and name in problem.output_names
-            chunk = (1, 1, *column.shape[1:]) if moving else (1, *column.shape)
+            is_trajectory = problem.time is not None and name in problem.output_names
+            chunk = (1, 1, *column.shape[1:]) if is_trajectory else (1, *column.shape)
             file.create_dataset(name, shape, np.float32, chunks=chunk if column.shape else None)
 
         box: list[Array] = []
@@ -193,12 +193,12 @@ class SampleFile:
     def windows(self, rows: Rows, starts: Sequence[int] | Rows, length: int) -> dict[str, Array]:
         """Read `length` frames of trajectories `[window, frame, (component), *grid]`, steady fields and parameters."""
         pairs = [*zip(rows.tolist(), map(int, starts), strict=True)]
-        moving = {name: self.tensor(name) for name in self.problem.output_names}
+        trajectories = {name: self.tensor(name) for name in self.problem.output_names}
         found = {
             name: np.stack([frames[row, start : start + length] for row, start in pairs])
-            for name, frames in moving.items()
+            for name, frames in trajectories.items()
         }
-        return found | {name: self.pick(name, rows) for name in self.problem.stored if name not in moving}
+        return found | {name: self.pick(name, rows) for name in self.problem.stored if name not in trajectories}
 
     def tensor(self, name: str) -> Any:
         """Return a tensor of all samples, from memory where it is small: every batch reads from many places."""

@@ -45,8 +45,8 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def __init__(self, recipe: OwnRecipe, data: Path, *, progress: bool = True) -> None:
         super().__init__(recipe, data, progress=progress)
-        self.file, self.moving = recipe.problem, recipe.problem.time is not None
-        if self.moving:
+        self.file, self.is_trajectory = recipe.problem, recipe.problem.time is not None
+        if self.is_trajectory:
             self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
             self.figures = (*type(self).figures, *ROLLOUTS)
 
@@ -119,7 +119,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
         Where validation samples are many beside these, an epoch has more passes: two samples for each of them.
         """
-        fit, windows = self.recipe.fit, len(self.rows) * (self.longest if self.moving else 1)
+        fit, windows = self.recipe.fit, len(self.rows) * (self.longest if self.is_trajectory else 1)
         whole = Order.passes(windows, fit.batch, self.recipe.seed)
         if fit.seconds is None:
             return whole
@@ -132,7 +132,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def stored(self, rows: Rows | range, frames: int | None = None) -> dict[str, NDArray[Any]]:
         """Read samples, or the beginnings of trajectories, by the names of their arrays."""
-        if not self.moving:
+        if not self.is_trajectory:
             return self.samples.read(rows)
         length = self.history + (self.horizon if frames is None else frames)
         return self.samples.windows(np.asarray(rows), [0] * len(rows), length)
@@ -149,7 +149,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         outputs = {name: tensors.pop(name) for name in self.file.output_names}
         for name, output in self.file.states.items():
             tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
-        following = [each[:, self.history :] if self.moving else each for each in outputs.values()]
+        following = [each[:, self.history :] if self.is_trajectory else each for each in outputs.values()]
         arguments = [tensors[name] for name in self.file.argument_names]
         return Batch(arguments, following, measure=tensors[WEIGHTS] if self.file.weights is not None else None)
 
@@ -164,7 +164,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         if self.coarse is not None and self.recipe.coarse is not None and share < self.recipe.coarse.share:
             found = rng.integers(self.coarse.counts[0], size=self.recipe.coarse.batch)
             return self.as_batch(self.moved(self.coarse.read(found), rng))
-        if not self.moving:
+        if not self.is_trajectory:
             return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
         rows, starts = np.divmod(chosen, self.longest)
         length = self.history + min(self.recipe.fit.steps_of(share), self.longest)
@@ -191,7 +191,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         description = description.model_copy(update={"symmetries": names})
         fields = {one.name: torch.from_numpy(values[one.name]) for one in self.file.fields if one.name in values}
         frames = {
-            name: each.unbind(1) if self.moving and name in self.file.output_names else (each,)
+            name: each.unbind(1) if self.is_trajectory and name in self.file.output_names else (each,)
             for name, each in fields.items()
         }
         found = iter(symmetries.transform(description, [each for every in frames.values() for each in every], rng))
@@ -207,7 +207,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
     def statistics_batch(self) -> Batch:
         """Return training samples, enough for means and deviations; of trajectories single steps at any frame."""
         samples = self.samples
-        if not self.moving:
+        if not self.is_trajectory:
             return self.batch(self.rows[: affordable(STATISTICS_SAMPLES, samples.sample_bytes)])
         frames, length = samples.frames or 1, self.history + 1
         count = affordable(STATISTICS_SAMPLES, samples.sample_bytes // frames)
@@ -224,20 +224,20 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
             count = min(self.coarse.counts[0], affordable(STATISTICS_SAMPLES, self.coarse.sample_bytes))
             batch = self.as_batch(self.coarse.read(range(count)))
         found = self.statistics_batch() if batch is None else batch
-        network.fit_normalisers(*found.inputs, *(each[:, 0] if self.moving else each for each in found.outputs))
+        network.fit_normalisers(*found.inputs, *(each[:, 0] if self.is_trajectory else each for each in found.outputs))
 
     # Predictions and their errors
 
     def predictions(self, network: Any, batch: Batch) -> list[Tensor]:
         """Return what a network predicts, in the form of the outputs."""
-        if not self.moving:
+        if not self.is_trajectory:
             return super().predictions(network, batch)
         found: list[Tensor] = network.rollout(batch.inputs, batch.outputs[0].shape[1])
         return found
 
     def loss(self, network: Any, batch: Batch) -> Tensor:
         """Return the recipe's loss, of trajectories over all steps or of the last one."""
-        if not self.moving:
+        if not self.is_trajectory:
             return super().loss(network, batch)
         if not self.recipe.fit.through:
             batch = self.last_step(network, batch)
@@ -255,14 +255,14 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
         """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`."""
-        if not self.moving:
+        if not self.is_trajectory:
             return super().errors(found, truth, measure)
         flat_found, flat_truth = ([each.flatten(0, 1) for each in some] for some in (found, truth))
         return super().errors(flat_found, flat_truth).unflatten(0, truth[0].shape[:2])
 
     def score(self, found: Sequence[Tensor], batch: Batch) -> Tensor:
         """Return the metric, the mean relative L2 error, where a rollout that overflows counts as `LOST`."""
-        if not self.moving:
+        if not self.is_trajectory:
             return super().score(found, batch)
         errors = self.errors(found, batch.outputs)
         return errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST).mean()
@@ -279,7 +279,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def measures(self, found: Sequence[Tensor], batch: Batch, *, whole: bool = True) -> dict[str, Tensor]:
         """Compute every error measure; see `OperatorWorkload.measures`. Where a rollout overflows all count as lost."""
-        if not self.moving:
+        if not self.is_trajectory:
             return super().measures(found, batch, whole=whole)
         frames = batch.outputs[0].shape[:2]
         p, u = ([each.flatten(0, 1).cpu().double() for each in some] for some in (found, batch.outputs))
@@ -293,13 +293,13 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         """Return the errors of every sample of some batches by measure, the mean over its frames: `[sample]`."""
         found = [self.measures(self.predictions(network, batch), batch) for batch in batches]
         return {
-            name: torch.cat([each[name].nanmean(dim=1) if self.moving else each[name] for each in found]).numpy()
+            name: torch.cat([each[name].nanmean(dim=1) if self.is_trajectory else each[name] for each in found]).numpy()
             for name in found[0]
         }
 
     def naive(self, batch: Batch) -> list[Tensor]:
         """Return the prediction that needs no network: the mean training output, or the last given frame."""
-        if not self.moving:
+        if not self.is_trajectory:
             return [mean * self.valid(truth, batch) for mean, truth in zip(self.means, batch.outputs, strict=True)]
         inputs = dict(zip(self.file.argument_names, batch.inputs, strict=True))
         starts = {output: inputs[name] for name, output in self.file.states.items()}
@@ -331,7 +331,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
     def shown(self, name: str, values: Tensor) -> Tensor:
         """Return the part of a sample that is drawn: of trajectories the last frame, or all frames on a line."""
         if name in self.file.output_names:
-            return values if not self.moving or len(self.file.axes) == 1 else values[-1]
+            return values if not self.is_trajectory or len(self.file.axes) == 1 else values[-1]
         return values[-1] if name in self.file.states and self.history > 1 else values
 
     # The card
@@ -352,7 +352,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
             "processor": processor(),
             "validity": {"untested": description.untested},
             "remarks": [line for line in str(self.samples.file.attrs["remarks"]).splitlines() if line],
-            **({"frames": self.samples.frames, "horizon": self.horizon} if self.moving else {}),
+            **({"frames": self.samples.frames, "horizon": self.horizon} if self.is_trajectory else {}),
             **({"start": self.recipe.start.model_dump(include={"folder", "digest"})} if self.recipe.start else {}),
             **(
                 {}
@@ -371,7 +371,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
         self.compare(problem)
-        if self.moving:
+        if self.is_trajectory:
             found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
             errors = found.until(self.horizon)
             frames = {"frames": self.horizon}
@@ -417,7 +417,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame.
         """
         splits = {name: np.asarray(self.samples.split(name)) for name in ("train", "validation", "test")}
-        if self.moving:
+        if self.is_trajectory:
             fitted, held, test = map(self.states, splits.values())
             return CalibrationSamples([fitted], [held], [test])
         size, points = self.samples.sample_bytes, {"grid": list(self.samples.sides)} if self.file.scattered else {}
@@ -440,7 +440,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def examples(self) -> Tensors:
         rows, frames = self.samples.split("test")[:MOST_EXAMPLES], None
-        if self.moving:
+        if self.is_trajectory:
             fitting = EXAMPLE_BYTES * (self.samples.frames or 1) // (len(rows) * self.samples.sample_bytes)
             frames = min(self.longest, max(1, fitting))
         batch, names = self.batch(rows, frames), [one.name for one in self.file.tensors]
@@ -452,7 +452,7 @@ class SplitBatches(Dataset[Batch]):
 
     def __init__(self, work: OwnWorkload, split: str, frames: int | None = None) -> None:
         self.work, self.rows, self.frames = work, work.samples.split(split), frames
-        self.starts = range(0, len(self.rows), BATCH[work.moving])
+        self.starts = range(0, len(self.rows), BATCH[work.is_trajectory])
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -113,14 +113,14 @@ def recipe(
 
 def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
     """Choose time, batch, rate, averaging and rollouts of a training."""
-    moving = samples.problem.time is not None
-    fits = int(np.clip((2 if moving else 1) * POINTS / np.prod(samples.sides), *BATCHES[moving]))
+    is_trajectory = samples.problem.time is not None
+    fits = int(np.clip((2 if is_trajectory else 1) * POINTS / np.prod(samples.sides), *BATCHES[is_trajectory]))
     batch = 2 ** int(np.log2(fits))
     fit = OwnFit(
         epochs=preset.most,
-        seconds=preset.seconds * (LONGER if moving else 1),
+        seconds=preset.seconds * (LONGER if is_trajectory else 1),
         least=preset.least,
-        batch=batch if moving else min(batch, max(1, samples.counts[0] // 8)),
+        batch=batch if is_trajectory else min(batch, max(1, samples.counts[0] // 8)),
         learning_rate=preset.rate,
         optimiser="muon",
         cycle_momentum=False,  # 20 % more error where Muon's momentum falls to 0.85 at the highest rate
@@ -137,7 +137,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     problem = samples.problem
     if problem.scattered:
         return on_points(samples, preset)
-    moving, frames = problem.time is not None, problem.time.history if problem.time is not None else 1
+    is_trajectory, frames = problem.time is not None, problem.time.history if problem.time is not None else 1
     closed = all(axis.boundary == "periodic" for axis in problem.axes)
     fields = tuple(one for one in problem.inputs if problem.mask is None or one.name != INSIDE)
     stacked = [
@@ -146,9 +146,9 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     ]
     plain: tuple[Scale, ...] = tuple("linear" for _ in problem.outputs)
     chosen = sizes(samples, preset)
-    if moving and closed:
+    if is_trajectory and closed:
         chosen |= smooth(samples, preset)
-    elif len(samples.sides) < 3 and not moving and problem.mask is None:
+    elif len(samples.sides) < 3 and not is_trajectory and problem.mask is None:
         # Products of channels are worth their time: more than tokens, and on planes more than as many channels.
         chosen |= {"gated": True, "layers": 0, "linear": tuple(one.linear for one in fields)}
         chosen["detail"] //= len(samples.sides)
@@ -159,7 +159,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         input_scales=scales(samples, fields),
         masked=problem.mask is not None,
         output_components=components(problem.outputs),
-        output_scales=plain if moving or any(one.linear for one in fields) else scales(samples, problem.outputs),
+        output_scales=plain if is_trajectory or any(one.linear for one in fields) else scales(samples, problem.outputs),
         **chosen,
     )
     if problem.time is None:

@@ -311,7 +311,7 @@ class Race:
 
 
 @torch.inference_mode()
-def uncontradicted(work: OwnWorkload, task: Task, symmetries: Sequence[str]) -> tuple[str, ...]:
+def supported(work: OwnWorkload, task: Task, symmetries: Sequence[str]) -> tuple[str, ...]:
     """Return the symmetries whose moved validation samples have no significantly larger errors than the samples.
 
     A network that was trained without a symmetry knows moved samples as well as others where the symmetry holds.

@@ -147,7 +147,7 @@ def held(recipe: OwnRecipe, run: RunFolder, data: Path, workers: int) -> tuple[O
         work = OwnWorkload(entry, data)
         task = work.task()
         task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
-        return race.uncontradicted(work, task, event.symmetries)
+        return race.supported(work, task, event.symmetries)
 
     samples, numbers = OwnWorkload(recipe, data).samples, [each.name for each in recipe.problem.parameters]
     directed = any(samples.statistic(name, "minimum") < 0 < samples.statistic(name, "maximum") for name in numbers)

@@ -91,9 +91,9 @@ def baselines(work: OwnWorkload) -> dict[str, NDArray[np.float64]]:
 
     def errors(batch: Batch, made: Sequence[Tensor]) -> NDArray[np.float64]:
         found = work.errors(made, batch.outputs, batch.measure)
-        return (found.mean(dim=1) if work.moving else found).double().numpy()
+        return (found.mean(dim=1) if work.is_trajectory else found).double().numpy()
 
-    name = LAST if work.moving else MEAN
+    name = LAST if work.is_trajectory else MEAN
     known = {name: np.concatenate([errors(batch, work.naive(batch)) for batch in work.batches("test")])}
     if work.file.scattered:  # every sample has its own points
         return known
@@ -129,7 +129,7 @@ def nearest(work: OwnWorkload) -> NDArray[np.int64]:
 
 def arguments(work: OwnWorkload, rows: range | NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
     """Read the inputs and parameters of some samples, by name; of trajectories the frames that they start from."""
-    batch = work.batch(rows, frames=1 if work.moving else None)
+    batch = work.batch(rows, frames=1 if work.is_trajectory else None)
     return {name: one.numpy() for name, one in zip(work.file.argument_names, batch.inputs, strict=True)}
 
 

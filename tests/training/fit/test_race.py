@@ -158,7 +158,7 @@ def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(race, "uncontradicted", killed)
+        patch.setattr(race, "supported", killed)
         with pytest.raises(KeyboardInterrupt):
             train(raced, tmp_path / "2", data)
     second = checkpoint.load(train(raced, tmp_path / "2", data, resume=True))
@@ -177,7 +177,7 @@ def test_symmetries_that_samples_contradict_are_found(raced: OwnRecipe, samples:
     work = OwnWorkload(raced, samples.path.parent)
     task = work.task()
     task.network = Exact()
-    assert race.uncontradicted(work, task, ("flip_x", "shift_x", "negate")) == ("shift_x", "negate")
+    assert race.supported(work, task, ("flip_x", "shift_x", "negate")) == ("shift_x", "negate")
 
 
 def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: SampleFile) -> None:
