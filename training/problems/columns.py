@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers import DataFile, LazyArray, arranged, as_column, time_first
+from training.data.readers import DataFile, LazyArray, arranged, as_column, as_components, is_complex, time_first
 from training.problems.problem_file import INSIDE, ProblemFile
 from training.problems.schema import Parameter, Quantity
 from training.user_error import UserError
@@ -121,6 +121,11 @@ def columns_of(
             arrays = [(file.path, for_all(value, samples_of(problem, file))) for file in files]
         if problem.data.time == "last" and has_frames(problem, one):
             arrays = [(path, time_first(array) if array.dimensions is None else array) for path, array in arrays]
+        if isinstance(one, Quantity) and one.complex:
+            axis = -1 if one.component_axis == "last" else 2 if has_frames(problem, one) else 1
+            if real := [array for _, array in arrays if not is_complex(array)]:
+                raise DataError(f"{files[0].path}: {real[0].name!r} holds {real[0].dtype}; expected complex numbers")
+            arrays = [(path, as_components(array, axis)) for path, array in arrays]
         # On points the components stay behind them.
         tensor = one.model_copy(update={"component_axis": "first"}) if problem.scattered else one
         parts = (Part(path, array, tensor, shape(problem, name, array, path)) for path, array in arrays)
@@ -199,8 +204,9 @@ def for_all(array: LazyArray, samples: int) -> LazyArray:
 def check_file(problem: ProblemFile, file: DataFile) -> None:
     """Refuse a file without samples, with strings for numbers, or with unequal numbers of samples."""
     arrays = [file.array(one.array) for one in problem.stored.values() if in_each(one)]
+    parts = {one.array for one in problem.fields if one.complex}
     for one in arrays:
-        if one.dtype.kind not in NUMERIC:
+        if one.dtype.kind not in NUMERIC and not (is_complex(one) and one.name in parts):
             raise DataError(f"{file.path}: {one.name!r} holds {one.dtype}; expected real numbers")
         if one.samples == 0:
             raise DataError(f"{file.path}: {one.name!r} has shape {one.shape}; expected samples on its first axis")

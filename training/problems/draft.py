@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from training.data.readers import DataFile, LazyArray, arranged, as_column, time_first
+from training.data.readers import DataFile, LazyArray, arranged, as_column, is_complex, real_part, time_first
 from training.problems.ambiguity import (
     COMPONENTS,
     doubt_of_points,
@@ -62,6 +62,9 @@ def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None, out
     wanted = named_outputs(file, outputs)
     if file.format == "mesh":
         return mesh(made, file, wanted)
+    waves = {name for name, one in file.arrays.items() if is_complex(one)}  # drafted by their real parts
+    file = replace(file, arrays={name: real_part(one) if name in waves else one for name, one in file.arrays.items()})
+    made.complex |= waves
     if (coordinates := coordinates_of([one for one in file.arrays.values() if one.shape])) is not None:
         return cloud(made, file, wanted, [one for one in file.arrays.values() if not sort_out(made, one)], coordinates)
     file = with_samples_first(made, file, len(files))

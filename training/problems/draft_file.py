@@ -42,6 +42,7 @@ class Tensor:
     component_axis: str = "first"
     frame: int | None = None
     static: bool = False
+    complex: bool = False
     column: int | None = None
     positive: bool = False
     offset: float = 0.0
@@ -52,7 +53,7 @@ class Tensor:
     @property
     def quantity(self) -> Quantity:
         """What decides which symmetries a field may have."""
-        components = tuple(f"c{index}" for index in range(self.components))
+        components = tuple(f"c{index}" for index in range(2 if self.complex else self.components))
         return Quantity(name=self.name, meaning="", positive=self.positive, components=components)
 
     def values(self) -> NDArray[Any]:
@@ -66,6 +67,7 @@ class Tensor:
         lines += [f"files = [{quoted(file)}]"] if file else []
         lines += [f"key = {quoted(key)}", *([] if self.column is None else [f"column = {self.column}"])]
         lines += ["static = true"] if self.static else []
+        lines += ['complex = "components"  # real and imaginary part'] if self.complex else []
         lines += [f"units = {quoted(self.array.units or '1')}"]
         lines += [f"meaning = {quoted(self.array.meaning)}"] if self.array.meaning else []
         lines += ["positive = true"] if self.positive else []
@@ -85,6 +87,7 @@ class Draft:
     name: str  # of the model
     files: tuple[str, ...]  # the data files
     format: str  # their layout
+    complex: set[str] = field(default_factory=set)  # the arrays of complex numbers
     sample: str = "first"  # how samples are counted
     time: str = "first"  # which axis behind the samples' counts frames
     keys: dict[str, str] = field(default_factory=dict)  # names in their files of arrays that have another name here

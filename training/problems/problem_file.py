@@ -61,7 +61,7 @@ IDENTITY = {
     "axes": ("length", "boundary", "points"),
 }
 """What tells prepared samples apart, in the order that their files' names are made from."""
-LATER = {"offset", "static", "column"}  # and, where they have other values than the usual ones, these
+LATER = {"offset", "static", "column", "complex"}  # and, where they have other values than the usual ones, these
 
 
 class ProblemFileError(UserError):
@@ -377,7 +377,8 @@ class ProblemFile(Schema):
     def without_data(self, field: Quantity) -> Quantity:
         """Return a field without what its file says of the data."""
         order = "last" if self.scattered and field.components else "first"
-        in_file = {"key": None, "offset": 0.0, "files": (), "frame": None, "static": False, "linear": False}
+        in_file = {"key": None, "offset": 0.0, "files": (), "frame": None, "static": False, "complex": None}
+        in_file |= {"linear": False}
         return field.model_copy(update={"meaning": field.in_words, "component_axis": order, **in_file})
 
     def identity(self) -> bytes:

@@ -23,7 +23,6 @@ concentration saturation stress
 FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 KINDS = {
-    "c": "complex numbers",
     "O": "objects",
     "S": "text",
     "U": "text",
@@ -35,11 +34,9 @@ KINDS = {
 
 def sort_out(made: Draft, one: LazyArray) -> bool:
     """Leave out an array that holds no real numbers, and return whether it was left out."""
-    parts = {*(one.dtype.names or ())}
     if one.dtype.kind not in NUMERIC:
-        kind = KINDS["c"] if parts in ({"real", "imag"}, {"r", "i"}) else KINDS.get(one.dtype.kind, "no real numbers")
-        advice = ": save the real and the imaginary part as two arrays" if kind == KINDS["c"] else ""
-        made.left_out[one.name] = f"it holds {kind} ({'struct' if parts else one.dtype}){advice}"
+        kind = "struct" if one.dtype.names else str(one.dtype)
+        made.left_out[one.name] = f"it holds {KINDS.get(one.dtype.kind, 'no real numbers')} ({kind})"
     elif not one.shape:
         made.left_out[one.name] = "it is one number for all samples"
     return one.name in made.left_out
@@ -104,7 +101,13 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str]) -> None:
         replace(one, role=one.role or ("outputs" if one.array.name in chosen else "inputs")) for one in made.tensors
     ]
     made.tensors = [replace(one, guess=doubt) if one.role == "outputs" else one for one in made.tensors]
-    made.tensors = [without_offset(one) for one in made.tensors]
+    numbers = [one for one in made.tensors if one.role == "parameters" and one.array.name in made.complex]
+    made.left_out |= {one.array.name: "it holds a complex number per sample: save both parts" for one in numbers}
+    made.tensors = [one for one in made.tensors if one not in numbers]
+    made.tensors = [
+        replace(one, complex=True, positive=False) if one.array.name in made.complex else without_offset(one)
+        for one in made.tensors
+    ]
     if not (made.of("inputs") or made.points) or not made.of("outputs"):
         raise DraftError(nothing(made, file, "at least one input field and one output field"))
 

@@ -74,11 +74,21 @@ class Quantity(Tensor):
     # Whether the components' axis of the data is the first after the samples' or the last, which it stays on points
     # alone.
     component_axis: Literal["first", "last"] = in_files("first")
+    # Complex numbers of the data are read as two components, their real and imaginary parts.
+    complex: Literal["components"] | None = in_files(None)
     # Whether the outputs are linear in this input, and in all such inputs together, up to what they are without them.
     linear: bool = in_files(default=False)
     # Which frame of the data `[sample, time, *grid]` this is, negative numbers counting from the end.
     frame: int | None = in_files(None)
     static: bool = in_files(default=False)  # whether the data have one array `[*grid]` for all samples
+
+    @model_validator(mode="before")
+    @classmethod
+    def name_parts(cls, values: Any) -> Any:
+        """Name the components of complex data."""
+        if isinstance(values, Mapping) and values.get("complex") and not values.get("components"):
+            return {**values, "components": ("real", "imaginary")}
+        return values
 
     @model_validator(mode="after")
     def check_default(self) -> Quantity:

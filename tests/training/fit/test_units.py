@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from training.fit.own import OwnWorkload
 from training.fit.presets import recipe
 from training.losses import training_loss
 from training.problems.columns import DataError
-from training.problems.draft import DraftError
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.report.verdict import baselines
 
@@ -146,7 +146,7 @@ def test_a_file_without_the_offset_is_remarked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["wave.npz", "wave.h5", "wave.mat", "new.mat", "wave.zarr"])
-def test_complex_numbers_are_refused_by_name_and_never_cut(name: str, tmp_path: Path) -> None:
+def test_complex_numbers_are_two_components_or_refused_and_never_cut(name: str, tmp_path: Path) -> None:
     c = waves(20, 8, 8)
     fields = {"q": c, "p": c * np.exp(1j * c)}
     if name.endswith("npz"):
@@ -161,7 +161,18 @@ def test_complex_numbers_are_refused_by_name_and_never_cut(name: str, tmp_path: 
             for key, values in fields.items():
                 parts = np.rec.fromarrays([values.T.real, values.T.imag], names="real,imag")
                 file[key] = parts if name == "new.mat" and key == "p" else values.T
-    with pytest.raises(DraftError, match=r"p (\[20 x 8 x 8\]|\[8 x 8 x 20\]) left out: it holds complex numbers"):
-        CliRunner().invoke(app, ["describe", str(tmp_path / name)], catch_exceptions=False)
+    draft = CliRunner().invoke(app, ["describe", str(tmp_path / name), "--outputs", "p"], catch_exceptions=False).stdout
+    assert 'complex = "components"' in draft
+    (tmp_path / "wave.toml").write_text(re.sub(r"  # guess:.*", "", draft).replace('sample = "last"\n', ""))
+    problem = read_problem_file(tmp_path / "wave.toml")
+    assert problem["p"].components == ("real", "imaginary")
+    found = SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem).read(
+        range(20 if name != "wave.h5" else 8)
+    )
+    size = np.hypot(found["p"][:, 0], found["p"][:, 1])
+    np.testing.assert_allclose(size, np.abs(found["q"]), rtol=1e-4, atol=1e-6)
     with pytest.raises(DataError, match=r"'p' holds .*expected real numbers"):
         work(tmp_path, axes={"x": {}, "y": {}}, data={"files": [name]})
+    parts = {"inputs": {"q": {"complex": "components"}}, "outputs": {"p": {"complex": "components"}}}
+    with pytest.raises(DataError, match=r"'q' holds .*expected complex numbers"):
+        work(tmp_path, axes={"x": {}, "y": {}}, data={"files": [name]}, **parts)

@@ -153,7 +153,7 @@ def test_every_array_that_is_left_out_is_named_with_its_reason(tmp_path: Path) -
         "frames": RNG.random((20, 8, 9, 30)),
         "fine": RNG.random((20, 16, 18)),
         "other": RNG.random((7, 8, 9)),
-        "complex": k + 1j,
+        "phase": np.exp(1j * RNG.random(20)),
         "note": np.array(["m/s"] * 20),
         "gravity": np.array(9.81),
     }
@@ -167,7 +167,7 @@ def test_every_array_that_is_left_out_is_named_with_its_reason(tmp_path: Path) -
         "frames": "is it time?",
         "fine": "shape 20 x 16 x 18 is not that of the grid 8 x 9",
         "other": "it has 7 on its first axis, and the fields have 20 samples",
-        "complex": "complex numbers (complex128)",
+        "phase": "it holds a complex number per sample",
         "note": "text (<U3)",
         "gravity": "one number for all samples",
     }
@@ -182,7 +182,7 @@ def test_complex_and_structured_variables_of_matlab_are_named(tmp_path: Path) ->
     k = 1 + RNG.random((12, 8, 8))
     for compressed in (False, True):
         savemat(tmp_path / "wave.mat", {"k": k, "p": k * np.exp(1j * k), "u": k}, do_compression=compressed)
-        assert "complex numbers" in left_out(tmp_path / "wave.mat")["p"]
+        assert "p" not in left_out(tmp_path / "wave.mat")
         with open_file(tmp_path / "wave.mat") as file:
             assert file.array("p").read().dtype.kind == "c"  # nothing drops the imaginary part
     savemat(tmp_path / "old.mat", {"p": k[0] + 1j}, format="4")
@@ -193,7 +193,7 @@ def test_complex_and_structured_variables_of_matlab_are_named(tmp_path: Path) ->
         file["k"], file["u"] = k.T, k.T
         file["p"] = np.zeros(k.T.shape, [("real", "f8"), ("imag", "f8")])
     found = left_out(tmp_path / "new.mat")
-    assert "complex numbers" in found["p"]
+    assert "p" not in found
     assert "references of MATLAB" in found["cells"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError
 
+PAIRS = {("real", "imag"), ("r", "i")}  # the names of the parts of complex numbers in HDF5
 MOST_TENSORS = 16  # the most files that are taken for one tensor each
 
 
@@ -57,6 +58,36 @@ def as_sample(one: LazyArray) -> LazyArray:
 def as_column(one: LazyArray) -> LazyArray:
     """Return a row `[1, sample]` of numbers as `[sample]`."""
     return replace(one, shape=one.shape[1:], rows=lambda start, stop: one.read()[0, start:stop])
+
+
+def is_complex(one: LazyArray) -> bool:
+    """Return whether an array holds complex numbers, as such or as pairs of named parts."""
+    return one.dtype.kind == "c" or tuple(one.dtype.names or ()) in PAIRS
+
+
+def as_components(one: LazyArray, axis: int) -> LazyArray:
+    """Return an array of complex numbers as their real and imaginary parts, the two components of a new axis."""
+    shape = [*one.shape]
+    shape.insert(axis if axis >= 0 else len(shape), 2)
+    rows = partial(_stacked, one, axis)
+    return replace(one, shape=tuple(shape), dtype=real_part(one).dtype, rows=rows, dimensions=None)
+
+
+def _stacked(one: LazyArray, axis: int, start: int, stop: int) -> NDArray[Any]:
+    return np.stack(parts(one.rows(start, stop)), axis=axis)
+
+
+def real_part(one: LazyArray) -> LazyArray:
+    """Return the real part of an array of complex numbers."""
+    kind = one.dtype[0] if one.dtype.names else np.zeros((), one.dtype).real.dtype
+    return replace(one, dtype=kind, rows=lambda start, stop: parts(one.rows(start, stop))[0])
+
+
+def parts(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return real and imaginary parts."""
+    if names := values.dtype.names:
+        return values[names[0]], values[names[1]]
+    return values.real, values.imag
 
 
 def time_first(one: LazyArray) -> LazyArray:
