@@ -273,7 +273,7 @@ NETWORK, CLASSICAL = "network", "classical"
 
 def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table:
     """Lay out a card for a terminal, one section per grid and noise."""
-    table = Table(title=title, box=SIMPLE_HEAD, padding=0, show_edge=False)
+    table = Table(title=title, caption=without_column(card) or None, box=SIMPLE_HEAD, padding=0, show_edge=False)
     shown = [name for name in HEADER if width >= WIDTH or name not in DETAILS]
     for name in shown:
         table.add_column(name, no_wrap=True, justify="left" if name in HEADER[:2] else "right")
@@ -283,6 +283,19 @@ def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table
             table.add_row(*(texts[name] for name in shown))
         table.add_section()
     return table
+
+
+def without_column(card: Mapping[str, Any]) -> str:
+    """Return the means by error measures that have no column, a line per case; none of older cards."""
+    meanings = {name: meaning for name, meaning in card.get("measures", {}).items() if name not in ERRORS}
+    lines = [
+        (
+            case_name(row),
+            ", ".join(f"{meaning} {scientific(row[name])}" for name, meaning in meanings.items() if name in row),
+        )
+        for row in card["errors"]
+    ]
+    return "\n".join(f"{case}: {text}" for case, text in lines if text)
 
 
 def cells(network: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> list[tuple[str, ...]]:

@@ -98,6 +98,19 @@ def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card
     assert rows.rich_table(card, "a title").row_count == len(cells) == 8
 
 
+def test_measures_without_a_column_are_below_the_table(card: Card) -> None:
+    lines = rows.without_column(card).splitlines()
+    assert len(lines) == len(card["errors"])
+    assert lines[0].startswith(
+        f"36 x 36: largest error over the largest value {rows.scientific(card['errors'][0]['relative_maximum'])}"
+    )
+    assert "error over the deviation from the mean" in lines[0]
+    text = io.StringIO()
+    Console(file=text, width=100).print(rows.rich_table(card, "a title"))
+    assert "deviation from the mean" in " ".join(text.getvalue().split())
+    assert rows.without_column({"errors": card["errors"]}) == ""
+
+
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_table_of_a_card_cuts_nothing_off(width: int) -> None:
     card = json.loads((Path(__file__).parents[3] / "checkpoints" / "darcy" / "card.json").read_text())
