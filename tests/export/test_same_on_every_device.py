@@ -31,7 +31,7 @@ ORDERED = {
 }
 SINGLE = {"Asinh"}
 ESTIMATE, NOVELTY = "error_estimate", "novelty"
-NEAR = 1e-4  # relative, of an estimate
+NEAR = 2e-5  # relative, of an estimate
 STEP = 1e-2  # of a novelty, which changes by one of the calibration's inputs
 
 
