@@ -280,4 +280,4 @@ def measure(*, quick: bool, only: str = "") -> Iterator[Row]:
 
 def cut(times: list[float]) -> float:
     """Return the time below which 99 % of some times are."""
-    return statistics.quantiles(times, n=100)[98] if len(times) > 1 else max(times)
+    return statistics.quantiles(times, n=100, method="inclusive")[98] if len(times) > 1 else max(times)
