@@ -289,9 +289,12 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         return {name: each.unflatten(0, frames) for name, each in held.items()}
 
     @torch.inference_mode()
-    def measured(self, network: Any, batches: Iterable[Batch]) -> dict[str, NDArray[np.float64]]:
-        """Return the errors of every sample of some batches by measure, the mean over its frames: `[sample]`."""
-        found = [self.measures(self.predictions(network, batch), batch) for batch in batches]
+    def measured(self, network: Any, batches: Iterable[Batch], *, whole: bool = True) -> dict[str, NDArray[np.float64]]:
+        """Return the errors of every sample of some batches by measure, the mean over its frames: `[sample]`.
+
+        Without `whole` those are left out that take long on scattered points; see `grid`.
+        """
+        found = [self.measures(self.predictions(network, batch), batch, whole=whole) for batch in batches]
         return {
             name: torch.cat([each[name].nanmean(dim=1) if self.is_trajectory else each[name] for each in found]).numpy()
             for name in found[0]

@@ -322,7 +322,7 @@ def supported(work: OwnWorkload, task: Task, symmetries: Sequence[str]) -> tuple
     def errors(names: Sequence[str]) -> Any:
         rng = np.random.default_rng(work.recipe.seed)
         batches = (work.as_batch(work.moved(work.stored(part), rng, names)) for part in parts)
-        return work.measured(network, batches)["relative_l2"]
+        return work.measured(network, batches, whole=False)["relative_l2"]
 
     plain, kept = errors(()), []
     for name in symmetries:

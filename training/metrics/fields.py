@@ -121,9 +121,9 @@ def points_slope(field: Tensor, grid: Grid) -> Tensor:
     """Return the norm of the gradient on scattered points `[batch, component, point]`, each by its share."""
     assert grid.coordinates is not None  # noqa: S101 -- the measure does not apply without
     shares, found = grid.shares(field).expand(len(field), 1, -1), []
-    for values, place, share in zip(field, grid.coordinates, shares, strict=True):
+    for values, points, share in zip(field, grid.coordinates, shares, strict=True):
         valid = share[0] > 0
-        index, weight = gradients(place[valid].double().cpu().numpy())
+        index, weight = gradients(points[valid].double().cpu().numpy())
         around = values[:, valid][:, torch.from_numpy(index).to(field.device)]  # [component, point, neighbour]
         inner = values[:, valid][..., None]
         gradient = torch.einsum("cpn,pnd->cpd", around - inner, torch.from_numpy(weight).to(values))

@@ -62,8 +62,13 @@ class Column:
     parts: tuple[Part, ...]
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of samples in each part."""
+        return tuple(part.array.samples for part in self.parts)
+
+    @property
     def samples(self) -> int:
-        return sum(part.array.samples for part in self.parts)
+        return sum(self.sizes)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,7 +80,7 @@ class Column:
 
         Samples with fewer points than others are padded with zeros.
         """
-        starts = accumulate((part.array.samples for part in self.parts), initial=0)
+        starts = accumulate(self.sizes, initial=0)
         for start, part in zip(starts, self.parts, strict=False):
             missing = [(0, most - side) for most, side in zip(self.shape, part.shape, strict=True)]
             for offset, values in part.array.blocks():
@@ -105,17 +110,28 @@ def columns_of(
         DataError: An array has another rank or other sides than the problem file and the other arrays say.
     """
     originals = files
-    files = [numbered(problem, piece) for file in files for piece in arranged(file, problem.data.sample)]
+    pieces = [(piece, file) for file in files for piece in arranged(file, problem.data.sample)]
+    files = [numbered(problem, piece) for piece, _ in pieces]
+    # One mesh or mask for all samples has no axis of them that `arranged` could have brought to the front.
+    turned = problem.data.sample == "last"
+    sources = [file if turned and not file.pieces else piece for piece, file in pieces]
     if problem.scattered:
-        files = [with_points(problem, file) for file in files]
+        files = [with_points(problem, file, source) for file, source in zip(files, sources, strict=True)]
     if problem.mask is not None:
-        files = [with_mask(problem, file) for file in files]
+        files = [with_mask(problem, file, source) for file, source in zip(files, sources, strict=True)]
     for file in files:
         check_file(problem, file)
     found = {}
+    apart = {
+        name: [piece for file in each for piece in arranged(file, problem.data.sample)] for name, each in others.items()
+    }
+    output = problem.outputs[0]
+    samples = sum(file.array(output.array).samples for file in apart.get(output.name) or files)
     for name, one in problem.stored.items():
-        own = [piece for file in others.get(name, ()) for piece in arranged(file, problem.data.sample)]
+        own = apart.get(name, [])
         arrays = [(file.path, file.array(one.array)) for file in (own or files)]
+        if own and isinstance(one, Parameter):
+            arrays = unrolled(arrays, samples)
         if isinstance(one, Quantity) and one.static:
             value = (others[name] if own else originals)[0].array(one.array)
             arrays = [(file.path, for_all(value, samples_of(problem, file))) for file in files]
@@ -162,23 +178,37 @@ def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
     return replace(file, arrays={**file.arrays, **rows}) if samples > 1 else file
 
 
-def with_points(problem: ProblemFile, file: DataFile) -> DataFile:
-    """Return a file that has coordinates for every sample and counts, where it has those of one mesh or no padding."""
+def unrolled(arrays: list[tuple[Path, LazyArray]], samples: int) -> list[tuple[Path, LazyArray]]:
+    """Return a parameter's arrays from files of its own, rows `[1, sample]` that have all samples as `[sample]`."""
+    shapes = [array.shape for _, array in arrays]
+    if any(len(shape) != 2 or shape[0] != 1 for shape in shapes) or sum(shape[1] for shape in shapes) != samples:
+        return arrays
+    return [(path, as_column(array)) for path, array in arrays]
+
+
+def with_points(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:
+    """Return a file that has coordinates for every sample and counts, where it has those of one mesh or no padding.
+
+    `source` has the arrays of one mesh as they are stored.
+    """
     coordinates, counts = problem["coordinates"].array, problem["counts"].array
     found, samples = file.array(coordinates), samples_of(problem, file)
     if len(found.shape) == 2:  # one mesh
-        found = for_all(found, samples)
+        found = for_all(source.array(coordinates), samples)
     more = {coordinates: found}
     if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
         more[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
     return replace(file, arrays={**file.arrays, **more})
 
 
-def with_mask(problem: ProblemFile, file: DataFile) -> DataFile:
-    """Return a file that has a mask for every sample, where it has one for all or where NaN mark the outside."""
+def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:
+    """Return a file that has a mask for every sample, where it has one for all or where NaN mark the outside.
+
+    `source` has a mask for all samples as it is stored.
+    """
     section = problem.mask
     if section is None or section.nan is None:
-        found, samples = file.array(problem[INSIDE].array), samples_of(problem, file)
+        found, samples = source.array(problem[INSIDE].array), samples_of(problem, file)
         if len(found.shape) != len(problem.axes):
             return file
         return replace(file, arrays={**file.arrays, found.name: for_all(found, samples)})
@@ -293,10 +323,12 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
 
 
 def check_points_together(columns: dict[str, Column]) -> None:
-    """Refuse fields with another number of points than the coordinates of their file."""
+    """Refuse fields with another number of points than the coordinates of the same samples, in whatever files."""
+    lead = columns["coordinates"]
     for column in (column for column in columns.values() if column.shape):
-        for one, lead in zip(column.parts, columns["coordinates"].parts, strict=True):
-            if one.shape[0] != lead.shape[0]:
+        pairs = np.stack([np.repeat(range(len(each.parts)), [*each.sizes]) for each in (column, lead)], axis=1)
+        for one, other in ((column.parts[first], lead.parts[last]) for first, last in np.unique(pairs, axis=0)):
+            if one.shape[0] != other.shape[0]:
                 raise DataError(
-                    f"{one.label} has {one.shape[0]} points and {lead.label} {lead.shape[0]}; expected as many"
+                    f"{one.label} has {one.shape[0]} points and {other.label} {other.shape[0]}; expected as many"
                 )

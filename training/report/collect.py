@@ -330,7 +330,8 @@ def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, worke
         state, task = part_run.open(part, resume=part_run.began() == part), work.task(workers=workers)
         fit(task, work, part_run, state)
         part_run.close()
-        errors = work.measured(task.network.eval(), work.batches("validation"))["relative_l2"].tolist()
+        found = work.measured(task.network.eval(), work.batches("validation"), whole=False)
+        errors = found["relative_l2"].tolist()
         document = {"recipe": part.model_dump(mode="json"), "errors": errors}
         write_json(folder / RESULT, document)
     return Amount(share, len(work.rows), np.asarray(document["errors"]))

@@ -209,6 +209,16 @@ files = ["case.npz"]
 """
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_row_of_parameters_may_be_in_files_of_its_own(parts: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "case.npz", k=K, u=NU[:, None, None] * K)
+    for number, part in enumerate(np.array_split(NU, parts)):
+        np.save(tmp_path / f"nu_{number}.npy", part[None])
+    more = {"data": "", "inputs": "", "outputs": "", "more": ""}
+    _, found = read(PROBLEM.format(**more, parameters='files = ["nu_*.npy"]\nkey = "array"'), tmp_path)
+    assert found["nu"] == pytest.approx(NU, rel=1e-6)
+
+
 def refused(arrays: Arrays, folder: Path, **parts: str) -> None:
     keys = ("data", "inputs", "parameters", "outputs", "more")
     np.savez(folder / "case.npz", **arrays)

@@ -63,6 +63,15 @@ def test_one_mask_serves_all_samples_and_is_the_only_input(arrays: Arrays, tmp_p
     assert (values["inside"] == arrays["inside"]).all()
 
 
+def test_one_mask_for_all_samples_is_not_turned_with_arrays_whose_last_axis_counts_samples(tmp_path: Path) -> None:
+    mask = np.tri(8)  # another one if rows and columns are exchanged
+    fields = {name: np.random.default_rng(0).random((8, 8, 10)) for name in ("f", "u")}
+    problem = holes(data={"files": ["holes.npz"], "sample": "last"})
+    values = prepared(problem, tmp_path, fields | {"inside": mask}).read(range(10))
+    assert (values["inside"] == mask).all()
+    assert values["f"][3][mask == 1] == pytest.approx(fields["f"][mask == 1, 3], rel=1e-6)
+
+
 def test_a_recipe_keeps_the_mask() -> None:
     assert ProblemFile.model_validate_json(holes().model_dump_json()) == holes()
 

@@ -225,6 +225,36 @@ def test_a_cloud_in_arrays_is_drafted_as_one(tmp_path: Path) -> None:
     assert prepared(problem, tmp_path).read(range(12))["u"].shape == (12, 9)
 
 
+def test_one_mesh_is_not_turned_with_arrays_whose_last_axis_counts_samples(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {"xy": rng.random((9, 2)), "f": rng.random((9, 12)), "u": rng.random((9, 12)) + 1}
+    np.savez(tmp_path / "cloud.npz", **arrays)
+    problem = on_points(data={"files": ["cloud.npz"], "sample": "last"}, points={"coordinates": "xy"})
+    found = prepared(problem, tmp_path).read(range(12))
+    assert found["coordinates"][5] == pytest.approx(arrays["xy"], rel=1e-6)
+    assert found["u"] == pytest.approx(arrays["u"].T, rel=1e-6)
+
+
+@pytest.mark.parametrize(("divisions", "points"), [((5, 7), 9), ((7, 5), 9), ((12,), 9), ((7, 5), 8)])
+def test_points_of_tensors_in_files_of_their_own_are_compared_by_sample(
+    divisions: tuple[int, ...], points: int, tmp_path: Path
+) -> None:
+    arrays, start = padded() | {"n": np.full(12, 9)}, 0
+    for number, part in enumerate((5, 7)):
+        cut = {name: value[5 * number :][:part] for name, value in arrays.items() if name != "u"}
+        np.savez(tmp_path / f"cloud_{number}.npz", **cut)
+    for number, part in enumerate(divisions):
+        np.savez(tmp_path / f"u_{number}.npz", u=arrays["u"][start : start + part, :points])
+        start += part
+    outputs = {"u": {"positive": True, "files": ["u_*.npz"]}}
+    problem = on_points(data={"files": ["cloud_*.npz"]}, outputs=outputs)
+    if points < 9:
+        with pytest.raises(DataError, match=r"u_0.npz: 'u' has 8 points and .*cloud_0.npz: 'xy' 9; expected as many"):
+            prepared(problem, tmp_path)
+    else:
+        assert prepared(problem, tmp_path).read(range(12))["u"] == pytest.approx(arrays["u"], rel=1e-6)
+
+
 @pytest.mark.parametrize(("first", "second"), [("a", "load"), ("x", "y")])
 def test_what_may_be_a_cloud_is_asked_for(first: str, second: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import meshio
 import numpy as np
+from meshio._mesh import topological_dimension
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
@@ -86,13 +87,17 @@ KINDS = {
     "tetra": linear(TETRA),
     "tetra10": quadratic(TETRA),
     "pyramid": linear(PYRAMID),
+    "pyramid13": quadratic(PYRAMID),
     "pyramid14": quadratic(PYRAMID, (0,)),
     "wedge": linear(WEDGE),
+    "wedge15": quadratic(WEDGE),
     "wedge18": quadratic(WEDGE, (2, 3, 4)),
     "hexahedron": linear(HEXAHEDRON),
     "hexahedron20": quadratic(HEXAHEDRON),
     "hexahedron27": quadratic(HEXAHEDRON, (5, 3, 2, 4, 0, 1)),  # with a node inside
 }
+topological_dimension.update({"pyramid13": 3, "wedge15": 3})  # which meshio's readers return, but its meshes refuse
+
 EDGES_OF = {
     "triangle": TRIANGLE.edges,
     "quad": QUAD.edges,

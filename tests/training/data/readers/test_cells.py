@@ -8,6 +8,7 @@ from typing import Any
 import meshio
 import numpy as np
 import pytest
+from meshio._vtk_common import vtk_to_meshio_type
 from numpy.typing import NDArray
 
 from training.data.readers import DataFile, open_file
@@ -33,6 +34,23 @@ def opened(path: Path, mesh: meshio.Mesh) -> DataFile:
 
 def values(file: DataFile, name: str) -> NDArray[Any]:
     return np.asarray(file.array(name).read()[0])
+
+
+def test_all_linear_and_quadratic_cells_of_vtk_are_known() -> None:
+    strange = {"line3", "polygon", "pixel", "penta_prism", "hexa_prism"}
+    mixed = {"quad6", "wedge12", "triangle7", "hexahedron24"}  # rare, and refused
+    assert {name for number, name in vtk_to_meshio_type.items() if 5 <= number <= 34} - strange - mixed == {*KINDS} - {
+        "pyramid14"
+    }
+
+
+@pytest.mark.parametrize("kind", ["wedge15", "pyramid13"])
+def test_quadratic_cells_that_meshio_lacks_the_dimension_of_are_read(kind: str, tmp_path: Path) -> None:
+    shape = kind.rstrip("0123456789")
+    corners = CORNERS[shape]
+    points = np.array([*corners, *(corners[[*edge]].mean(axis=0) for edge in EDGES_OF[shape])])
+    mesh = meshio.Mesh(points, [(kind, np.arange(len(points))[np.newaxis])])
+    assert values(opened(tmp_path / "cell.vtu", mesh), "area").sum() == pytest.approx(MEASURE[shape], rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
