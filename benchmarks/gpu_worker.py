@@ -183,9 +183,9 @@ def main(folder: Path, file: Path, repeats: int = 5) -> int:
     """Measure every graph of a folder, and write one JSON file; return how many rows differ or failed."""
     device, jobs = backend(), json.loads((folder / "jobs.json").read_text())
     driver = device.driver()
-    asked = device.session() if "cards" in driver else {"fault": driver.get("fault", "the driver has no card")}
-    gpu = asked["fault"] is None
-    says = f"GPU: {driver['cards'][0]['name']}" if gpu else f"no GPU is measured: {asked['fault']}"
+    session = device.session() if "cards" in driver else {"fault": driver.get("fault", "the driver has no card")}
+    gpu = session["fault"] is None
+    says = f"GPU: {driver['cards'][0]['name']}" if gpu else f"no GPU is measured: {session['fault']}"
     print(says, file=sys.stderr, flush=True)
     found = []
     for job in jobs:

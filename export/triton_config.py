@@ -90,7 +90,7 @@ def config(name: str, signature: Signature, format_: str, precision: Precision =
 
 
 def instances(backend: str) -> list[Any]:
-    """Return the groups of a model's instances; none for `onnxruntime`, whose defaults are ours."""
+    """Return the groups of a model's instances; none for `onnxruntime`, where Triton's defaults suffice."""
     count = [] if backend == "onnxruntime" else [INSTANCES]
     return [pb.ModelInstanceGroup(kind=pb.ModelInstanceGroup.KIND_AUTO, count=each) for each in count]
 

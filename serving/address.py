@@ -47,11 +47,12 @@ class Proxied(ProxyHeadersMiddleware):
         await super().__call__(scope, receive, send)
 
     def _published(self, scope: Scope) -> str:
-        told = Headers(scope=scope).get("x-forwarded-prefix")
-        if told is not None and len(told) <= _LONGEST_PREFIX and (scope["client"] or ("",))[0] in self.trusted_hosts:
-            told = told.rstrip("/")
-            if is_prefix(told):
-                return told
+        forwarded = Headers(scope=scope).get("x-forwarded-prefix")
+        trusted = (scope["client"] or ("",))[0] in self.trusted_hosts
+        if forwarded is not None and len(forwarded) <= _LONGEST_PREFIX and trusted:
+            forwarded = forwarded.rstrip("/")
+            if is_prefix(forwarded):
+                return forwarded
         return self._prefix
 
 
@@ -65,13 +66,13 @@ class Named:
         self._app, self._rejected = app, rejected
         self._exact = {"localhost", *(name for name in names if not name.startswith("*"))}
         self._ends = (".localhost", *(name[1:] for name in names if name.startswith("*")))
-        self._is_own = lru_cache(maxsize=1024)(self._look)
+        self._is_known = lru_cache(maxsize=1024)(self._look)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http":
             host = Headers(scope=scope).get("host", "localhost")  # HTTP/1.0 has none, which browsers do not speak
-            if not self._is_own(host[:300]):
+            if not self._is_known(host[:300]):
                 detail = f'the service is not known as "{host[:64]}"; PETROV_ALLOWED_HOSTS has its names'
                 app = refusal(Problem("unknown-host", detail), scope["state"]["path"], self._rejected)
         await app(scope, receive, send)

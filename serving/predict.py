@@ -232,7 +232,9 @@ class Predictor:
             request.limit.reschedule(min(begin + exchange.seconds, request.deadline))
         # Arrays of another type are converted, a sample that stands for many is repeated, and what is left out becomes
         # an array of defaults: all of this is counted before it takes memory.
-        missing = max(array.size for array in sent.values()) * len({each.name for each in card.inputs} - sent.keys())
+        missing = max((array.size for array in sent.values()), default=0) * len(
+            {each.name for each in card.inputs} - sent.keys()
+        )
         converted = 4 * (missing + sum(array.size for array in sent.values() if not _as_sent(array)))
         if request.ticket is not None:
             request.ticket.settle(exchange.size + own_bytes(sent) + converted)

@@ -63,7 +63,7 @@ class Service:
     def __init__(self, settings: Settings, triton: Triton, version: str) -> None:
         self.settings = settings
         self.version = version
-        self.traces = Traces(settings.traces, version) if settings.traces else None
+        self.traces = Traces(settings.traces, version, settings.path_prefix) if settings.traces else None
         self.metrics = Metrics(version, self.traces)
         self.keys = None if settings.keys is None else KeyFile(settings.keys)
         self.guard = Guard(self.keys, self.metrics)
@@ -83,7 +83,7 @@ class Service:
         self.device: Device | None = None
 
     def computes_on(self, device: Device) -> None:
-        """Note what the local Triton computes on; nobody says it of one that runs elsewhere."""
+        """Note what the local Triton computes on, if there is one."""
         self.device = device
         self.metrics.device(device)
 

@@ -42,7 +42,7 @@ class Traces:
     A StartupError: the packages of the group `telemetry` are not installed.
     """
 
-    def __init__(self, url: str, version: str) -> None:
+    def __init__(self, url: str, version: str, prefix: str = "") -> None:
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 - optional, half a second
                 OTLPSpanExporter,
@@ -55,6 +55,7 @@ class Traces:
                 "PETROV_TRACES is set, but OpenTelemetry's SDK is not installed: "
                 "pip install --group telemetry -c constraints.txt"
             ) from error
+        self._prefix = prefix  # of paths: spans begin before `serving.address` tells it apart
         resource = Resource.create({"service.name": "petrov-gateway", "service.version": version})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._exporter = OTLPSpanExporter(url, timeout=_SECONDS)
@@ -68,7 +69,7 @@ class Traces:
             "tracing": True,
             "operation_spans": False,  # the phases say more
             "tracer_provider": self._provider,
-            "exclude": lambda scope: scope["path"].startswith(_UNTRACED),
+            "exclude": lambda scope: scope["path"].removeprefix(self._prefix).startswith(_UNTRACED),
         }
 
     async def close(self) -> None:

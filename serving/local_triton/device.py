@@ -14,7 +14,7 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from serving.device import Device
 from serving.local_triton import environment
@@ -36,32 +36,22 @@ class UnusableError(RuntimeError):
         self.fault, self.absent = fault, absent  # whether there is no card at all
 
 
-class Machine(Protocol):
-    """What `choose` asks of a machine."""
-
-    def driver(self) -> dict[str, Any]:
-        """Return what the driver offers, as `driver` of the program `backends/device.py`."""
-
-    def session(self) -> dict[str, Any]:
-        """Return whether ONNX Runtime computes on the GPU, as `session` of that program."""
-
-    def install(self, packages: list[str]) -> str | None:
-        """Install packages into Triton's environment; return why that failed, or None."""
-
-
-class ThisMachine:
+class Machine:
     """This machine, with Triton's environment in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.python = folder / "bin" / "python"
 
     def driver(self) -> dict[str, Any]:
+        """Return what the driver offers, as `driver` of the program `backends/device.py`."""
         return self._ask(Path(sys.executable), "driver", "the NVIDIA driver")
 
     def session(self) -> dict[str, Any]:
+        """Return whether ONNX Runtime computes on the GPU, as `session` of that program."""
         return self._ask(self.python, "session", "ONNX Runtime on the GPU")
 
     def install(self, packages: list[str]) -> str | None:
+        """Install packages into Triton's environment; return why that failed, or None."""
         return environment.pip_install(self.python, packages)
 
     def _ask(self, python: Path, question: str, whom: str) -> dict[str, Any]:
@@ -71,7 +61,9 @@ class ThisMachine:
             found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         except subprocess.TimeoutExpired:
             return {"fault": f"{whom} does not respond in {SECONDS:g} s"}
-        except (OSError, ValueError, IndexError):
+        except OSError as error:
+            return {"fault": f"{python} does not start ({error.strerror or error})"}
+        except (ValueError, IndexError):
             last = done.stderr.strip().splitlines()[-1:]
             return {"fault": f"{whom} crashed (status {done.returncode}: {' '.join(last)})"}
         return found
@@ -93,7 +85,7 @@ def choose(wanted: Literal["auto", "gpu", "cpu"], machine: Machine) -> Device:
                 raise StartupError(f"PETROV_DEVICE=gpu, but {error}, {PROCESSOR_INSTEAD}") from error
             # A machine without a card needs no remedy.
             device = Device(kind="cpu", reason=error.fault if error.absent else str(error))
-            if not error.absent:  # somebody has a card that is not used
+            if not error.absent:  # there is a card, and it is not used
                 logger.warning("Triton computes on %s: %s", device, device.reason)
                 return device
     logger.info("Triton computes on %s: %s", device, device.reason)

@@ -165,7 +165,9 @@ def instances(repository: Path) -> int:
     for name, cards in found.items():
         if cards and not base(cards[max(cards)], found):
             with suppress(OSError, ValueError, ParseError):
-                config = json.loads(models.configuration(name, ()) or "{}")
+                if (text := models.configuration(name, ())) is None:  # Triton loads no version of it
+                    continue
+                config = json.loads(text)
                 default = [{"count": 2 if config.get("backend") == "onnxruntime" else 1}]  # Triton's on a processor
                 each = sum(group.get("count", 1) for group in config.get("instance_group", default))
                 count += each * len(config["version_policy"]["specific"]["versions"])

@@ -27,7 +27,7 @@ from typing import IO, Self
 from serving import timing
 from serving.device import Device
 from serving.local_triton import environment, supervisor
-from serving.local_triton.device import ThisMachine, choose
+from serving.local_triton.device import Machine, choose
 from serving.settings import Settings
 from serving.triton import KEY_HEADER
 
@@ -88,7 +88,7 @@ class TritonServer:
         time, or crashed `MAX_STARTS` times.
         """
         self._wheel = await asyncio.to_thread(environment.prepare, self.settings)
-        machine = ThisMachine(self.settings.triton_environment)
+        machine = Machine(self.settings.triton_environment)
         self.device = await asyncio.to_thread(choose, self.settings.device, machine)
         # A full disk does not keep an old log from being emptied.
         with contextlib.suppress(OSError), environment.open_log(self.log) as log:

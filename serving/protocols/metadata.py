@@ -2,7 +2,7 @@
 
 Each document is the JSON of `/v2`, and has the fields of the message of gRPC, which is made of it. The other way round,
 `google.protobuf.json_format` would write sizes as strings ("-1"), as it does all 64-bit numbers, and clients of `/v2`
-expect numbers; nor has it schemas for OpenAPI, or a place for what the messages have no field for (`parameters`).
+expect numbers; nor has it schemas for OpenAPI, or a member for what the messages have no field for (`parameters`).
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ async def content(
 
     The `query` has these parameters. So many bytes of the body are `json`, or all; the response of a `rollout` lasts as
     long as the client reads. A body that is too large, too slow or compressed as the settings do not allow is refused,
-    and so is one for which there is no place or no rate.
+    and so is one for which there is no capacity or no rate.
     """
     if request.query_params:
         check_names_of_query(request.query_params, query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ from numpy.typing import NDArray
 from serving import checks
 from serving.catalogue.card import Card, Grid, Parameter
 from serving.errors import Problem, Where
+from serving.limits import ANYONE
+from serving.predict import Arrays, Prediction
+from serving.service import Service
+from serving.settings import Settings
+from serving.triton import Triton
 from tests.refusals import refused
 
 
@@ -192,6 +198,13 @@ def test_no_input_at_all_is_refused() -> None:
     optional = card([tensor("a", ["batch", "row", "column"], "source", positive=False) | {"default": 1.0}])
     with refused("wrong-input", match="no input was sent, so the grid is unknown; send a"):
         checks.batch({}, optional)
+
+
+async def test_no_input_at_all_is_refused_on_its_way_to_the_model(tmp_path: Path) -> None:
+    optional = card([tensor("a", ["batch", "row", "column"], "source", positive=False) | {"default": 1.0}])
+    service = Service(Settings.model_validate({"repository": tmp_path}), Triton("127.0.0.1:1", 1), "0")
+    with refused("wrong-input", match="no input was sent, so the grid is unknown; send a"):
+        await service.predictor.predict(Prediction(optional, "", ANYONE), Arrays({}))
 
 
 def test_inputs_agree_in_shape() -> None:

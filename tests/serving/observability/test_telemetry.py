@@ -265,6 +265,30 @@ def test_probes_leave_no_trace(traced: Gateway, receiver: Receiver) -> None:
     assert receiver.of(quiet) == {}
 
 
+def test_probes_below_a_prefix_leave_no_trace(
+    traced: Gateway,
+    receiver: Receiver,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> None:
+    settings = make_settings(
+        traced.settings.repository,
+        triton=traced.settings.triton_address,
+        traces=receiver.url,
+        path_prefix="/petrov",
+    )
+    quiet, loud = "5" * 32, "6" * 32
+    with run_gateway(settings) as gateway:
+        for path in ("/petrov/health/live", "/health/live", "/petrov/metrics"):
+            headers = {"traceparent": f"00-{quiet}-{'3' * 16}-01"}
+            assert httpx2.get(gateway.url + path, headers=headers).is_success
+        assert httpx2.get(
+            f"{gateway.url}/petrov/v1/models", headers={"traceparent": f"00-{loud}-{'3' * 16}-01"}
+        ).is_success
+        wait_until(lambda: receiver.of(loud) != {}, 20)
+    assert receiver.of(quiet) == {}
+
+
 def test_lines_of_the_log_name_their_trace(traced: Gateway, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "petrov.access")
     caplog.handler.setFormatter(JsonLines())

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 
 from serving.local_triton.backends import device as program
-from serving.local_triton.device import ThisMachine, choose, packages, runtime_version
+from serving.local_triton.device import Machine, choose, packages, runtime_version
 from serving.local_triton.server import DEVICE, TritonServer, variables
 from serving.system import StartupError
 from tests.conftest import ENVIRONMENT, Gateway
@@ -25,8 +25,8 @@ DRIVER = {"cuda": [13, 2], "cards": [CARD]}
 ABSENT = {"fault": "this machine has no NVIDIA driver (libcuda.so.1)", "absent": True}
 
 
-class StandIn:
-    """A machine with a driver, what ONNX Runtime says of the GPU each time, and what pip says."""
+class StandIn(Machine):
+    """A `Machine` with a driver, what ONNX Runtime says of the GPU each time, and what pip says."""
 
     def __init__(self, driver: dict[str, Any], *sessions: str | None, pip: str | None = None) -> None:
         self._driver, self._sessions, self._pip = driver, list(sessions), pip
@@ -82,16 +82,34 @@ def test_a_driver_that_does_not_start_says_why(status: int, absent: bool) -> Non
 
 
 def test_this_machine_is_asked_in_a_process_of_its_own() -> None:
-    found = ThisMachine(ENVIRONMENT).driver()
-    assert found == ABSENT or "cards" in found or "fault" in found
-    assert ThisMachine(ENVIRONMENT).session()["version"] == runtime_version()
+    machine = Machine(ENVIRONMENT)
+    found = machine.driver()
+    if "fault" in found:
+        assert isinstance(found.pop("fault"), str)
+        assert found in ({}, {"absent": True})
+    else:
+        assert found.keys() == {"cuda", "cards"}
+        assert [type(each) for each in found["cuda"]] == [int, int]
+        kinds = {"name": str, "memory_bytes": int}
+        assert [{key: type(value) for key, value in card.items()} for card in found["cards"]] == [kinds] * len(
+            found["cards"]
+        )
+    session = machine.session()
+    assert session.keys() == {"version", "fault"}
+    assert session["version"] == runtime_version()
+    assert isinstance(session["fault"], str | None)
 
 
 def test_a_question_that_crashes_is_a_fault(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").write_text("#!/bin/sh\necho no such library >&2\nexit 3\n")
     (tmp_path / "bin" / "python").chmod(0o755)
-    assert ThisMachine(tmp_path).session() == {"fault": "ONNX Runtime on the GPU crashed (status 3: no such library)"}
+    assert Machine(tmp_path).session() == {"fault": "ONNX Runtime on the GPU crashed (status 3: no such library)"}
+
+
+def test_a_program_that_does_not_start_is_a_fault(tmp_path: Path) -> None:
+    missing = f"{tmp_path}/bin/python does not start (No such file or directory)"
+    assert Machine(tmp_path).session() == {"fault": missing}
 
 
 def test_a_gpu_that_computes_is_taken(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -26,6 +27,17 @@ ROOT = Path(__file__).parents[3]
 
 def test_a_machine_with_everything_passes(toy_repository: Path, make_settings: Callable[..., Settings]) -> None:
     assert (triton_environment.prepare(make_settings(toy_repository)) / "bin" / "tritonserver").exists()
+
+
+def test_a_model_whose_config_names_other_versions_has_no_instance(toy_repository: Path, tmp_path: Path) -> None:
+    for name in ("blur", "tally"):
+        shutil.copytree(toy_repository / name, tmp_path / name)
+    both = triton_environment.instances(tmp_path)
+    config = tmp_path / "blur" / "config.pbtxt"
+    text, count = re.subn(r"version_policy.*", "version_policy { specific { versions: [ 9 ] } }", config.read_text())
+    assert count == 1
+    config.write_text(text)
+    assert 0 < triton_environment.instances(tmp_path) < both
 
 
 def test_a_platform_without_the_wheel_is_referred_to_a_remote_triton(
