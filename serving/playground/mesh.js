@@ -7,14 +7,37 @@ const { BOUNDARY, DISTANCE } = cards;
 const CLOSE = 1e-3; // of the extent: distances that agree
 const SIDES = [[0, 1], [1, 2], [2, 0]];
 const FOUR = [[0, 1], [1, 2], [2, 3], [3, 0]];
-const EIGHT = [[0, 1, 4], [1, 2, 5], [2, 3, 6], [3, 0, 7]];
 const FACES = [[0, 1, 2], [0, 1, 3], [1, 2, 3], [0, 2, 3]];
-const FACES_10 = [[0, 1, 2, 4, 5, 6], [0, 1, 3, 4, 8, 7], [1, 2, 3, 5, 9, 8], [0, 2, 3, 6, 9, 7]];
 const BRICK = [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]];
 const WEDGE = [[0, 1, 2], [3, 4, 5], [0, 1, 4, 3], [1, 2, 5, 4], [2, 0, 3, 5]];
 const PYRAMID = [[0, 1, 2, 3], [0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]];
-/** The nodes of the facets of a cell, by dimensions and VTK's number of its type, as a training on mesh files has them. */
-const FACETS = { 2: { 5: SIDES, 22: [[0, 1, 3], [1, 2, 4], [2, 0, 5]], 9: FOUR, 23: EIGHT, 28: EIGHT }, 3: { 10: FACES, 24: FACES_10, 12: BRICK, 13: WEDGE, 14: PYRAMID } };
+/** The ends of the edges in whose middles quadratic cells have nodes, in order. */
+const EDGES = [...SIDES, [0, 3], [1, 3], [2, 3]];
+const BRICK_EDGES = [...FOUR, [4, 5], [5, 6], [6, 7], [7, 4], [0, 4], [1, 5], [2, 6], [3, 7]];
+const WEDGE_EDGES = [...SIDES, [3, 4], [4, 5], [5, 3], [0, 3], [1, 4], [2, 5]];
+const PYRAMID_EDGES = [...FOUR, [0, 4], [1, 4], [2, 4], [3, 4]];
+/** Corners and all nodes of the facets of a cell, by dimensions and VTK's number, as a training on mesh files has them. */
+export const FACETS = {
+  2: { 5: linear(SIDES), 22: quadratic(SIDES, SIDES), 9: linear(FOUR), 23: quadratic(FOUR, FOUR), 28: quadratic(FOUR, FOUR) },
+  3: {
+    ...{ 10: linear(FACES), 24: quadratic(FACES, EDGES), 14: linear(PYRAMID), 27: quadratic(PYRAMID, PYRAMID_EDGES) },
+    ...{ 13: linear(WEDGE), 26: quadratic(WEDGE, WEDGE_EDGES), 32: quadratic(WEDGE, WEDGE_EDGES, [2, 3, 4]) },
+    ...{ 12: linear(BRICK), 25: quadratic(BRICK, BRICK_EDGES), 29: quadratic(BRICK, BRICK_EDGES, [5, 3, 2, 4, 0, 1]) },
+  },
+};
+
+function linear(facets) {
+  return [facets, facets];
+}
+
+/** Return the facets of a cell with nodes in the middles of its edges, and then of the facets `middles`. */
+function quadratic(facets, edges, middles = []) {
+  const first = 1 + Math.max(...facets.flat());
+  const onEdges = (facet) => edges.flatMap((edge, i) => (edge.every((node) => facet.includes(node)) ? [first + i] : []));
+  const inside = (i) => (middles.includes(i) ? [first + edges.length + middles.indexOf(i)] : []);
+  return [facets, facets.map((facet, i) => [...facet, ...onEdges(facet), ...inside(i)])];
+}
+
 /** The triangles that a plane cell is drawn by. */
 const TRIANGLES = {
   ...{ 5: [[0, 1, 2]], 9: [[0, 1, 2], [0, 2, 3]], 22: [[0, 3, 5], [3, 1, 4], [5, 4, 2], [3, 4, 5]] },
@@ -80,7 +103,8 @@ function eachCell({ types, ends, nodes }, act) {
 /** Return the dimension of a cell by VTK's number of its type. */
 function dimension(type) {
   if (type < 5 || type === 21) return type < 3 ? 0 : 1;
-  return type < 10 || [22, 23, 28, 34].includes(Number(type)) ? 2 : 3;
+  if ([35, 60, 68].includes(Number(type))) return 1;
+  return type < 10 || [22, 23, 28, 30, 34, 36, 61, 62, 63, 69, 70].includes(Number(type)) ? 2 : 3;
 }
 
 function atPoints(mesh, { width, values }) {
@@ -107,25 +131,32 @@ function triangles(mesh) {
   return isKnown && found.length ? Uint32Array.from(found) : undefined;
 }
 
-/** Return 1 at points on facets that belong to one cell alone, and 0 elsewhere. */
+/**
+ * Return 1 at points on facets that belong to one cell alone, and 0 elsewhere.
+ *
+ * @throws {Error} There are no cells, or some of the mesh's own dimension are of an unknown type.
+ */
 function onBoundary(mesh, dimensions) {
   const facets = new Map();
-  eachCell(mesh, (type, nodes) => {
-    for (const facet of FACETS[dimensions][type] ?? []) {
-      const members = facet.map((node) => nodes[node]);
-      const key = [...members].sort((a, b) => a - b).join();
-      facets.set(key, facets.has(key) ? null : members);
-    }
-  });
   const keyOf = (...nodes) => nodes.sort((a, b) => a - b).join();
-  for (const [key, members] of facets) {
-    if (members?.length !== 4) continue;
-    const [a, b, c, d] = members; // two triangles of the cells behind it may cover a quadrilateral
+  const strange = new Set(Array.from(mesh.types).filter((type) => dimension(type) >= dimensions && !FACETS[dimensions][type]));
+  if (strange.size) throw new Error(`its cells of VTK's types ${[...strange].join(", ")} are unknown, so ${BOUNDARY} and ${DISTANCE} do not follow`);
+  eachCell(mesh, (type, nodes) => {
+    const [corners, all] = FACETS[dimensions][type] ?? [[], []]; // none of lines on the boundary
+    corners.forEach((facet, i) => {
+      const ends = facet.map((node) => nodes[node]);
+      const key = keyOf(...ends);
+      facets.set(key, facets.has(key) ? null : { ends, members: all[i].map((node) => nodes[node]) });
+    });
+  });
+  for (const [key, facet] of facets) {
+    if (facet?.ends.length !== 4) continue;
+    const [a, b, c, d] = facet.ends; // two triangles of the cells behind it may cover a quadrilateral
     const halves = [[keyOf(a, b, c), keyOf(a, c, d)], [keyOf(a, b, d), keyOf(b, c, d)]].find((pair) => pair.every((half) => facets.get(half)));
     for (const covered of halves ? [key, ...halves] : []) facets.set(covered, null);
   }
   const found = new Float32Array(mesh.count);
-  for (const members of facets.values()) for (const node of members ?? []) found[node] = 1;
+  for (const facet of facets.values()) for (const node of facet?.members ?? []) found[node] = 1;
   if (!found.includes(1)) throw new Error(`it has neither data ${BOUNDARY} nor cells that they follow from`);
   return found;
 }

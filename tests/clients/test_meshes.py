@@ -12,10 +12,11 @@ import pytest
 
 from petrov_client import InvalidInput, ModelInfo
 from petrov_client._arrays import check_input
-from petrov_client._meshes import arrays_of, with_outputs
+from petrov_client._meshes import FACETS, arrays_of, with_outputs
 from petrov_client._models import COMPONENT, GridInfo, TensorInfo
 from tests.toy_meshes import write_stars
 from training.data.readers import open_file
+from training.data.readers.cells import KINDS
 
 CUBE = np.stack(np.meshgrid(*[[0.0, 1.0, 3.0]] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
 CORNERS = ((0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1))
@@ -69,6 +70,28 @@ def test_lines_and_mixed_cells_count_as_in_the_training(tmp_path: Path) -> None:
     with open_file(tmp_path / "mesh.vtu") as file:
         for name in ("boundary", "distance", "source"):
             assert found[name] == pytest.approx(file.array(name).read()[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_of_cell_has_the_facets_that_the_training_knows(kind: str) -> None:
+    dimensions = 2 if kind.startswith(("triangle", "quad")) else 3
+    assert FACETS[dimensions][kind] == KINDS[kind][1:]
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "cells", "named"),
+    [
+        (2, {"triangle": [[0, 1, 2]], "triangle7": [[1, 3, 2, 4, 5, 6, 7]]}, "triangle7"),
+        (2, {5: [[0, 1, 2]], 3: [[0, 1]], 34: [[1, 3, 2, 4, 5, 6, 7]]}, "34"),
+        (3, {"tetra": [[0, 1, 3, 9]], "wedge12": [[*range(12)]]}, "wedge12"),
+        (3, {"triangle": [[0, 1, 2]]}, "none"),
+    ],
+)
+def test_a_boundary_beside_cells_of_an_unknown_type_is_refused(dimensions: int, cells: Any, named: str) -> None:
+    points = CUBE * ([1, 1, 0] if dimensions == 2 else [1, 1, 1])
+    mesh: Any = SimpleNamespace(points=points, point_data={"source": CUBE[:, 0]}, cells_dict=cells)
+    with pytest.raises(InvalidInput, match=f"but got {named}$"):
+        arrays_of(mesh, on_points(dimensions))
 
 
 def test_a_mesh_of_pyvista_has_cells_by_number() -> None:

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, expect
 from scipy.spatial import Delaunay, cKDTree
 
 from petrov_client import Client
+from petrov_client._meshes import KINDS
 from tests import toy_points
 from tests.conftest import Gateway, RunService
 from tests.pipeline.test_playground import ROOT, Visit, browser  # noqa: F401  a fixture
@@ -200,6 +201,8 @@ def test_files_that_are_no_mesh_of_the_model_are_refused(person: Visit, service:
     bare, solid = meshio.Mesh(mesh.points, {}), meshio.Mesh(np.random.default_rng(0).random((20, 3)), {})
     wrong = meshio.Mesh(mesh.points, mesh.cells, {"stress": np.zeros(len(mesh.points))})
     cases = [(bare, "it has neither data boundary nor cells"), (solid, "its points are in 3 dimensions; expected 2")]
+    mixed = meshio.Mesh(mesh.points, {"triangle": mesh.cells[0].data, "polygon": [[0, 1, 2, 3, 4]]})
+    cases.append((mixed, "its cells of VTK's types 7 are unknown"))
     for each, part in [*cases, (wrong, "its data stress have 1 components; expected 3")]:
         each.write(tmp_path / "mine.vtu")
         person.page.set_input_files("#file", tmp_path / "mine.vtu")
@@ -207,6 +210,13 @@ def test_files_that_are_no_mesh_of_the_model_are_refused(person: Visit, service:
     for name, part in (("mine.vtu", "this is not a VTU file"), ("mine.stl", "expected a file .vtu or .npz")):
         person.page.set_input_files("#file", {"name": name, "mimeType": "", "buffer": b"solid"})
         expect(person.page.get_by_role("alert")).to_contain_text(part)
+
+
+def test_the_page_knows_the_facets_that_the_client_knows(person: Visit) -> None:
+    page = person.page.evaluate("async () => (await import(new URL('playground/mesh.js', document.baseURI))).FACETS")
+    for dimensions, kinds in KINDS.items():
+        known = {str(number): [[*map(list, part)] for part in facets] for (_, number), facets in kinds.items()}
+        assert page[str(dimensions)] == {number: facets for number, facets in known.items() if number != "-1"}
 
 
 def test_twenty_thousand_triangles_are_moved(person: Visit) -> None:

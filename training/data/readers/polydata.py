@@ -1,5 +1,7 @@
 """VTK's PolyData (`.vtp`), the surfaces that `meshio` does not read: as a mesh of triangles, quadrilaterals, polygons.
 
+Strips of triangles and lines of several segments become triangles and segments that have their cell data.
+
 The arrays of these files are written as those of `.vtu` files, whose reader decodes them.
 """
 
@@ -15,12 +17,12 @@ import meshio
 import numpy as np
 from numpy.typing import NDArray
 
-BEFORE = ("Verts", "Lines", "Strips")  # whose cell data come before those of the polygons
-TYPES = {3: "triangle", 4: "quad"}
+PARTS = ("Verts", "Lines", "Polys", "Strips")  # in the order of their cell data
+TYPES = {1: "vertex", 2: "line", 3: "triangle", 4: "quad"}  # by the number of nodes; more have polygons
 
 
 def read_polydata(path: Path) -> meshio.Mesh:
-    """Read the polygons of a file; other cells in it, such as lines, are left out.
+    """Read the cells of a file.
 
     Raises:
         ValueError: It is no such file.
@@ -42,15 +44,19 @@ def read_polydata(path: Path) -> meshio.Mesh:
         raise ValueError("expected points but there are none")
     points: list[NDArray[Any]] = []
     cells: list[NDArray[Any]] = []
+    rows: list[int] = []  # of the cells in the cell data
+    total = 0
     for piece in pieces:
         start = sum(len(each) for each in points)
         points.append(next(iter(arrays(reader, piece, "Points").values())).reshape(-1, 3))
-        polys, first = arrays(reader, piece, "Polys"), 0
-        for last in polys.get("offsets", np.empty(0, int)).tolist():
-            cells.append(start + polys["connectivity"][first:last])
-            first = last
-    where = [int(piece.get(f"NumberOf{kind}", 0)) for piece in pieces for kind in BEFORE]
-    data = {} if any(where) else joined([arrays(reader, piece, "CellData") for piece in pieces])
+        for part in PARTS:
+            read, first = arrays(reader, piece, part), 0
+            for last in read.get("offsets", np.empty(0, int)).tolist():
+                made = simple(start + read["connectivity"][first:last], part)
+                cells += made
+                rows += [total] * len(made)
+                first, total = last, total + 1
+    data = joined([arrays(reader, piece, "CellData") for piece in pieces]) if cells else {}
     blocks: dict[int, list[int]] = {}
     for number, nodes in enumerate(cells):
         blocks.setdefault(len(nodes), []).append(number)
@@ -61,8 +67,16 @@ def read_polydata(path: Path) -> meshio.Mesh:
             for size, numbers in blocks.items()
         ],
         joined([arrays(reader, piece, "PointData") for piece in pieces]),
-        {name: [values[numbers] for numbers in blocks.values()] for name, values in data.items()},
+        {name: [values[np.take(rows, numbers)] for numbers in blocks.values()] for name, values in data.items()},
     )
+
+
+def simple(nodes: NDArray[Any], part: str) -> list[NDArray[Any]]:
+    """Return a cell of a part as cells that have one type: points, segments, a polygon, or the triangles of a strip."""
+    if part == "Polys":
+        return [nodes]
+    size = 1 + PARTS.index(part) if part != "Strips" else 3
+    return [nodes[first : first + size] for first in range(len(nodes) - size + 1)]
 
 
 def arrays(reader: Any, piece: ET.Element, part: str) -> dict[str, NDArray[Any]]:

@@ -19,32 +19,66 @@ from petrov_client._models import COORDINATES, ModelInfo, TensorInfo
 
 Array = npt.NDArray[Any]
 BOUNDARY, DISTANCE = "boundary", "distance"
-Facets = tuple[tuple[int, ...], ...]
-TRIANGLE: Facets = ((0, 1), (1, 2), (2, 0))
-TRIANGLE_6: Facets = ((0, 1, 3), (1, 2, 4), (2, 0, 5))
-QUAD: Facets = ((0, 1), (1, 2), (2, 3), (3, 0))
-QUAD_8: Facets = ((0, 1, 4), (1, 2, 5), (2, 3, 6), (3, 0, 7))
-TETRA: Facets = ((0, 1, 2), (0, 1, 3), (1, 2, 3), (0, 2, 3))
-TETRA_10: Facets = ((0, 1, 2, 4, 5, 6), (0, 1, 3, 4, 8, 7), (1, 2, 3, 5, 9, 8), (0, 2, 3, 6, 9, 7))
-HEXAHEDRON: Facets = ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 5, 4), (1, 2, 6, 5), (2, 3, 7, 6), (3, 0, 4, 7))
-PYRAMID: Facets = ((0, 1, 2, 3), (0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4))
-WEDGE: Facets = ((0, 1, 2), (3, 4, 5), (0, 1, 4, 3), (1, 2, 5, 4), (2, 0, 3, 5))
-HEXAHEDRON_20: Facets = (
-    (0, 1, 2, 3, 8, 9, 10, 11),
-    (4, 5, 6, 7, 12, 13, 14, 15),
-    (0, 1, 5, 4, 8, 17, 12, 16),
-    (1, 2, 6, 5, 9, 18, 13, 17),
-    (2, 3, 7, 6, 10, 19, 14, 18),
-    (3, 0, 4, 7, 11, 16, 15, 19),
-)
-#: The nodes of the facets of a cell, by dimensions of space, then by meshio's name of its type or VTK's number.
-FACETS: Mapping[int, Mapping[str | int, Facets]] = {
-    2: {"triangle": TRIANGLE, "triangle6": TRIANGLE_6, "quad": QUAD, "quad8": QUAD_8, "quad9": QUAD_8}
-    | {5: TRIANGLE, 22: TRIANGLE_6, 9: QUAD, 23: QUAD_8, 28: QUAD_8},
-    3: {"tetra": TETRA, "tetra10": TETRA_10, "hexahedron": HEXAHEDRON, "hexahedron20": HEXAHEDRON_20}
-    | {"wedge": WEDGE, "pyramid": PYRAMID}
-    | {10: TETRA, 24: TETRA_10, 12: HEXAHEDRON, 25: HEXAHEDRON_20, 13: WEDGE, 14: PYRAMID},
+Nodes = tuple[tuple[int, ...], ...]
+#: The corners of the facets of a cell, and all nodes on each of them.
+Facets = tuple[Nodes, Nodes]
+
+
+def _linear(facets: Nodes) -> Facets:
+    return facets, facets
+
+
+def _quadratic(facets: Nodes, edges: Nodes, middles: tuple[int, ...] = ()) -> Facets:
+    """Return the facets of a cell with nodes in the middles of its edges, and then of the facets `middles`."""
+    first = 1 + max(node for facet in facets for node in facet)
+    nodes = [
+        (*facet, *(first + number for number, edge in enumerate(edges) if {*edge} <= {*facet})) for facet in facets
+    ]
+    for number, facet in enumerate(middles, start=first + len(edges)):
+        nodes[facet] = (*nodes[facet], number)
+    return facets, tuple(nodes)
+
+
+TRIANGLE: Nodes = ((0, 1), (1, 2), (2, 0))
+QUAD: Nodes = ((0, 1), (1, 2), (2, 3), (3, 0))
+TETRA: Nodes = ((0, 1, 2), (0, 1, 3), (1, 2, 3), (0, 2, 3))
+PYRAMID: Nodes = ((0, 1, 2, 3), (0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4))
+WEDGE: Nodes = ((0, 1, 2), (3, 4, 5), (0, 1, 4, 3), (1, 2, 5, 4), (2, 0, 3, 5))
+HEXAHEDRON: Nodes = ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 5, 4), (1, 2, 6, 5), (2, 3, 7, 6), (3, 0, 4, 7))
+#: The ends of the edges in whose middles quadratic cells have nodes, in order.
+TETRA_EDGES: Nodes = (*TRIANGLE, (0, 3), (1, 3), (2, 3))
+PYRAMID_EDGES: Nodes = (*QUAD, (0, 4), (1, 4), (2, 4), (3, 4))
+WEDGE_EDGES: Nodes = (*TRIANGLE, (3, 4), (4, 5), (5, 3), (0, 3), (1, 4), (2, 5))
+HEXAHEDRON_EDGES: Nodes = (*QUAD, (4, 5), (5, 6), (6, 7), (7, 4), (0, 4), (1, 5), (2, 6), (3, 7))
+#: By dimensions of space, then by meshio's name of a type of cell and VTK's number of it.
+KINDS: Mapping[int, Mapping[tuple[str, int], Facets]] = {
+    2: {
+        ("triangle", 5): _linear(TRIANGLE),
+        ("triangle6", 22): _quadratic(TRIANGLE, TRIANGLE),
+        ("quad", 9): _linear(QUAD),
+        ("quad8", 23): _quadratic(QUAD, QUAD),
+        ("quad9", 28): _quadratic(QUAD, QUAD),  # with a node inside
+    },
+    3: {
+        ("tetra", 10): _linear(TETRA),
+        ("tetra10", 24): _quadratic(TETRA, TETRA_EDGES),
+        ("pyramid", 14): _linear(PYRAMID),
+        ("pyramid13", 27): _quadratic(PYRAMID, PYRAMID_EDGES),
+        ("pyramid14", -1): _quadratic(PYRAMID, PYRAMID_EDGES, (0,)),  # VTK has none
+        ("wedge", 13): _linear(WEDGE),
+        ("wedge15", 26): _quadratic(WEDGE, WEDGE_EDGES),
+        ("wedge18", 32): _quadratic(WEDGE, WEDGE_EDGES, (2, 3, 4)),
+        ("hexahedron", 12): _linear(HEXAHEDRON),
+        ("hexahedron20", 25): _quadratic(HEXAHEDRON, HEXAHEDRON_EDGES),
+        ("hexahedron27", 29): _quadratic(HEXAHEDRON, HEXAHEDRON_EDGES, (5, 3, 2, 4, 0, 1)),  # with a node inside
+    },
 }
+FACETS: Mapping[int, Mapping[str | int, Facets]] = {
+    dimensions: {key: facets for keys, facets in kinds.items() for key in keys} for dimensions, kinds in KINDS.items()
+}
+#: VTK's numbers of cells on a plane, on a line, and of points; those of all others are of cells in space.
+PLANE, LINE, POINT = {5, 6, 7, 8, 9, 22, 23, 28, 30, 34, 36, 61, 62, 63, 69, 70}, {3, 4, 21, 35, 60, 68}, {0, 1, 2}
+MOST_NODES = 9  # of a facet
 #: Numbers of a table of distances in memory.
 TABLE = 2**22
 
@@ -110,34 +144,52 @@ def on_boundary(mesh: Any, count: int, dimensions: int) -> npt.NDArray[np.bool_]
     """Return which points lie on facets that belong to one cell alone.
 
     Raises:
-        InvalidInput: There are no cells of a known type.
+        InvalidInput: There are no cells of the mesh's own dimension, or some of an unknown type.
     """
-    found = np.zeros(count, dtype=np.bool_)
-    by_size: dict[int, list[Array]] = {}
-    for kind, cells in dict(getattr(mesh, "cells_dict", {})).items():
-        for nodes in FACETS[dimensions].get(kind, ()):
-            by_size.setdefault(len(nodes), []).append(np.asarray(cells)[:, nodes])
-    alone = {}
-    for size, facets in by_size.items():
-        every = np.concatenate(facets)
-        _, index, shared = np.unique(np.sort(every, axis=1), axis=0, return_index=True, return_counts=True)
-        alone[size] = every[index[shared == 1]]
-    if 3 in alone and 4 in alone and dimensions == 3:
-        alone[3], alone[4] = _without_halves(alone[3], alone[4])
-    for nodes in alone.values():
-        found[nodes] = True
-    if not found.any():
-        known = ", ".join(str(kind) for kind in FACETS[dimensions] if isinstance(kind, str))
+    known = FACETS[dimensions]
+    blocks = getattr(mesh, "cells", None)
+    listed = [block.type for block in blocks] if isinstance(blocks, list) else list(getattr(mesh, "cells_dict", {}))
+    of_mesh = {kind for kind in listed if _dimension(kind) >= dimensions}
+    if not of_mesh or of_mesh - {*known}:
+        seen = ", ".join(sorted(map(str, of_mesh - {*known}))) or "none"
         raise InvalidInput(
-            f"expected cells of the types {known}, which the boundary follows from, or `{BOUNDARY}` and `{DISTANCE}` "
-            "as point data",
+            f"expected cells of the types {', '.join(kind for kind in known if isinstance(kind, str))}, which the "
+            f"boundary follows from, or `{BOUNDARY}` and `{DISTANCE}` as point data, but got {seen}",
             where=Where(BOUNDARY),
         )
+    facets: dict[int, list[tuple[Array, Array]]] = {}  # corners and all nodes, by the number of corners
+    for kind in of_mesh:
+        cells = np.asarray(mesh.cells_dict[kind])
+        for corners, members in zip(*known[kind], strict=True):
+            padded = (*members, *members[-1:] * (MOST_NODES - len(members)))
+            facets.setdefault(len(corners), []).append((cells[:, corners], cells[:, padded]))
+    alone = {size: _once(parts) for size, parts in facets.items()}
+    if 3 in alone and 4 in alone and dimensions == 3:
+        kept = _without_halves(alone[3][0], alone[4][0])
+        alone = {size: (alone[size][0][keep], alone[size][1][keep]) for size, keep in zip((3, 4), kept, strict=True)}
+    found = np.zeros(count, dtype=np.bool_)
+    for _, nodes in alone.values():
+        found[nodes] = True
     return found
 
 
-def _without_halves(triangles: Array, quads: Array) -> tuple[Array, Array]:
-    """Leave out quadrilaterals that two triangles of the cells behind them cover, and these triangles."""
+def _dimension(kind: str | int) -> int:
+    """Return the dimension of a type of cell, by meshio's name or VTK's number."""
+    if not isinstance(kind, str):
+        return next((number for number, kinds in enumerate((POINT, LINE, PLANE)) if kind in kinds), 3)
+    shapes = ("vertex", "line|vtk_lagrange_curve", "triangle|quad|polygon|pixel|vtk_lagrange_(tri|quad)")
+    return next((number for number, shape in enumerate(shapes) if re.match(shape, kind.lower())), 3)
+
+
+def _once(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return corners and nodes of the facets that belong to one cell."""
+    corners, nodes = (np.concatenate(each) for each in zip(*parts, strict=True))
+    _, index, shared = np.unique(np.sort(corners, axis=1), axis=0, return_index=True, return_counts=True)
+    return corners[index[shared == 1]], nodes[index[shared == 1]]
+
+
+def _without_halves(triangles: Array, quads: Array) -> list[npt.NDArray[np.bool_]]:
+    """Return what stays of triangles and quadrilaterals without the latter that two of the former cover, and these."""
     known = {tuple(sorted(each)): number for number, each in enumerate(triangles.tolist())}
     kept = [np.ones(len(each), dtype=np.bool_) for each in (triangles, quads)]
     for number, (a, b, c, d) in enumerate(quads.tolist()):
@@ -145,7 +197,7 @@ def _without_halves(triangles: Array, quads: Array) -> tuple[Array, Array]:
             behind = [known.get(tuple(sorted(half)), -1) for half in halves]
             if min(behind) >= 0:
                 kept[0][behind], kept[1][number] = False, False
-    return triangles[kept[0]], quads[kept[1]]
+    return kept
 
 
 def distance(points: Array, edge: npt.NDArray[np.bool_]) -> Array:

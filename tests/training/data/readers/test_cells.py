@@ -146,3 +146,23 @@ def test_a_surface_in_space_has_points_and_data_and_no_boundary(tmp_path: Path) 
         assert values(file, "k").tolist() == [1, 2, 2, 1, 3]
         assert file.arrays.keys() == {"coordinates", "p", "k"}
         assert "the cells are those of a surface in space" in file.remarks[0]
+
+
+def test_strips_of_triangles_are_triangles_and_every_cell_has_its_own_data(tmp_path: Path) -> None:
+    """Cell data are those of the points, lines, polygons and strips, in this order."""
+    strip = """<Strips><DataArray type="Int64" Name="connectivity" format="ascii">0 1 3 2</DataArray>
+<DataArray type="Int64" Name="offsets" format="ascii">4</DataArray></Strips>"""
+    lines = """<Lines><DataArray type="Int64" Name="connectivity" format="ascii">0 1 2</DataArray>
+<DataArray type="Int64" Name="offsets" format="ascii">3</DataArray></Lines>"""
+    head, polygons = POLYDATA[: POLYDATA.index("<Polys>")], "</Piece></PolyData></VTKFile>"
+    plane = head.replace("0 0 0 1 0 1 1 1 2 0 1 3 2 2 4", "0 0 0 1 0 0 1 1 0 0 1 0 2 2 0")
+    (tmp_path / "plate.vtp").write_text(
+        plane.replace('NumberOfPolys="2"', 'NumberOfLines="1"') + lines + strip + polygons
+    )
+    with open_file(tmp_path / "plate.vtp") as file:
+        assert values(file, "k").tolist() == [3, 3, 3, 3, 0]  # of the strip; the line has 1, and no cell the last point
+        assert values(file, "boundary").tolist() == [1, 1, 1, 1, 0]
+        assert values(file, "area").sum() == pytest.approx(1)
+    (tmp_path / "wire.vtp").write_text(POLYDATA.replace("Polys>", "Lines>").replace("OfPolys", "OfLines"))
+    with open_file(tmp_path / "wire.vtp") as file:
+        assert values(file, "k") == pytest.approx([1, 5 / 3, 2, 1, 3])
