@@ -44,6 +44,7 @@ BODIES, PERIOD = 16, 0.01
 #: Bytes of bodies, of JSON and of tensors over gRPC: the service's defaults, less room for the rest of a body.
 LARGEST, LARGEST_JSON, LARGEST_GRPC = 2**26 - 4096, 2**24 - 4096, 2**24
 POINTS, MOST_POINTS = 421, 4096  # per axis
+TYPED_POINTS = 255  # per axis; a message may have 256 KiB beside raw contents
 SCALE = "scale"  # a parameter, one number per sample
 MIXED = "all of them"
 SETTLE = 3.0  # seconds until freed memory has been returned to the system; the worst times include this, too
@@ -110,8 +111,10 @@ def bodies(
     of_bytes = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(head))}
     of_few = {**tensor, "shape": few.shape}
     raw = service_pb2.ModelInferRequest(model_name=IDENTITY, inputs=[of_few], raw_input_contents=[few.tobytes()])
-    typed = service_pb2.ModelInferRequest(model_name=IDENTITY, inputs=[of_few])
-    typed.inputs[0].contents.fp32_contents.extend(few.reshape(-1).tolist())
+    part = fields[0, :TYPED_POINTS, :TYPED_POINTS]
+    of_part = {**tensor, "shape": [1, *part.shape]}
+    typed = service_pb2.ModelInferRequest(model_name=IDENTITY, inputs=[of_part])
+    typed.inputs[0].contents.fp32_contents.extend(part.reshape(-1).tolist())
     serialised = raw.SerializeToString()
 
     many = {"inputs": {IDENTITY_INPUT: coded(fields[: 3 * largest_json // 4 // field.nbytes])}}

@@ -27,6 +27,8 @@ WINDOW = {"zstd": 2**_WINDOW_LOG, "gzip": 2**15}
 _LEAST_BYTES = 1024  # of a response that is worth compressing
 _SMALL_BYTES = 2**17  # of what is compressed on the event loop, in a millisecond
 _GZIP = 16 + zlib.MAX_WBITS
+#: Memory of a compressor, once as much has passed as its window holds.
+_COMPRESSOR = {"zstd": 7 * 2**19, "gzip": 2**18}
 
 
 class _Gunzip:
@@ -115,7 +117,7 @@ class Compression:
 
 
 class _Compressed(IdentityResponder):
-    """One response in an encoding; the second copy of what is being compressed is counted, too."""
+    """One response in an encoding; its compressor and the second copy of what is being compressed are counted, too."""
 
     def __init__(self, app: ASGIApp, encoding: str, ticket: Ticket) -> None:
         super().__init__(app, _LEAST_BYTES)
@@ -123,14 +125,20 @@ class _Compressed(IdentityResponder):
         self._compress: Callable[[bytes, bool], bytes] | None = None
 
     async def apply_compression(self, body: bytes, *, more_body: bool) -> bytes:
-        self._compress = self._compress or _DEFLATE[self.content_encoding]()
-        if len(body) < _SMALL_BYTES:
-            return self._compress(body, more_body)
-        self._ticket.add(len(body))
+        if self._compress is None:
+            self._compress = _DEFLATE[self.content_encoding]()
+            self._ticket.add(_COMPRESSOR[self.content_encoding])
+        size = len(body)
+        self._ticket.add(size)
         try:
+            if size < _SMALL_BYTES:
+                return self._compress(body, more_body)
             return await asyncio.to_thread(self._compress, body, more_body)
         finally:
-            self._ticket.add(-len(body))
+            self._ticket.add(-size)
+            if not more_body:  # the client may take long to read the rest
+                self._compress = None
+                self._ticket.add(-_COMPRESSOR[self.content_encoding])
 
 
 def _zstd() -> Callable[[bytes, bool], bytes]:

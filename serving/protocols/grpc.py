@@ -49,7 +49,7 @@ Method = Callable[["Call"], Awaitable[Any]]
 logger = logging.getLogger(__name__)
 SERVICE = "inference.GRPCInferenceService"
 TYPE_HEADER = "petrov-problem-type"
-ENVELOPE_BYTES = 2**18  # of a message beside its raw contents; typed ones of a field of 256 x 256 fit in
+ENVELOPE_BYTES = 2**18  # of a message beside its raw contents; typed ones of a field of 255 x 255 fit in
 SHORT = 2**16  # bytes of a message without tensors
 # As long as HTTP keeps an idle connection. A client that has vanished without a word is noticed after two of them.
 IDLE_SECONDS = 75.0
@@ -328,19 +328,20 @@ class Response(NamedTuple):
 class Turns:
     """How many messages may arrive at one time, since gRPC says the size of none before it is complete.
 
-    One that takes longer than `PATIENCE` gives way to one that waits, so that slow clients hold up none.
+    One that takes longer than `PATIENCE` gives way to one that waits, so that slow clients hold up none. On a stream
+    it may not have begun: those on which no message has been complete yet give way first.
     """
 
     def __init__(self, most: int) -> None:
         self._most, self._left = most, asyncio.Event()
-        self._arriving: dict[asyncio.Timeout, float] = {}  # with the time since when
+        self._arriving: dict[asyncio.Timeout, tuple[bool, float]] = {}  # if others have been complete; since when
 
     @asynccontextmanager
-    async def next(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
-        """Wait for a turn, which the end of the context or of its time limit ends."""
+    async def next(self, limit: asyncio.Timeout, *, further: bool) -> AsyncIterator[None]:
+        """Wait for a turn, for a first or a further message; the end of the context or of its time limit ends it."""
         clock = asyncio.get_running_loop().time
         while len(self._arriving) >= self._most:
-            first, since = next(iter(self._arriving.items()))
+            first, (_, since) = min(self._arriving.items(), key=lambda item: item[1])
             if (patience := since + PATIENCE - clock()) <= 0:
                 first.reschedule(clock())
                 del self._arriving[first]
@@ -348,7 +349,7 @@ class Turns:
             self._left.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), patience)
-        self._arriving[limit] = clock()
+        self._arriving[limit] = further, clock()
         try:
             yield
         finally:
@@ -375,8 +376,10 @@ class Call:
         """Return the next message, None at the end of a stream; one that is not complete in time is refused."""
         start = time.perf_counter()
         try:
-            async with asyncio.timeout(self._seconds) as timeout, turns.next(timeout) if turns else nullcontext():
-                body = await self._context.read()
+            async with asyncio.timeout(self._seconds) as timeout:
+                further = self.size > 0
+                async with turns.next(timeout, further=further) if turns else nullcontext():
+                    body = await self._context.read()
         except TimeoutError as error:
             seconds = min(self._seconds, time.perf_counter() - start)
             raise Problem("slow-body", f"no complete message arrived within {seconds:.2g} s") from error

@@ -15,9 +15,12 @@ import numpy as np
 import pytest
 import tritonclient.http
 from backports import zstd
+from starlette.types import Message, Receive, Scope, Send
 from tritonclient.utils import InferenceServerException
 
 import petrov_client
+from serving.compression import Compression
+from serving.limits import Admission, Ticket
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests import toy_rollouts
@@ -160,6 +163,30 @@ def test_the_frames_of_a_rollout_are_compressed(gateway: Gateway, http: httpx2.C
     with http.stream("POST", path, content=npy(first), headers=headers) as response:
         assert response.headers["content-encoding"] == "zstd"
         assert response.read().count(b"Petrov-Frame: ") == len(expected)
+
+
+@pytest.mark.parametrize("encoding", DEFLATE)
+async def test_a_compressor_is_counted_until_the_last_piece(encoding: str) -> None:
+    ticket = Ticket(Admission(1, LIMIT))
+    held = list[int]()
+
+    async def respond(_: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200})
+        for last in (False, False, True):
+            await send({"type": "http.response.body", "body": bytes(2**18), "more_body": not last})
+
+    async def send(_: Message) -> None:
+        held.append(ticket.held)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    headers = [(b"accept-encoding", encoding.encode())]
+    scope = {"type": "http", "headers": headers, "state": {"ticket": ticket}}
+    await Compression(respond, [encoding])(scope, receive, send)
+    head, first, second, last = held
+    assert head == first == second >= 2**18
+    assert last == 0
 
 
 def test_tritons_own_client_compresses(gateway: Gateway) -> None:

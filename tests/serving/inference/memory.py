@@ -75,8 +75,6 @@ def formats() -> Iterator[tuple[str, bytes, int | None, Make]]:
     head = listed({"inputs": [described], "parameters": {"binary_data_output": True}})
     message = service_pb2.ModelInferRequest(model_name="m", raw_input_contents=[fields.tobytes()])
     message.inputs.add(name="a", datatype="FP32", shape=fields.shape)
-    typed = service_pb2.ModelInferRequest(model_name="m")
-    typed.inputs.add(name="a", datatype="FP32", shape=(8, *FIELD)).contents.fp32_contents.extend([1.0] * (8 * 64 * 64))
     yield "JSON, decimals", listed({"inputs": {"a": few}}), None, body(JSON)
     yield "JSON, digits", listed({"inputs": {"a": whole}}), None, body(JSON)
     yield "JSON, digits and a decimal", listed({"inputs": {"a": last.tolist()}}), None, body(JSON)
@@ -88,7 +86,6 @@ def formats() -> Iterator[tuple[str, bytes, int | None, Make]]:
     yield "/v2, JSON", listed({"inputs": [flat]}), None, lambda content: RestExchange(content, None)
     yield "/v2, binary", head + fields.tobytes(), len(head), lambda content: RestExchange(content, len(head))
     yield "gRPC", message.SerializeToString(), 0, lambda content: exchange_of(bytes(content))
-    yield "gRPC, typed contents", typed.SerializeToString(), 0, lambda content: exchange_of(bytes(content))
     yield "Tesseract, base64", listed({"inputs": {"a": array}}), None, lambda each: TesseractBody(each, "base64")
     repeated = {"inputs": {"a": single, "factor": [1.0] * SAMPLES}}
     yield "Tesseract, one sample for many", listed(repeated), None, lambda each: TesseractBody(each, "base64")

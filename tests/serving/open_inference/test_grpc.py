@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -483,13 +484,20 @@ def _with(array: NDArray[Any], value: float) -> NDArray[Any]:
     return changed
 
 
-def test_streams_that_wait_for_a_message_give_way(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What arrives on a stream is not counted before it is complete, either."""
-    monkeypatch.setattr(grpc_chapter, "PATIENCE", 0.1)
+def test_streams_that_wait_for_a_message_give_way(gateway: Gateway) -> None:
+    """What arrives on a stream is not counted before it is complete, either; one that has sent a message stays."""
     with grpc.insecure_channel(f"127.0.0.1:{gateway.settings.grpc_port}") as channel:
-        never, call = threading.Event(), channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        stub, never = service_pb2_grpc.GRPCInferenceServiceStub(channel), threading.Event()
+        call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        used = queue.SimpleQueue[Any]()
+        responses = stub.ModelStreamInfer(iter(used.get, None))
+        used.put(request(ONES))
+        assert next(responses).infer_response.model_name == "blur"
         idle = [call(silence(never)) for _ in range(grpc_chapter.ARRIVING_STREAMS)]
-        responses = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelStreamInfer(iter([request(ONES)]))
-        assert [each.infer_response.model_name for each in responses] == ["blur"]
+        others = stub.ModelStreamInfer(iter([request(ONES)]))
+        assert [each.infer_response.model_name for each in others] == ["blur"]
         wait_until(lambda: any(each.code() == grpc.StatusCode.DEADLINE_EXCEEDED for each in idle if each.done()), 5)
+        used.put(request(ONES))
+        assert next(responses).infer_response.model_name == "blur"
         never.set()
+        used.put(None)
