@@ -167,7 +167,8 @@ async def example(
     """Return an input of the model: a stored test sample (`index`), or a new one of its distribution (`seed`, `grid`).
 
     Without parameters it is the new sample of seed 0 where the problem has a sampler, else the first stored one. The
-    header `Petrov-Examples` of a stored sample counts all of them.
+    header `Petrov-Examples` of a stored sample counts all of them. In safetensors the true outputs are tensors
+    `outputs.NAME`; `.npy` has the input alone.
     """
     card, sampled = service.catalogue.find(model), seed is not None or grid is not None
     media_type = over_http.response_type(request.headers, JSON)
@@ -185,7 +186,8 @@ async def example(
     if media_type == JSON:
         content = written({"inputs": inputs} | ({} if truth is None else {"outputs": truth}))
     elif media_type == binary.SAFETENSORS:
-        content = binary.write_safetensors(inputs, {})
+        outputs = {f"outputs.{name}": array for name, array in (truth or {}).items()}
+        content = binary.write_safetensors({**inputs, **outputs}, {})
     else:
         content = _only_npy(inputs, "inputs")
     return Response(content, media_type=media_type, headers=headers)

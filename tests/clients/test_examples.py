@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from petrov_client import InvalidResponse, RequestError, UnknownModel
 from physics import darcy
 from tests import toy_fields
 from tests.clients.conftest import AnyClient
 
-JSON = {"Content-Type": "application/json"}
+SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 
 
 def address(gateway: Any) -> str:
@@ -60,8 +61,33 @@ def test_what_is_not_there_is_refused(http_client: AnyClient, gateway: Any) -> N
         http_client.call(address(gateway), "example", "drift", 0, seed=1)
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"inputs": {"a": ["x"]}}', b'{"inputs": {"a": [[1], [2, 3]]}}'])
-def test_a_sample_of_another_form_is_refused(http_client: AnyClient, http_service: Any, body: bytes) -> None:
-    http_service.replies = {"/v1/models/toy/example?index=0": [(200, JSON, body)]}
-    with pytest.raises(InvalidResponse, match="sample of a model is not readable"):
+ARRAY = np.ones((2, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "sentence"),
+    [
+        ({"Content-Type": "application/json"}, b"{}", "expected 200 with application/vnd.safetensors"),
+        (SAFETENSORS, b"[]", "not readable"),
+        (SAFETENSORS, save({}), "has no inputs"),
+        (SAFETENSORS, save({"outputs.a": ARRAY}), "has no inputs"),
+        (SAFETENSORS, save({"a": ARRAY[:0]}), r"got float32 \(0, 2\) for a"),
+        (SAFETENSORS, save({"a": ARRAY.astype(np.uint64)}), "got uint64"),
+        ({**SAFETENSORS, "Petrov-Examples": "many"}, save({"a": ARRAY}), "number of samples is not readable"),
+    ],
+)
+def test_a_sample_of_another_form_is_refused(
+    http_client: AnyClient, http_service: Any, headers: dict[str, str], body: bytes, sentence: str
+) -> None:
+    http_service.replies = {"/v1/models/toy/example?index=0": [(200, headers, body)]}
+    with pytest.raises(InvalidResponse, match=sentence):
         http_client.call(http_service.address, "example", "toy", 0)
+
+
+def test_a_sample_may_be_larger_than_a_document(http_client: AnyClient, http_service: Any) -> None:
+    arrays = {"a": np.ones((1500, 1500), np.float32), "outputs.u": np.ones((2, 1500, 1500), np.float64)}
+    headers = {**SAFETENSORS, "Petrov-Examples": "1"}
+    http_service.replies = {"/v1/models/toy/example?index=0": [(200, headers, save(arrays))]}
+    sample = http_client.call(http_service.address, "example", "toy", 0)
+    assert (sample.inputs["a"].shape, sample.outputs["u"].shape) == ((1500, 1500), (2, 1500, 1500))
+    assert sample.outputs["u"].dtype == np.float32

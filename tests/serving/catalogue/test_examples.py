@@ -62,13 +62,18 @@ def test_a_header_counts_the_stored_samples(http: httpx2.Client) -> None:
     assert "Petrov-Examples" not in http.get("/v1/models/blur/example?seed=1").headers
 
 
-def test_binary_formats_hold_the_inputs(http: httpx2.Client) -> None:
+def test_safetensors_hold_the_truth_and_npy_the_input(http: httpx2.Client) -> None:
     path = "/v1/models/blur/example?index=2"
     npy = http.get(path, headers={"Accept": "application/x-npy"}).content
     np.testing.assert_array_equal(np.load(io.BytesIO(npy)), FIELDS[2])
     tensors = load(http.get(path, headers={"Accept": "application/vnd.safetensors"}).content)
-    assert set(tensors) == {"coefficient"}
+    assert set(tensors) == {"coefficient", "outputs.solution"}
     np.testing.assert_array_equal(tensors["coefficient"], FIELDS[2])
+    np.testing.assert_array_equal(tensors["outputs.solution"], TRUTH[2])
+    labelled = load(
+        http.get("/v1/models/tally/example?index=1", headers={"Accept": "application/vnd.safetensors"}).content
+    )
+    assert {name: array.tolist() for name, array in labelled.items()} == {"tokens": [3, 1, 2], "outputs.labels": 1}
 
 
 def test_a_model_of_sequences_shows_its_labels(http: httpx2.Client) -> None:

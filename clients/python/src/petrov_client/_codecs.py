@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from petrov_client._untrusted import printable
 
 NPY, SAFETENSORS, MULTIPART = "application/x-npy", "application/vnd.safetensors", "multipart/mixed"
 LONGEST_HEAD = 2**14
+SAMPLE_TYPES = ("<f2", "<f4", "<f8", "|b1", "|u1", "|i1", "<i2", "<i4", "<i8")  # that a stored sample may have
 
 
 def encode_npy(fields: npt.NDArray[Any]) -> bytes:
@@ -52,7 +53,7 @@ def encode_safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
 
-def decode_safetensors(body: bytes) -> dict[str, npt.NDArray[Any]]:
+def decode_safetensors(body: bytes, types: Collection[str] = ("<f4", "|b1")) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of safetensors bytes by name: float32 or booleans, none of them empty."""
     try:
         arrays = safetensors.numpy.load(body)
@@ -60,9 +61,15 @@ def decode_safetensors(body: bytes) -> dict[str, npt.NDArray[Any]]:
         raise InvalidResponse(f"safetensors response: not readable: {error}") from None
     arrays = {printable(name): array for name, array in arrays.items()}
     for name, array in arrays.items():
-        if array.dtype.str not in {"<f4", "|b1"} or array.size == 0:
+        if array.dtype.str not in types or array.size == 0:
             raise InvalidResponse(f"safetensors response: expected F32 but got {array.dtype} {array.shape} for {name}")
     return arrays
+
+
+def decode_sample(body: bytes) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a sample in safetensors by name: float32, or int32 of integers and booleans."""
+    found = decode_safetensors(body, SAMPLE_TYPES)
+    return {name: array.astype(np.float32 if array.dtype.kind == "f" else np.int32) for name, array in found.items()}
 
 
 @dataclass(frozen=True)

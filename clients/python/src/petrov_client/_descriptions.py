@@ -1,4 +1,4 @@
-"""The JSON documents in which a service describes models and samples, read as values. They are not trusted."""
+"""The JSON documents in which a service describes models, read as values. They are not trusted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from petrov_client._errors import InvalidResponse
-from petrov_client._models import Example, FramesInfo, GridInfo, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import FramesInfo, GridInfo, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._vocabulary import Vocabulary
 
 
@@ -121,14 +119,3 @@ def vocabulary(document: Mapping[str, Any]) -> Vocabulary:
         raise ValueError(f"expected at least two labels but got {labels}")
     words = tuple(str(word) for word in document["words"])
     return Vocabulary(words, pattern, labels, str(document["answer"]))
-
-
-def example(document: Any, count: str | None) -> Example:
-    """Return the sample of the gateway's JSON."""
-    types = {"i": np.int32, "f": np.float32}
-    with readable("the sample of a model"):
-        inputs, outputs = (
-            {name: (array := np.asarray(nested)).astype(types[array.dtype.kind]) for name, nested in named.items()}
-            for named in (document["inputs"], document.get("outputs") or {})
-        )
-        return Example(inputs, outputs, None if count is None else int(count))

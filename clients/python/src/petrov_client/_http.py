@@ -17,11 +17,11 @@ import httpx2
 from petrov_client import _codecs as codecs
 from petrov_client._arrays import Arrays
 from petrov_client._compression import Compression
-from petrov_client._descriptions import example, model_info, readable
+from petrov_client._descriptions import model_info, readable
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
-from petrov_client._models import FRAME, GRADIENTS, Example, ModelInfo
+from petrov_client._models import FRAME, GRADIENTS, OUTPUTS, Example, ModelInfo
 from petrov_client._quality import NAMES, PLAIN, Options, Response
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
@@ -98,8 +98,18 @@ class HttpWire:
 
     def example(self, name: str, query: Mapping[str, int]) -> Call[Example]:
         """Return the call `GET …/example`."""
-        request = _request(f"{_path(name)}/example?{urlencode(query)}")
-        return Call(request, lambda reply: example(_document(reply), reply.headers.get("petrov-examples")))
+
+        def read(reply: HttpReply) -> Example:
+            inputs = codecs.decode_sample(_body(reply, codecs.SAFETENSORS))
+            outputs = {path.removeprefix(OUTPUTS): inputs.pop(path) for path in [*inputs] if path.startswith(OUTPUTS)}
+            if not inputs:
+                raise InvalidResponse("the sample of a model has no inputs")
+            with readable("the number of samples"):
+                count = reply.headers.get("petrov-examples")
+                return Example(inputs, outputs, None if count is None else int(count))
+
+        request = _request(f"{_path(name)}/example?{urlencode(query)}", accept=codecs.SAFETENSORS)
+        return Call(replace(request, longest=LONGEST_RESPONSE), read)
 
     def inversion(self, name: str, body: Mapping[str, Any], key: str) -> Call[str]:
         """Return the call `POST …/inversions`, whose result is the id of the job; the key makes it safe to repeat."""

@@ -20,6 +20,8 @@ FRAME, HISTORY, COMPONENT = "frame", "history", "component"
 COORDINATES = "coordinates"
 #: How the names of the arguments and results of a derivative begin.
 GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
+#: How the names of the true outputs of a sample begin.
+OUTPUTS = "outputs."
 #: The axes of a result that is one number per field, such as the gradient by a parameter.
 PER_FIELD = ("batch", "value")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-#: Bytes of the longest JSON document: a sample of a field of 421 x 421 points takes 7 MB.
+#: Bytes of the longest JSON document, which describes models or is the result of an inversion.
 LONGEST_JSON = 16 * 2**20
 #: Values, objects and lists in a document, and how deep they are nested. 16 MiB of `[],` would become 400 MiB.
 MOST_VALUES, MOST_CONTAINERS, DEEPEST = 2**20, 2**18, 64

@@ -109,7 +109,9 @@ def check_exists(source: Path) -> None:
 
 
 def write_sample(target: Path, arrays: Mapping[str, Any], tensors: Sequence[TensorInfo | ParameterInfo]) -> None:
-    """Write inputs or outputs of one sample, and say what the file holds."""
+    """Write inputs or outputs of one sample, in the order of the card, and say what the file holds."""
+    known = [tensor.name for tensor in tensors if tensor.name in arrays]
+    arrays = {name: arrays[name] for name in (*known, *(name for name in arrays if name not in known))}
     files.check_output(target)
     files.check_holds(target, [tensor for tensor in tensors if tensor.name in arrays])
     files.write(target, arrays, tensors)
