@@ -135,8 +135,12 @@ class Model:
             return self.run(arrays)
         found = list[Sequence[Array]]()
         for feed in zip(*(np.array_split(array, count) for array in arrays), strict=True):
-            if found:
-                check(requests)
+            try:
+                if found:
+                    check(requests)
+            except CancelledError:
+                pb.Logger.log_info(f"a run without a client ends after {len(found)} of {count} pieces")
+                raise
             found.append(self.run(feed))
         return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
