@@ -94,6 +94,27 @@ def test_a_boundary_beside_cells_of_an_unknown_type_is_refused(dimensions: int, 
         arrays_of(mesh, on_points(dimensions))
 
 
+def test_cells_of_two_sizes_beside_each_other_are_refused_as_in_the_training() -> None:
+    points = np.array([[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1], [2, 0.5], [1, 0.5]])
+    source = {"source": points[:, 0]}
+    mesh = meshio.Mesh(points, {"quad": [[0, 1, 4, 3], [1, 2, 6, 7], [7, 6, 5, 4]]}, source)
+    with pytest.raises(InvalidInput, match="node 7 hangs on an edge of another cell"):
+        arrays_of(mesh, on_points(2))
+
+
+def test_nodes_that_hang_between_many_cells_are_found() -> None:
+    """Two columns of quadrilaterals, those on the right half as high."""
+    columns = [np.stack(np.meshgrid([x, x + 1], np.linspace(0, 9, rows + 1)), -1) for x, rows in ((0, 200), (1, 400))]
+    points, owner = np.unique(np.concatenate([each.reshape(-1, 2) for each in columns]), axis=0, return_inverse=True)
+    left, right = (each.reshape(-1, 2) for each in np.split(owner.ravel(), [402]))
+    cells = np.concatenate([np.stack([*each[:-1].T, *each[1:, ::-1].T], axis=1) for each in (left, right)])
+    mesh: Any = SimpleNamespace(points=points, point_data={"source": points[:, 0]}, cells_dict={9: cells})
+    with pytest.raises(InvalidInput, match="hangs on an edge of another cell"):
+        arrays_of(mesh, on_points(2))
+    mesh.cells_dict = {9: cells[200:]}
+    assert arrays_of(mesh, on_points(2))["boundary"].sum() == 802
+
+
 def test_a_mesh_of_pyvista_has_cells_by_number() -> None:
     known = cubes()
     mesh: Any = SimpleNamespace(points=CUBE, point_data={"source": np.zeros(27)}, cells_dict={12: known.cells[0].data})

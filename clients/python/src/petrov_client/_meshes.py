@@ -79,6 +79,8 @@ FACETS: Mapping[int, Mapping[str | int, Facets]] = {
 #: VTK's numbers of cells on a plane, on a line, and of points; those of all others are of cells in space.
 PLANE, LINE, POINT = {5, 6, 7, 8, 9, 22, 23, 28, 30, 34, 36, 61, 62, 63, 69, 70}, {3, 4, 21, 35, 60, 68}, {0, 1, 2}
 MOST_NODES = 9  # of a facet
+ON_EDGE = 1e-6  # a node this near to an edge, in lengths of the edge, lies on it, as in the training
+EDGES = 256  # that are compared with nodes at a time
 #: Numbers of a table of distances in memory.
 TABLE = 2**22
 
@@ -119,7 +121,7 @@ def arrays_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
         if tensor.name in data:
             found[tensor.name] = _at_points(data[tensor.name], tensor, kept)
         elif tensor.name in {BOUNDARY, DISTANCE} and tensor.default is None:
-            edge = on_boundary(mesh, len(points), dimensions)
+            edge = on_boundary(mesh, found[COORDINATES])
             values = edge if tensor.name == BOUNDARY else distance(found[COORDINATES], edge)
             found[tensor.name] = values.astype(np.float32)
     return found
@@ -140,12 +142,14 @@ def wire_name(name: str) -> str:
     return made if made[:1].isalpha() else f"field_{made}".rstrip("_")
 
 
-def on_boundary(mesh: Any, count: int, dimensions: int) -> npt.NDArray[np.bool_]:
+def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
     """Return which points lie on facets that belong to one cell alone.
 
     Raises:
-        InvalidInput: There are no cells of the mesh's own dimension, or some of an unknown type.
+        InvalidInput: There are no cells of the mesh's own dimension, or some of an unknown type, or of
+            two sizes beside each other.
     """
+    dimensions = points.shape[1]
     known = FACETS[dimensions]
     blocks = getattr(mesh, "cells", None)
     listed = [block.type for block in blocks] if isinstance(blocks, list) else list(getattr(mesh, "cells_dict", {}))
@@ -167,7 +171,13 @@ def on_boundary(mesh: Any, count: int, dimensions: int) -> npt.NDArray[np.bool_]
     if 3 in alone and 4 in alone and dimensions == 3:
         kept = _without_halves(alone[3][0], alone[4][0])
         alone = {size: (alone[size][0][keep], alone[size][1][keep]) for size, keep in zip((3, 4), kept, strict=True)}
-    found = np.zeros(count, dtype=np.bool_)
+    if (node := _hanging(points, [corners for corners, _ in alone.values()])) is not None:
+        raise InvalidInput(
+            f"node {node} hangs on an edge of another cell, so the boundary does not follow from the cells: "
+            f"expected `{BOUNDARY}` and `{DISTANCE}` as point data",
+            where=Where(BOUNDARY),
+        )
+    found = np.zeros(len(points), dtype=np.bool_)
     for _, nodes in alone.values():
         found[nodes] = True
     return found
@@ -186,6 +196,28 @@ def _once(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     corners, nodes = (np.concatenate(each) for each in zip(*parts, strict=True))
     _, index, shared = np.unique(np.sort(corners, axis=1), axis=0, return_index=True, return_counts=True)
     return corners[index[shared == 1]], nodes[index[shared == 1]]
+
+
+def _hanging(points: Array, facets: list[Array]) -> int | None:
+    """Return a corner of facets that lies on an edge of another one, if there is any."""
+    ends = [np.stack([each, np.roll(each, 1, axis=1)], axis=-1).reshape(-1, 2) for each in facets]
+    edges = np.unique(np.sort(np.concatenate(ends), axis=1), axis=0)
+    nodes = np.unique(edges)
+    nodes = nodes[np.argsort(points[nodes, 0])]  # along the first axis, so that few are compared with an edge
+    edges = edges[np.argsort(points[edges, 0].min(axis=1))]
+    positions, reach = points[nodes, 0], 2 * ON_EDGE * np.ptp(points[:, 0])
+    for some in np.array_split(edges, -(-len(edges) // EDGES)):
+        start = np.searchsorted(positions, points[some, 0].min() - reach)
+        near = nodes[start : np.searchsorted(positions, points[some, 0].max() + reach)]
+        first, along = points[some[:, :1]], points[some[:, 1:]] - points[some[:, :1]]
+        apart = points[near] - first  # [edge, node, dimension]
+        squares = np.maximum(np.square(along).sum(axis=2), np.finfo(np.float64).tiny)
+        share = (apart * along).sum(axis=2) / squares
+        off = np.square(apart - share[..., np.newaxis] * along).sum(axis=2)
+        hanging = (off < ON_EDGE**2 * squares) & (share > ON_EDGE) & (share < 1 - ON_EDGE)
+        if hanging.any():
+            return int(near[hanging.any(axis=0).argmax()])
+    return None
 
 
 def _without_halves(triangles: Array, quads: Array) -> list[npt.NDArray[np.bool_]]:
