@@ -4,6 +4,7 @@ import * as cards from "./card.js";
 import { product } from "./fields.js";
 
 const { BOUNDARY, DISTANCE } = cards;
+const ON_EDGE = 1e-6; // a node this near to an edge, in lengths of the edge, lies on it
 const CLOSE = 1e-3; // of the extent: distances that agree
 const SIDES = [[0, 1], [1, 2], [2, 0]];
 const FOUR = [[0, 1], [1, 2], [2, 3], [3, 0]];
@@ -134,7 +135,7 @@ function triangles(mesh) {
 /**
  * Return 1 at points on facets that belong to one cell alone, and 0 elsewhere.
  *
- * @throws {Error} There are no cells, or some of the mesh's own dimension are of an unknown type.
+ * @throws {Error} There are no cells, some of the mesh's own dimension are of an unknown type, or two sizes of them meet.
  */
 function onBoundary(mesh, dimensions) {
   const facets = new Map();
@@ -155,10 +156,36 @@ function onBoundary(mesh, dimensions) {
     const halves = [[keyOf(a, b, c), keyOf(a, c, d)], [keyOf(a, b, d), keyOf(b, c, d)]].find((pair) => pair.every((half) => facets.get(half)));
     for (const covered of halves ? [key, ...halves] : []) facets.set(covered, null);
   }
+  const node = hanging(mesh.points, [...facets.values()].filter(Boolean).map(({ ends }) => ends));
+  if (node !== undefined) throw new Error(`its node ${node} hangs on an edge of another cell, so ${BOUNDARY} and ${DISTANCE} do not follow`);
   const found = new Float32Array(mesh.count);
   for (const facet of facets.values()) for (const node of facet?.members ?? []) found[node] = 1;
   if (!found.includes(1)) throw new Error(`it has neither data ${BOUNDARY} nor cells that they follow from`);
   return found;
+}
+
+/** Return a corner of facets that lies on an edge of another one, if there is any, as a training on mesh files refuses it. */
+function hanging(points, facets) {
+  const nodes = [...new Set(facets.flat())].sort((a, b) => points[3 * a] - points[3 * b]);
+  const vector = (from, to) => [0, 1, 2].map((k) => points[3 * to + k] - points[3 * from + k]);
+  const edges = new Map(facets.flatMap((ends) => ends.map((end, i) => [end, ends[(i + 1) % ends.length]].sort((a, b) => points[3 * a] - points[3 * b] || a - b))).map((pair) => [pair.join(), pair]));
+  for (const [first, last] of edges.values()) {
+    const along = vector(first, last);
+    const square = Math.hypot(...along) ** 2;
+    const reach = ON_EDGE * Math.sqrt(square);
+    let [start, end] = [0, nodes.length]; // the first node that is not left of the edge
+    while (start < end) {
+      const middle = (start + end) >> 1;
+      if (points[3 * nodes[middle]] < points[3 * first] - reach) start = middle + 1;
+      else end = middle;
+    }
+    for (; start < nodes.length && points[3 * nodes[start]] <= points[3 * last] + reach; start++) {
+      const apart = vector(first, nodes[start]);
+      const share = apart.reduce((sum, value, k) => sum + value * along[k], 0) / square;
+      if (share > ON_EDGE && share < 1 - ON_EDGE && Math.hypot(...apart.map((value, k) => value - share * along[k])) < reach) return nodes[start];
+    }
+  }
+  return undefined;
 }
 
 /** Return the distance of every point to the nearest one that is marked by 1. */

@@ -203,6 +203,9 @@ def test_files_that_are_no_mesh_of_the_model_are_refused(person: Visit, service:
     cases = [(bare, "it has neither data boundary nor cells"), (solid, "its points are in 3 dimensions; expected 2")]
     mixed = meshio.Mesh(mesh.points, {"triangle": mesh.cells[0].data, "polygon": [[0, 1, 2, 3, 4]]})
     cases.append((mixed, "its cells of VTK's types 7 are unknown"))
+    points = np.array([[0, 0, 0], [1, 0, 0], [2, 0, 0], [0, 1, 0], [1, 1, 0], [2, 1, 0], [2, 0.5, 0], [1, 0.5, 0]])
+    hanging = meshio.Mesh(points, {"quad": [[0, 1, 4, 3], [1, 2, 6, 7], [7, 6, 5, 4]]})
+    cases.append((hanging, "its node 7 hangs on an edge of another cell"))
     for each, part in [*cases, (wrong, "its data stress have 1 components; expected 3")]:
         each.write(tmp_path / "mine.vtu")
         person.page.set_input_files("#file", tmp_path / "mine.vtu")
