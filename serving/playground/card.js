@@ -366,9 +366,21 @@ export function trust(card, shape, origin) {
   return [...warnings, guesses(card), method, onGrid(card, shape), fromDistribution(card, origin)].filter(Boolean);
 }
 
+/** Return what was guessed of the axes; those with the same guesses are named together. */
 function guesses(card) {
-  const guessed = (card.grid?.guessed ?? []).map((entry) => entry.split(".").reverse().join(" of "));
-  return guessed.length ? { good: false, text: `Of the axes, these were guessed: ${guessed.join(", ")}.` } : null;
+  const found = new Map();
+  for (const entry of card.grid?.guessed ?? []) {
+    const [axis, guess] = entry.split(".");
+    found.set(axis, [...(found.get(axis) ?? []), guess]);
+  }
+  const axesWith = new Map();
+  for (const [axis, entries] of found) axesWith.set(enumerated(entries), [...(axesWith.get(enumerated(entries)) ?? []), axis]);
+  const parts = [...axesWith].map(([entries, names]) => `${entries} of ${enumerated(names)}`);
+  return parts.length ? { good: false, text: `Guessed, not read from the data: ${parts.join("; ")}.` } : null;
+}
+
+function enumerated(names) {
+  return names.join(", ").replace(/, ([^,]*)$/, " and $1");
 }
 
 function onGrid(card, shape) {

@@ -106,7 +106,7 @@ export class Outputs {
       this.#shape(row, found);
       row.prediction.show(found, this.isCurve ? roomy(range, 0.15) : scale, this.isCurve ? expected : null);
       row.prediction.describe(row.prediction.title, this.#about("prediction", row));
-      if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, scale, truth.kind, fields.relativeL2(outputs[name], truth.outputs[name]));
+      if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, scale, truth.kind);
     }
   }
 
@@ -127,14 +127,14 @@ export class Outputs {
     }
   }
 
-  #compare(row, found, expected, range, kind, error) {
+  #compare(row, found, expected, range, kind) {
     const { channel, prediction, classical, difference } = row;
     const apart = fields.difference(found, expected);
     const most = Math.max(...fields.range(apart).map(Math.abs)) || 1;
     const largest = Math.max(...fields.range(expected).map(Math.abs));
     const share = largest ? `, up to ${percent(Math.max(...fields.range(apart).map(Math.abs)) / largest)} of max` : "";
     const several = this.rows.length > 1;
-    difference.describe(several ? `Difference, ${channel.tensor.components?.[channel.component] ?? channel.name}` : "Difference", `${this.layout === "inverse" ? "recovered" : "predicted"} − ${NAMES[kind]}${share}${several ? `, ${percent(error)}` : ""}`);
+    difference.describe(several ? `Difference, ${channel.tensor.components?.[channel.component] ?? channel.name}` : "Difference", `${this.layout === "inverse" ? "recovered" : "predicted"} − ${NAMES[kind]}${share}`);
     difference.show(apart, this.isCurve ? [-1.2 * most, 1.2 * most] : [-most, most]);
     prediction.describe(prediction.title, this.isCurve ? `line: predicted, band: ${NAMES[kind]}${this.when}` : this.#about("prediction", row));
     if (this.layout !== "forward") return;

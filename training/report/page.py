@@ -50,6 +50,7 @@ def render(report: Report) -> str:
     """Return the page."""
     loader = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["together"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")
     return environment.get_template(TEMPLATE).render(
         report=report,
         verdict=report.verdict,

@@ -141,7 +141,7 @@ def test_the_report_begins_with_a_verdict_beside_predictions_without_a_network(r
     )
     assert printed.exit_code == 0, printed.output
     assert " ".join(printed.stderr.split()).startswith(numbers["verdict"])
-    assert numbers["verdict"].replace("`", "") in page
+    assert numbers["verdict"].replace("`", "").replace(" %", "\N{NO-BREAK SPACE}%") in page
     assert "This was `tiny`: run `quick`." in numbers["verdict"]
 
 

@@ -40,7 +40,16 @@ TITLES = {
     "accuracy": "Accuracy",
 }
 #: Keys of a card whose column needs another heading.
-HEADINGS = {"milliseconds": "ms", "milliseconds_of_8": "ms of 8"}
+HEADINGS = {
+    "relative_l2": "relative L2",
+    "relative_h1": "relative H1",
+    "vrmse": "VRMSE",
+    "percentile_95": "95th percentile",
+    "milliseconds": "ms",
+    "milliseconds_of_8": "ms of 8",
+    "eager_milliseconds": "eager ms",
+    "eager_milliseconds_of_8": "eager ms of 8",
+}
 #: Keys of a card that say what a row was measured on.
 MEASURED_ON = ("grid", "noise", "split", "frame", "time")
 #: Keys of a card that are the same sentence in every row.
@@ -168,7 +177,7 @@ def _described(info: ModelInfo) -> Group:
         parameters.add_row(*map(escape, table_row))
     title = Text(f"{info.name}  {info.title}".strip(), style="bold")
     tables = [inputs, *([parameters] if info.parameters else []), outputs]
-    return Group(title, facts, *tables, *measured(info.card))
+    return Group(title, facts, "", *tables, *measured(info.card))
 
 
 def _range(parameter: ParameterInfo) -> str:
