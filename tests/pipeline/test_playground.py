@@ -41,6 +41,13 @@ METHOD, POOR = "burgers_exact", "drift_at_a_loss"
 GAUGED = np.stack([np.full((16, 16), 3.0), np.full((16, 16), 40.0)]).astype(np.float32)
 #: A browser on a busy machine: an idle one needs a second.
 PATIENCE = 90_000
+#: How far what is seen has moved without the user since the page was opened: from 0.1 on, browsers call it poor.
+SHIFTED = """() => new Promise((resolve) => {
+  const shifts = (list) => list.getEntries().filter(({ hadRecentInput }) => !hadRecentInput);
+  const sum = (list) => shifts(list).reduce((total, { value }) => total + value, 0);
+  new PerformanceObserver((list) => resolve(sum(list))).observe({ type: "layout-shift", buffered: true });
+  setTimeout(() => resolve(0), 1000);
+})"""
 #: A control or a picture in Playwright's accessibility tree that has no name.
 NAMELESS = re.compile(
     r"^\s*- (?:button|link|textbox|spinbutton|slider|checkbox|combobox|tab|tabpanel|application|img|group)\b(?! \")",
@@ -78,6 +85,7 @@ def service(
     with card_of(repository, POOR) as card:
         card["outputs"][0] |= {"meaning": "density at the end", "positive": True}
         card["errors"] = [{"grid": list(toy_fields.GRID), "fields": 53, "relative_l2": 0.41, "relative_h1": 0.52}]
+        card["grid"]["guessed"] = ["row.length", "row.boundary", "row.points", "column.length", "column.boundary"]
         card["measures"] = {"relative_l2": "relative L2 error", "relative_h1": "H1 error", "vrmse": "not measured"}
     toy_gauges.add(repository)
     with card_of(repository, REPORTING) as card:
@@ -365,6 +373,7 @@ def test_at_a_desk_all_that_one_draws_with_is_seen(visit: Callable[..., Visit]) 
 def test_on_a_phone_the_picture_is_first_and_scrolling_draws_nothing(visit: Callable[..., Visit]) -> None:
     person = visit(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     person.settled("they differ by")
+    assert person.page.evaluate(SHIFTED) < 0.1
     before = person.download("#download-input")
     person.page.evaluate("scrollTo(0, 0)")
     box = person.surface().bounding_box()
@@ -708,6 +717,8 @@ def test_a_poor_model_looks_poor_and_a_quantity_has_one_scale(visit: Callable[..
     person.choose(POOR)
     expect(person.page.locator("#measured-others")).to_have_text("H1 error: 52 %")
     person.settled("0 % from the truth")
+    guesses = "length, boundary and points of row; length and boundary of column"
+    assert f"Guessed, not read from the data: {guesses}." in person.page.inner_text("#trust")
     assert person.page.inner_text("#worth") == "Poor model: mean error 41 % on 53 test fields"
     expect(person.page.locator("#worth")).to_have_attribute("data-kind", "poor")
     first = person.panel("prediction").first

@@ -262,6 +262,8 @@ def test_it_fits_a_phone(service: Gateway, browser: Browser, model: str) -> None
     person.settled("from the truth")
     person.picture(f"phone-{model}")
     assert person.page.evaluate("document.documentElement.scrollWidth") == 320
+    for about in person.panel("difference").locator(".about").all():
+        assert about.evaluate("element => element.scrollWidth - element.clientWidth") <= 0  # not cut off
     assert re.search(r'application "[^"]+(turn|move) it', person.page.locator("body").aria_snapshot())
     person.context.close()
     assert (person.errors, person.foreign) == ([], [])
