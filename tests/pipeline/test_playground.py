@@ -19,7 +19,7 @@ import httpx2
 import numpy as np
 import psutil
 import pytest
-from playwright.sync_api import Browser, FloatRect, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, expect, sync_playwright
 from safetensors.numpy import load_file, save_file
 
 import physics.darcy
@@ -373,7 +373,6 @@ def test_at_a_desk_all_that_one_draws_with_is_seen(visit: Callable[..., Visit]) 
 def test_on_a_phone_the_picture_is_first_and_scrolling_draws_nothing(visit: Callable[..., Visit]) -> None:
     person = visit(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     person.settled("they differ by")
-    assert person.page.evaluate(SHIFTED) < 0.1
     before = person.download("#download-input")
     person.page.evaluate("scrollTo(0, 0)")
     box = person.surface().bounding_box()
@@ -393,6 +392,21 @@ def test_on_a_phone_the_picture_is_first_and_scrolling_draws_nothing(visit: Call
     for kind in ("pointerdown", "pointerup"):  # a tap
         person.surface().evaluate(touch.format(kind, middle))
     assert (person.download("#download-input") != before).any()
+
+
+def test_nothing_moves_on_a_phone_once_the_models_are_known(visit: Callable[..., Visit]) -> None:
+    person = visit(viewport={"width": 390, "height": 844})
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    person.page.route("**/v1/models", hold)
+    person.page.reload(wait_until="domcontentloaded")
+    person.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+    held[0].continue_()
+    person.settled("they differ by")
+    assert person.page.evaluate(SHIFTED) < 0.1
 
 
 def test_one_draws_with_the_keyboard_alone(visit: Callable[..., Visit]) -> None:
