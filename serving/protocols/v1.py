@@ -52,6 +52,7 @@ from serving.service import Service, Serving
 
 logger = logging.getLogger(__name__)
 GRADIENTS = "gradients."
+TRUTH = "outputs."
 _GROWTH = {binary.NPY: 1.0, binary.SAFETENSORS: 1.0}
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
 _CHECKED = [Depends(over_http.only_known_query)]
@@ -168,7 +169,7 @@ async def example(
 
     Without parameters it is the new sample of seed 0 where the problem has a sampler, else the first stored one. The
     header `Petrov-Examples` of a stored sample counts all of them. In safetensors the true outputs are tensors
-    `outputs.NAME`; `.npy` has the input alone.
+    `outputs.NAME`, which `predict` leaves out; `.npy` has the input alone.
     """
     card, sampled = service.catalogue.find(model), seed is not None or grid is not None
     media_type = over_http.response_type(request.headers, JSON)
@@ -186,7 +187,7 @@ async def example(
     if media_type == JSON:
         content = written({"inputs": inputs} | ({} if truth is None else {"outputs": truth}))
     elif media_type == binary.SAFETENSORS:
-        outputs = {f"outputs.{name}": array for name, array in (truth or {}).items()}
+        outputs = {f"{TRUTH}{name}": array for name, array in (truth or {}).items()}
         content = binary.write_safetensors({**inputs, **outputs}, {})
     else:
         content = _only_npy(inputs, "inputs")
@@ -272,6 +273,8 @@ class Body:
             arrays, self.base64, self.frames, self.counts = found
         else:
             arrays = binary.read_safetensors(self._content, max_bytes)
+            # A stored sample can be sent back as it came.
+            arrays = {name: array for name, array in arrays.items() if not name.startswith(TRUTH) or name in names}
             checks.names(arrays, names, optional)
         if self._derivative:
             role = f"{VECTORS[card.product.kind]}." if card.product else ""

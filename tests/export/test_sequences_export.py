@@ -72,9 +72,10 @@ class Leaky(nn.Module):
 def untrained(problem: SequenceDescription, make: Callable[[SequenceDescription], nn.Module]) -> Any:
     """Return what export reads of a checkpoint."""
     torch.manual_seed(0)
-    facts = {"problem": problem, "description": problem, "formats": ("onnx",), "examples": None, "card": CARD}
+    recipe = SimpleNamespace(precision="float32")
+    facts = {"problem": problem, "description": problem, "recipe": recipe, "formats": ("onnx",), "examples": None}
     network = make(problem).eval()
-    return SimpleNamespace(operator=network, deployed=network, refined=None, digest="0" * 64, **facts)
+    return SimpleNamespace(operator=network, deployed=network, refined=None, digest="0" * 64, card=CARD, **facts)
 
 
 @pytest.fixture(scope="module")

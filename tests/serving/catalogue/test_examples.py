@@ -70,6 +70,11 @@ def test_safetensors_hold_the_truth_and_npy_the_input(http: httpx2.Client) -> No
     assert set(tensors) == {"coefficient", "outputs.solution"}
     np.testing.assert_array_equal(tensors["coefficient"], FIELDS[2])
     np.testing.assert_array_equal(tensors["outputs.solution"], TRUTH[2])
+    stored = http.get(path, headers={"Accept": "application/vnd.safetensors"}).content
+    sent_back = http.post(
+        "/v1/models/blur/predict", content=stored, headers={"Content-Type": "application/vnd.safetensors"}
+    )
+    assert set(load(sent_back.raise_for_status().content)) >= {"solution"}
     labelled = load(
         http.get("/v1/models/tally/example?index=1", headers={"Accept": "application/vnd.safetensors"}).content
     )
