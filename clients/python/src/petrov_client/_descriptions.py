@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from petrov_client._errors import InvalidResponse
-from petrov_client._models import FramesInfo, GridInfo, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import GRADIENTS, TANGENTS, FramesInfo, GridInfo, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._vocabulary import Vocabulary
 
 
@@ -72,11 +72,8 @@ def _frames(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...], outputs
         trained=int(document["trained"]),
         maximum=int(document["maximum"]),
     )
-    if (
-        found.history < 1
-        or len(found.states) != len(outputs)
-        or not set(found.states) <= {each.name for each in inputs}
-    ):
+    fields = [each for each in outputs if not each.name.startswith((GRADIENTS, TANGENTS))]  # a derivative has both
+    if found.history < 1 or len(found.states) != len(fields) or not set(found.states) <= {each.name for each in inputs}:
         raise ValueError(f"expected a state per output but got {found}")
     return found
 
