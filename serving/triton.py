@@ -250,10 +250,10 @@ def _problem(reply: Reply, model: str, version: int) -> Problem:
         problem = Problem("model-not-ready", f'"{model}" version {version} is not loaded')
     elif lacking == "shared-memory-full":
         remedy = f"try again with fewer or smaller samples, or {SHARED_MEMORY_REMEDY}"
-        problem = Problem(lacking, f'the shared memory for "{model}" (/dev/shm) is full: {remedy}')
+        problem = Problem("shared-memory-full", f'the shared memory for "{model}" (/dev/shm) is full: {remedy}')
     elif lacking:
         remedy = "try again with fewer or smaller samples, or give Triton more memory or its models fewer instances"
-        problem = Problem(lacking, f'the memory for "{model}" does not suffice: {remedy}')
+        problem = Problem("out-of-memory", f'the memory for "{model}" does not suffice: {remedy}')
     elif status in {499, 503}:
         problem = Problem("triton-unavailable", "the inference server is shutting down; try again in a moment")
     else:
