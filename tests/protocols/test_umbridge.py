@@ -137,10 +137,13 @@ def test_calls_on_connections_of_their_own_run_in_batches(released: Gateway) -> 
             return await asyncio.gather(*(gradient(client, x) for x in fields))
 
     fields = BASIS.sample(TOGETHER, RNG)
-    before = batches(released)
-    found = asyncio.run(together(fields))
-    samples, runs = (after - earlier for after, earlier in zip(batches(released), before, strict=True))
-    assert samples == TOGETHER
+    for _ in range(5):  # on busy processors each call may have ended before the next one arrives
+        before = batches(released)
+        found = asyncio.run(together(fields))
+        samples, runs = (after - earlier for after, earlier in zip(batches(released), before, strict=True))
+        assert samples == TOGETHER
+        if runs < TOGETHER:
+            break
     assert runs < TOGETHER
     [alone] = asyncio.run(together(fields[5:6]))
     np.testing.assert_allclose(found[5], alone, rtol=1e-3, atol=1e-4 * np.abs(alone).max())

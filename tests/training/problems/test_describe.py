@@ -34,7 +34,7 @@ def make(folder: Path, **variables: str | Path) -> subprocess.CompletedProcess[s
     """Run `make describe` with the installed environment."""
     installed = {"READ": "", "APP": "", "BIN": Path(sys.prefix) / "bin"}
     settings = [f"{name}={value}" for name, value in (installed | variables).items()]
-    return run("make", "-f", ROOT / "Makefile", "describe", *settings, folder=folder)
+    return run("make", "--no-print-directory", "-f", ROOT / "Makefile", "describe", *settings, folder=folder)
 
 
 def write_heat(path: Path) -> Path:
@@ -102,7 +102,16 @@ def test_make_refuses_an_unconfirmed_problem_file_before_it_installs_torch(tmp_p
     assert make(tmp_path, FILE="heat.h5").returncode == 0
     (tmp_path / "heat.toml").rename(tmp_path / "my heat.toml")
     installed = ("SERVE=", "READ=", "APP=torch", f"BIN={Path(sys.prefix) / 'bin'}")
-    done = run("make", "-f", ROOT / "Makefile", "train", "PROBLEM=my heat.toml", *installed, folder=tmp_path)
+    done = run(
+        "make",
+        "--no-print-directory",
+        "-f",
+        ROOT / "Makefile",
+        "train",
+        "PROBLEM=my heat.toml",
+        *installed,
+        folder=tmp_path,
+    )
     assert done.returncode
     assert "which arrays are outputs" in done.stderr
     assert "torch" not in done.stdout
