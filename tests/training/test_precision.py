@@ -22,7 +22,7 @@ FINEST = 1 + 2.0**-14
 
 
 class Product(nn.Module):
-    """One product; it notes whether it ran in TF32, and fails where it is told to."""
+    """One product; it notes whether it ran in TF32, and fails on request."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -76,7 +76,7 @@ class Model:
         sizes = [math.prod(request.inputs()[0].shape()) for request in requests]  # merged requests share it by these
         for request, size in zip(requests, sizes, strict=True):
             if TIMES and (name := request.request_id()):
-                with suppress(OSError):  # nobody listens, or not as fast as requests are run
+                with suppress(OSError):  # the service does not listen, or not as fast as requests are run
                     share = seconds * size / (sum(sizes) or 1)
                     self._times.sendto(f"{share:.9f} {name}".encode(), TIMES)
         return responses

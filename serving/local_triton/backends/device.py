@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 CUDA, PROCESSOR = "CUDAExecutionProvider", "CPUExecutionProvider"
-#: The device that the service has found, `gpu` or `cpu`; empty where nobody has looked.
+#: The device that the service has found, `gpu` or `cpu`; empty before it has looked.
 DEVICE = os.environ.get("TRITON_DEVICE", "")
 REMEDY = "start the service again, which looks for a GPU, or set PETROV_DEVICE=cpu"
 NO_DEVICE = 100  # CUDA's error where a driver has no card, or none that CUDA_VISIBLE_DEVICES leaves

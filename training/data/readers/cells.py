@@ -1,6 +1,6 @@
 """What follows from the cells of a mesh: the nodes on its boundary, the size of the cells around a node, and cell data.
 
-Cells are told by their types' names in `meshio`, whose order of nodes is that of VTK: corners, then the middles of the
+Types of cells have their names in `meshio`, whose order of nodes is that of VTK: corners, then the middles of the
 edges, then those of some facets. Only cells of the mesh's own dimension count: files of a plane mesh have its boundary
 lines as cells, too.
 """
