@@ -199,8 +199,8 @@ class OperatorWorkload(Workload[OfOperator]):
 
     def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
         """Return relative L2 errors `[batch]`, the mean over the outputs; `measure` is that of `Batch`."""
-        found, truth = ([weighed(each, measure) for each in some] for some in (found, truth))
-        return torch.stack([relative_l2(*pair) for pair in zip(found, truth, strict=True)]).mean(dim=0)
+        grid = Grid(weights=measure)
+        return torch.stack([relative_l2(*pair, grid) for pair in zip(found, truth, strict=True)]).mean(dim=0)
 
     @abstractmethod
     def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
