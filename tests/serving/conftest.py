@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
 from tests.conftest import Gateway
+
+RunGateway = Callable[..., AbstractContextManager[Gateway]]  # with settings by name
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,21 @@ class Toy:
 @pytest.fixture(scope="session", params=["blur", "blur_torchscript"])
 def toy(request: pytest.FixtureRequest, toy_repository: Path, blur: Callable[[NDArray[Any]], NDArray[Any]]) -> Toy:
     return Toy(request.param, toy_repository / request.param, blur)
+
+
+@pytest.fixture(scope="session")
+def run_before_triton(
+    triton: TritonServer,
+    make_settings: Callable[..., Settings],
+    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
+) -> RunGateway:
+    """Return a context in which a gateway with settings of its own listens before the shared Triton."""
+
+    def running(**changes: object) -> AbstractContextManager[Gateway]:
+        address = triton.settings.triton_address
+        return run_gateway(make_settings(triton.settings.repository, triton=address, **changes))
+
+    return running
 
 
 @pytest.fixture(scope="module")

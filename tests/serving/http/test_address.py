@@ -6,7 +6,6 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx2
@@ -16,30 +15,19 @@ from pydantic import ValidationError
 
 import petrov_client
 from serving.address import WithHead
-from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests.conftest import Gateway, wait_until
 from tests.reverse_proxy import published
+from tests.serving.conftest import RunGateway
 
 PAGE = "https://lab.example"
 
 
 @pytest.fixture(scope="module")
-def public(
-    triton: TritonServer,
-    make_settings: Callable[..., Settings],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
-) -> Iterator[Gateway]:
+def public(run_before_triton: RunGateway) -> Iterator[Gateway]:
     """Run a gateway for others: on all addresses, with names, a path and pages that it knows."""
-    settings = make_settings(
-        triton.settings.repository,
-        triton=triton.settings.triton_address,
-        host="::",
-        allowed_hosts="lab.example, *.cluster.local",
-        allowed_origins=PAGE,
-        path_prefix="/lab/petrov",
-    )
-    with run_gateway(settings) as gateway:
+    hosts = "lab.example, *.cluster.local"
+    with run_before_triton(host="::", allowed_hosts=hosts, allowed_origins=PAGE, path_prefix="/lab/petrov") as gateway:
         yield gateway
 
 

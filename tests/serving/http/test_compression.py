@@ -7,7 +7,6 @@ import json
 import logging
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx2
@@ -21,11 +20,9 @@ from tritonclient.utils import InferenceServerException
 import petrov_client
 from serving.compression import Compression
 from serving.limits import Admission, Ticket
-from serving.local_triton.server import TritonServer
-from serving.settings import Settings
 from tests import toy_rollouts
 from tests.conftest import Gateway, wait_until
-from tests.serving.conftest import npy
+from tests.serving.conftest import RunGateway, npy
 from tests.serving.http.test_gateway import JSON, NPY, loaded
 
 DEFLATE: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
@@ -35,20 +32,10 @@ FIELD = np.full((2, 64, 64), 3.0, np.float32)
 
 
 @pytest.fixture(scope="module")
-def gateway(
-    triton: TritonServer,
-    make_settings: Callable[..., Settings],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
-) -> Iterator[Gateway]:
+def gateway(run_before_triton: RunGateway) -> Iterator[Gateway]:
     """Run a gateway that reads and writes both; afterwards no request holds memory."""
-    settings = make_settings(
-        triton.settings.repository,
-        triton=triton.settings.triton_address,
-        compression="gzip, zstd",
-        max_body_bytes=LIMIT,
-        max_bytes_in_flight=32 * 2**20,
-    )
-    with run_gateway(settings) as running:
+    limits = {"max_body_bytes": LIMIT, "max_bytes_in_flight": 32 * 2**20}
+    with run_before_triton(compression="gzip, zstd", **limits) as running:
         yield running
         wait_until(lambda: running.service.admission.bytes == 0, 10)
 

@@ -23,11 +23,10 @@ import pytest
 
 import serving.connection
 from serving.connection import MAX_HEAD_BYTES
-from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from serving.system import StartupError
 from tests.conftest import Gateway, wait_until
-from tests.serving.conftest import npy
+from tests.serving.conftest import RunGateway, npy
 
 HEAD = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n"
 PREDICT = b"POST /v1/models/blur/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
@@ -35,16 +34,9 @@ FIELDS = 1500  # of 64 x 64: more bytes than sockets hold
 
 
 @pytest.fixture(scope="module")
-def hasty(
-    triton: TritonServer,
-    make_settings: Callable[..., Settings],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
-) -> Iterator[Gateway]:
+def hasty(run_before_triton: RunGateway) -> Iterator[Gateway]:
     """Run a gateway that waits for no client longer than a second."""
-    settings = make_settings(
-        triton.settings.repository, triton=triton.settings.triton_address, receive_seconds=1.0, request_seconds=120.0
-    )
-    with run_gateway(settings) as gateway:
+    with run_before_triton(receive_seconds=1.0, request_seconds=120.0) as gateway:
         yield gateway
 
 
@@ -206,13 +198,8 @@ def test_a_client_that_sends_nothing_after_the_response_is_not_waited_for(
         wait_until(lambda: not established(hasty, port))
 
 
-def test_a_gateway_that_stops_waits_for_no_body_that_it_has_refused(
-    triton: TritonServer,
-    make_settings: Callable[..., Settings],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
-) -> None:
-    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address)
-    with run_gateway(settings) as gateway:
+def test_a_gateway_that_stops_waits_for_no_body_that_it_has_refused(run_before_triton: RunGateway) -> None:
+    with run_before_triton() as gateway:
         wire = socket.create_connection((gateway.settings.host, gateway.settings.port), timeout=60)
         wire.sendall(PREDICT + b"Content-Length: 1000000000\r\n\r\n")
         assert everything(wire).startswith(b"HTTP/1.1 413 ")

@@ -26,7 +26,7 @@ from serving.local_triton.server import TritonServer
 from serving.protocols import grpc as grpc_chapter
 from serving.settings import Settings
 from tests.conftest import Gateway, wait_until
-from tests.serving.conftest import Toy
+from tests.serving.conftest import RunGateway, Toy
 from tests.serving.http.test_gateway import permeability, sample
 from tests.serving.triton.test_faults import stopped
 
@@ -252,21 +252,10 @@ def test_calls_are_measured_as_requests_are(gateway: Gateway, stub: Any, toy: To
 
 
 @pytest.fixture(scope="module")
-def tight(
-    triton: TritonServer,
-    make_settings: Callable[..., Settings],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
-) -> Iterator[Gateway]:
+def tight(run_before_triton: RunGateway) -> Iterator[Gateway]:
     """Run a gateway with tight limits, before the shared Triton."""
-    settings = make_settings(
-        triton.settings.repository,
-        triton=triton.settings.triton_address,
-        max_body_bytes=MEBIBYTE,
-        max_requests_in_flight=2,
-        receive_seconds=0.5,
-        request_seconds=1.5,
-    )
-    with run_gateway(settings) as gateway:
+    seconds = {"receive_seconds": 0.5, "request_seconds": 1.5}
+    with run_before_triton(max_body_bytes=MEBIBYTE, max_requests_in_flight=2, **seconds) as gateway:
         yield gateway
 
 
@@ -299,17 +288,14 @@ def test_a_message_that_does_not_arrive_is_not_waited_for(tight: Gateway, tight_
             call(iter(()))
 
 
-def test_slow_messages_give_way(
-    triton: TritonServer,
-    make_settings: Callable[..., Settings],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_slow_messages_give_way(run_before_triton: RunGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few messages may arrive at one time, since the size of none is known before it is complete."""
     monkeypatch.setattr(grpc_chapter, "PATIENCE", 0.1)
     limits = {"max_body_bytes": MEBIBYTE, "max_bytes_in_flight": 4 * MEBIBYTE}
-    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address, **limits)
-    with run_gateway(settings), grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel:
+    with (
+        run_before_triton(**limits) as gateway,
+        grpc.insecure_channel(f"127.0.0.1:{gateway.settings.grpc_port}") as channel,
+    ):
         never, call = threading.Event(), channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
         slow = [call.future(silence(never)) for _ in range(2 * grpc_chapter.ARRIVING)]
         for _ in range(6):
@@ -442,16 +428,13 @@ def test_the_deadline_of_a_client_is_no_error_of_the_service(
     assert after == errors
 
 
-def test_an_idle_connection_is_closed(
-    triton: TritonServer,
-    make_settings: Callable[..., Settings],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_idle_connection_is_closed(run_before_triton: RunGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_chapter, "IDLE_SECONDS", 0.5)
-    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address)
     states: list[grpc.ChannelConnectivity] = []
-    with run_gateway(settings), grpc.insecure_channel(f"127.0.0.1:{settings.grpc_port}") as channel:
+    with (
+        run_before_triton() as gateway,
+        grpc.insecure_channel(f"127.0.0.1:{gateway.settings.grpc_port}") as channel,
+    ):
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         channel.subscribe(states.append)
         assert stub.ServerLive(service_pb2.ServerLiveRequest()).live
@@ -460,13 +443,8 @@ def test_an_idle_connection_is_closed(
         assert stub.ServerLive(service_pb2.ServerLiveRequest()).live  # on a new connection
 
 
-def test_zero_is_no_grpc(
-    triton: TritonServer,
-    make_settings: Callable[..., Settings],
-    run_gateway: Callable[[Settings], AbstractContextManager[Gateway]],
-) -> None:
-    settings = make_settings(triton.settings.repository, triton=triton.settings.triton_address, grpc_port=0)
-    with run_gateway(settings) as gateway:
+def test_zero_is_no_grpc(run_before_triton: RunGateway) -> None:
+    with run_before_triton(grpc_port=0) as gateway:
         assert httpx2.get(f"{gateway.url}/v2/health/ready").status_code == 200
 
 
