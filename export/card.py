@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from export.signature import Signature
+from schema.problem import SequenceDescription
 from training.calibration.calibration import FEWEST_FITTED
 from training.calibration.error_estimate import fewest
 from training.precision import FLOAT32
-from training.problems.schema import SequenceDescription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, field_validator
 
 from export.layout import COORDINATES, FRAME
-from training.problems.schema import Frames, Frozen, GridLimits, Parameter, Quantity, SequenceDescription
+from schema.problem import Frames, Frozen, GridLimits, Parameter, Quantity, SequenceDescription
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from schema.problem import Description
     from training.checkpoint import Checkpoint
-    from training.problems.schema import Description
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.
 BATCH = 64

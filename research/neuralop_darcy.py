@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import darcy
+from schema.problem import Axis, Description, GridLimits, Quantity
 from training.problems.darcy import DESCRIPTION as DARCY
 from training.problems.problem import Array, Baseline, Conditions, Fields, Problem, Stream, data_folder
-from training.problems.schema import Axis, Description, GridLimits, Quantity
 from training.user_error import UserError
 
 WHEEL = "neuraloperator-0.3.0-*.whl"

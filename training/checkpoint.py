@@ -28,15 +28,16 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from schema.faults import PartError, faults
+from schema.problem import Description, SequenceDescription
 from training import calibration, files
 from training.calibration import CalibratedOperator, Calibration
 from training.files import digest, replacing, write_json
 from training.operators import Operator, build
 from training.operators.operator import certified
 from training.problems.problem import Problem, with_code
-from training.problems.schema import Description, SequenceDescription
 from training.recipe import AddedRecipe, AnyRecipe, BaseRecipe, added_kind
-from training.user_error import PartError, UserError, faults
+from training.user_error import UserError
 
 WEIGHTS, CONFIG, CARD = files.WEIGHTS, files.CONFIG, "card.json"
 EXAMPLES = "examples.safetensors"

@@ -32,6 +32,8 @@ from pydantic import (
 )
 from torch import nn
 
+from schema.faults import PartError, faults
+from schema.problem import SequenceDescription
 from training.files import read_toml
 from training.losses import LOSSES
 from training.muon import Muon
@@ -39,9 +41,8 @@ from training.operators import OperatorConfig
 from training.precision import FLOAT32, Precision
 from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
-from training.problems.schema import SequenceDescription
 from training.registry import lookup
-from training.user_error import PartError, UserError, faults
+from training.user_error import UserError
 
 R = TypeVar("R", bound="BaseRecipe")
 

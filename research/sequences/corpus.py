@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from schema.problem import Limits, SequenceDescription
 from training.losses import Batch
 from training.problems.problem import VARIABLE
-from training.problems.schema import Limits, SequenceDescription
 from training.registry import Registry
 from training.user_error import UserError
 

@@ -36,11 +36,11 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from torch import Tensor, nn
 
 from research.memorisation.low_rank import LowRankAttention
+from schema.problem import SequenceDescription
 from training.nn.attention import AttentionType
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.pointwise import Activation
 from training.nn.shapes import Logits, Mask, Numbers, Tokens
-from training.problems.schema import SequenceDescription
 
 UNABLE = ("galerkin", "fourier", "linear")  # they take a mean over all tokens of a domain, including padding
 Seen = Bool[Tensor, "batch token"]

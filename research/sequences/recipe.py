@@ -15,7 +15,7 @@ from torch import nn
 from research.sequences.corpus import FROZEN, SEQUENCES, Corpus, CorpusError, SequenceData, Splits
 from research.sequences.networks import NetworkConfig, build
 from research.sequences.schedule import SCHEDULES
-from training.problems.schema import SequenceDescription
+from schema.problem import SequenceDescription
 from training.recipe import AddedRecipe, Kind
 
 

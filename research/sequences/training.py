@@ -15,11 +15,11 @@ from torch.nn import functional
 from research.sequences.corpus import SEQUENCES, UNLABELLED, Sequences, Splits
 from research.sequences.networks import Network, build
 from research.sequences.recipe import SequenceRecipe, choose, load
+from schema.problem import SequenceDescription
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import Rows
 from training.fit.task import Metric, Order, Scope, ScopeError, Workload
 from training.losses import Batch
-from training.problems.schema import SequenceDescription
 
 MOST_LISTED = 256  # sequences that a card lists because they were learned by heart
 

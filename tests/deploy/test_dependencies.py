@@ -17,9 +17,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CLIENT = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())["project"]
-OURS = {"physics", "training", "export", "serving", "research", "benchmarks", "petrov_client", "tests"}
+OURS = {"schema", "physics", "training", "export", "serving", "research", "benchmarks", "petrov_client", "tests"}
 #: By stage: its folder, and the groups of packages that it may import.
 STAGES = {
+    "schema": ("schema", ["schema"]),
     "physics": ("physics", ["physics"]),
     "training": ("training", ["train", "bulk"]),
     "export": ("export", ["export"]),
@@ -139,7 +140,7 @@ def test_mypy_knows_the_types_of_every_package_or_is_told_that_there_are_none(kn
     every = {each for name in PYPROJECT["dependency-groups"] for each in group(name)}
     stubs = {each for each in every if each.startswith("types-") or each.endswith("-stubs")}
     missing = set()
-    for stage in ("physics", "training", "export", "serving", "research", "benchmarks", "client"):
+    for stage in ("schema", "physics", "training", "export", "serving", "research", "benchmarks", "client"):
         for package in imported(STAGES[stage][0]).keys() - untyped:
             spec = find_spec(package)
             folders = [Path(each) for each in (spec.submodule_search_locations or [])] if spec is not None else []

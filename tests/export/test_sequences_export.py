@@ -28,9 +28,9 @@ from export.signature import Signature
 from research.sequences.networks import ClassifierConfig, MatcherConfig, MemoriserConfig, build
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
 from research.sequences.problems.matching import DESCRIPTION as MATCHING
+from schema.problem import PADDING, Limits, SequenceDescription
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
-from training.problems.schema import PADDING, Limits, SequenceDescription
 
 Published: TypeAlias = "tuple[Path, dict[str, Any]]"
 

@@ -16,9 +16,9 @@ from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
 from export.parity import shapes
 from export.signature import Signature
+from schema.problem import Description
 from training.operators import Operator
 from training.operators.field import FieldConfig, FieldOperator
-from training.problems.schema import Description
 
 HEAT: dict[str, Any] = {
     "name": "heat",

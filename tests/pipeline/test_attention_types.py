@@ -14,6 +14,7 @@ import torch
 
 from export.parity import TOLERANCE
 from export.repository import publish
+from schema.problem import GridLimits
 from training import checkpoint
 from training import recipe as config
 from training.data.fields import read
@@ -22,7 +23,6 @@ from training.metrics.fields import relative_l2
 from training.nn.attention import kinds
 from training.nn.encoder import EncoderConfig
 from training.problems.problem import PROBLEMS
-from training.problems.schema import GridLimits
 
 DATA = {"train": 40, "test": 16}
 #: Kernels differ in the features of a head alone: the one with every part of the others stands for all.

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict
 from training.data.readers import DataFile, LazyArray
 from training.losses import Loss
 from training.operators import Operator, OperatorKind
-from training.problems.schema import Axis, Description, GridLimits, Quantity
+from schema.problem import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Baseline, Problem
 
 def solve(inputs, conditions):

@@ -14,11 +14,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from schema.problem import Description, Parameter
 from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, bounds, fewest
 from training.calibration.statistics import InputStatistics
 from training.files import CALIBRATION, replacing
 from training.operators.operator import Operator
-from training.problems.schema import Description, Parameter
 from training.typed import typed
 from training.user_error import UserError
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from schema.problem import Axis, Description, Parameter, Quantity
 from training.calibration.calibration import Calibration, Measured, calibrate
 from training.calibration.error_estimate import OUTSIDE, coverage
 from training.operators.operator import Operator
-from training.problems.schema import Axis, Description, Parameter, Quantity
 
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
 OUT_OF_DISTRIBUTION_SAMPLES = 50  # of each family out of distribution

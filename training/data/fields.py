@@ -36,10 +36,10 @@ import torch
 from numpy.typing import NDArray
 
 from physics.numerics.grid import block_mean, common_grid
+from schema.problem import Description, Quantity
 from training.data.generated import finished, opened
 from training.losses import Batch
 from training.problems.problem import PROBLEMS, Array, Problem, Stream
-from training.problems.schema import Description, Quantity
 from training.problems.symmetries import transform
 from training.user_error import UserError
 

@@ -27,10 +27,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.problem import Description, locations
 from training.data.pools import ALL_CORES, Pool
 from training.files import locked, replacing
 from training.problems.problem import Array, Problem, Published, Stream
-from training.problems.schema import Description, locations
 from training.progress import counted
 from training.user_error import UserError
 

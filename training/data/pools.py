@@ -25,7 +25,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 WAITING = 4  # jobs per core that a Ray cluster knows of at a time
 IMPORTED = ["training.data.generated"]
 """What the process that forks local workers imports: once for all of them, and for those of later sets."""
-PACKAGES = ("physics", "training")
+PACKAGES = ("schema", "physics", "training")
 """What Ray's workers import of this project; it is sent to the machines of the cluster."""
 
 

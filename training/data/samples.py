@@ -21,13 +21,13 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.problem import Description
 from training.data.readers import DataFile, LazyArray, open_file
 from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
 from training.problems.problem import Array, Trajectories
 from training.problems.problem_file import ProblemFile, data_files, own_files
-from training.problems.schema import Description
 
 Rows = NDArray[np.int64]
 

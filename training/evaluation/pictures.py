@@ -19,11 +19,11 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from schema.problem import Axis, Description, Quantity
 from training.data.fields import only_pair
 from training.evaluation.rows import Case, case_name
 from training.metrics import METRICS
 from training.problems.problem import Array
-from training.problems.schema import Axis, Description, Quantity
 
 Field = NDArray[np.floating[Any]]
 INPUT, OUTPUT, DIFFERENCE = "cividis", "viridis", "coolwarm"

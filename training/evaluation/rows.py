@@ -19,6 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from torch import Tensor
 
+from schema.problem import Description
 from training.data import fields
 from training.data.fields import Samples, deviation, every, grids, only_pair, read
 from training.evaluation.measures import (
@@ -33,7 +34,6 @@ from training.evaluation.measures import (
 from training.metrics import Grid
 from training.operators import Operator
 from training.problems.problem import Array, Conditions, Problem
-from training.problems.schema import Description
 from training.recipe import DataConfig
 
 Sides = tuple[int, ...]

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from schema.problem import Description
 from training import checkpoint
 from training.files import digest
 from training.problems.problem_file import ProblemFile
-from training.problems.schema import Description
 from training.recipe import OwnRecipe, RecipeError, Start
 
 RATE = 1e-3  # the highest learning rate; 2e-3 and 5e-4 are as good as one another in `benchmarks.transfer`

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
+from schema.faults import faults
+from schema.problem import Parameter, Quantity
 from training.data.samples import SampleFile
 from training.fit.own import OwnWorkload
 from training.operators import OPERATORS
@@ -18,9 +20,7 @@ from training.operators.field import FieldConfig, Scale
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem_file import INSIDE
-from training.problems.schema import Parameter, Quantity
 from training.recipe import OwnFit, OwnRecipe, RecipeError
-from training.user_error import faults
 
 AFTER_UNET: dict[str, Any] = {"unet": 1, "gate": "sigmoid"}  # its values may be large, so that the gate is bounded
 FEWER = 4  # times as many gated layers as after a U-Net: in the same time, more steps are worth more

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from schema.problem import Quantity, candidate_symmetries
 from training.data.samples import SampleFile
 from training.files import read_json, write_json
 from training.fit import processes
@@ -43,7 +44,6 @@ from training.fit.task import Task
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.schema import Quantity, candidate_symmetries
 from training.recipe import Candidate, OwnRecipe, Start, changed
 
 SHARE = 1 / 3  # of the budget

@@ -22,6 +22,7 @@ from numpy.random import Generator, SeedSequence
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from schema.problem import SequenceDescription
 from training import checkpoint, precision
 from training.calibration import CalibrationSamples, Measured
 from training.checkpoint import Tensors
@@ -33,7 +34,6 @@ from training.metrics.fields import relative_l2, weighed
 from training.nn.attention import penalty
 from training.operators import Operator, build
 from training.problems.problem import Problem
-from training.problems.schema import SequenceDescription
 from training.recipe import BaseRecipe, OwnRecipe, Recipe
 from training.user_error import UserError
 

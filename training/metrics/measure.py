@@ -16,7 +16,7 @@ Fields = NDArray[np.floating[Any]]
 
 @runtime_checkable
 class SpacedAxis(Protocol):
-    """What a grid is made from: an axis of a problem, as `training.problems.schema.Axis` is one."""
+    """What a grid is made from: an axis of a problem, as `schema.problem.Axis` is one."""
 
     @property
     def boundary(self) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.problem import Parameter, Quantity
 from training.problems.columns import Column, DataError, Part
 from training.problems.problem_file import FEWEST_POINTS, INSIDE, WEIGHTS, ProblemFile
-from training.problems.schema import Parameter, Quantity
 
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
 FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations

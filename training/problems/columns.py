@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.problem import Parameter, Quantity
 from training.data.readers import DataFile, LazyArray, arranged, as_column, as_components, is_complex, time_first
 from training.problems.problem_file import INSIDE, ProblemFile
-from training.problems.schema import Parameter, Quantity
 from training.user_error import UserError
 
 NUMERIC = "fiub"  # kinds of dtype that become float32

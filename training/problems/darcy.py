@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from physics import darcy
+from schema.problem import Axis, Description, GridLimits, Quantity
 from training.problems.problem import Baseline, Conditions, Fields, MatlabFiles, Problem
-from training.problems.schema import Axis, Description, GridLimits, Quantity
 
 DESCRIPTION = Description(
     name="darcy",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from physics import inversion
+from schema.problem import Parameter, Quantity
 from training.problems import darcy
 from training.problems.problem import Baseline, Conditions, Fields, Problem
-from training.problems.schema import Parameter, Quantity
 
 OUTPUT_GRID = (36, 36)
 

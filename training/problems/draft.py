@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from schema.problem import Axis, candidate_symmetries
 from training.data.readers import DataFile, LazyArray, arranged, as_column, is_complex, real_part, time_first
 from training.problems.ambiguity import (
     COMPONENTS,
@@ -29,7 +30,6 @@ from training.problems.draft_file import Draft, DraftError, Tensor, quoted, show
 from training.problems.draft_points import cloud, coordinates_of, mesh
 from training.problems.problem_file import AXES, is_taken
 from training.problems.roles import assign_roles, is_positive, named_outputs, nothing, sort_out
-from training.problems.schema import Axis, candidate_symmetries
 
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.problem import Quantity
 from training.data.readers import LazyArray
 from training.problems.marks import mark
-from training.problems.schema import Quantity
 from training.user_error import UserError
 
 COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, and areas of the cells around them

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import kuramoto_sivashinsky as equation
+from schema.problem import Axis, Parameter, Quantity
 from training.operators.kuramoto_sivashinsky import KuramotoSivashinskyConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Problem, Trajectories
 from training.problems.problem_file import DataSection, ProblemFile, TimeSection
-from training.problems.schema import Axis, Parameter, Quantity
 
 TRAJECTORIES = 512
 FRAMES = 40

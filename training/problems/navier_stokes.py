@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import navier_stokes as equation
+from schema.problem import Axis, Parameter, Quantity
 from training.operators.navier_stokes import NavierStokesConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Problem, Trajectories
 from training.problems.problem_file import DataSection, ProblemFile, TimeSection
-from training.problems.schema import Axis, Parameter, Quantity
 
 TRAJECTORIES = 256
 FRAMES = 20

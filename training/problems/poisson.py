@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from physics import poisson
+from schema.problem import Axis, Description, GridLimits, Quantity
 from training.nn.elliptic.poisson_distance import poisson_bound
 from training.problems.problem import Baseline, Conditions, Fields, Problem
-from training.problems.schema import Axis, Description, GridLimits, Quantity
 
 DESCRIPTION = Description(
     name="poisson",

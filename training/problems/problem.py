@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from training.problems.schema import Description, Parameter, Quantity, check_symmetries
+from schema.problem import Description, Parameter, Quantity, check_symmetries
 from training.registry import Registry
 
 if TYPE_CHECKING:

@@ -20,10 +20,8 @@ from pydantic import (
 from pydantic_core import to_json
 
 from physics import registry as classical
-from training.files import read_toml
-from training.problems.marks import guessed_of_axes, refusal, unconfirmed
-from training.problems.problem import PROBLEMS
-from training.problems.schema import (
+from schema.faults import PartError, faults
+from schema.problem import (
     Axes,
     Description,
     Frames,
@@ -36,7 +34,10 @@ from training.problems.schema import (
     Time,
     locations,
 )
-from training.user_error import PartError, UserError, faults
+from training.files import read_toml
+from training.problems.marks import guessed_of_axes, refusal, unconfirmed
+from training.problems.problem import PROBLEMS
+from training.user_error import UserError
 
 AXES = 3  # the most axes of a grid
 SPACE = ("x", "y", "z")  # the components of coordinates

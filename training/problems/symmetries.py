@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.problems.schema import Description
+from schema.problem import Description
 
 Move = Callable[[Tensor], Tensor]
 Draw = Callable[[tuple[int, ...], np.random.Generator], Move]

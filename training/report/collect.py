@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from schema.problem import Description
 from training import checkpoint
 from training.checkpoint import Checkpoint
 from training.evaluation import measures, pictures
@@ -26,7 +27,6 @@ from training.fit.record import RunFolder
 from training.fit.run import fit
 from training.operators import Operator
 from training.problems.problem_file import INSIDE, ProblemFile
-from training.problems.schema import Description
 from training.recipe import OwnRecipe
 from training.report.verdict import Verdict, baselines
 from training.typed import typed

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from schema.problem import Quantity
 from training.fit.own import OwnWorkload
 from training.losses import Batch
-from training.problems.schema import Quantity
 
 USABLE = 0.05  # the largest mean error on test samples of a model that is called usable
 ROUGH = 0.2  # the largest one of a model that is called rough; responses warn of a larger one, too

@@ -29,8 +29,8 @@ from research.sequences.corpus import (
     Splits,
     labels,
 )
+from schema.problem import PADDING, Limits, SequenceDescription
 from training.files import replacing
-from training.problems.schema import PADDING, Limits, SequenceDescription
 from training.progress import counted
 
 NESTED = 0.25  # probability of a list

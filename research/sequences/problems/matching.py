@@ -30,7 +30,7 @@ from research.sequences.corpus import (
     labels,
     spell,
 )
-from training.problems.schema import BYTES, Limits, SequenceDescription
+from schema.problem import BYTES, Limits, SequenceDescription
 
 
 class Citations(Corpus):

@@ -25,8 +25,8 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from research.sequences.corpus import Corpus, CorpusError, SequenceProblem, Sequences, Splits, Tokens, located
+from schema.problem import PADDING, Limits, SequenceDescription
 from training.problems.problem import VARIABLE
-from training.problems.schema import PADDING, Limits, SequenceDescription
 
 SHOWN = 3  # sets that the card shows with their labels, as they cannot be guessed
 

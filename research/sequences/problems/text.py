@@ -6,7 +6,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from research.sequences.corpus import SPLITS, Corpus, Document, SequenceProblem, Splits, deal
-from training.problems.schema import BYTES, Limits, SequenceDescription
+from schema.problem import BYTES, Limits, SequenceDescription
 
 
 class MovieReviews(Corpus):

@@ -18,8 +18,8 @@ from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import FORMATS, Publication
 from export.signature import ParameterSpec, Signature
+from schema.problem import Parameter
 from training import checkpoint
-from training.problems.schema import Parameter
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 

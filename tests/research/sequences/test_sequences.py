@@ -29,6 +29,7 @@ from research.sequences.problems.text import Imdb, MovieReviews
 from research.sequences.recipe import SequenceRecipe, load
 from research.sequences.schedule import cosine, reciprocal_sqrt
 from research.sequences.training import cross_entropy, hits, majority
+from schema.problem import BYTES, PADDING, SequenceDescription
 from training import checkpoint
 from training import recipe as config
 from training.commands import app
@@ -36,7 +37,6 @@ from training.fit import record as runlog
 from training.fit.record import RunFolder
 from training.fit.run import fit, train, workload
 from training.nn.attention import kinds, penalty
-from training.problems.schema import BYTES, PADDING, SequenceDescription
 
 TYPES = [kind for kind in kinds() if kind not in UNABLE and not kind.endswith("-exact")]
 SMALL = SequenceData(train=60, validation=20, test=20, length=(0, 64))

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from physics import darcy
 from physics.numerics.fields import neumann_field
+from schema.problem import Description
 from training import calibration
 from training.calibration import Calibration, Measured
 from training.calibration.calibration import CalibrationError, grid_points
 from training.problems.problem import PROBLEMS
-from training.problems.schema import Description
 from training.typed import typed
 
 GRIDS = (21, 29)

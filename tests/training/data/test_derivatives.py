@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from schema.problem import Description
 from training.data import fields, generated
 from training.data.fields import Samples, draw, read
 from training.data.generated import Layout
 from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
-from training.problems.schema import Description
 
 ACCURACY = {"rtol": 1e-6, "atol": 1e-5}  # of float32 fields, whose differences are divided by the mesh width
 

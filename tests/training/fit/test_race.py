@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from schema.problem import Quantity
 from training import checkpoint
 from training import report as reports
 from training.data.samples import SampleFile, prepare
@@ -23,7 +24,6 @@ from training.fit.run import train
 from training.fit.start import OwnRun
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
-from training.problems.schema import Quantity
 from training.recipe import Candidate, OwnRecipe, changed
 
 SMALL = (

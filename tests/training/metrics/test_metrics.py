@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from physics import darcy
 from physics.numerics import volumes
 from physics.numerics.grid import relative_l2
+from schema.problem import Axis
 from training.metrics import METRICS, ErrorMeasure, Grid, measured
 from training.metrics.fields import spectrum
-from training.problems.schema import Axis
 from training.recipe import OwnFit
 
 Fields = NDArray[np.float64]

@@ -15,6 +15,7 @@ import torch
 import zarr
 from numpy.typing import NDArray
 
+from schema.problem import Axis, Parameter, Quantity
 from training.data.readers import ReadError, open_file
 from training.problems.checks import check, remarks
 from training.problems.columns import Column, DataError, columns_of
@@ -31,7 +32,6 @@ from training.problems.problem_file import (
     data_files,
     read_problem_file,
 )
-from training.problems.schema import Axis, Parameter, Quantity
 from training.user_error import UserError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "own_data"

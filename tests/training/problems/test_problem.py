@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from physics import darcy, poisson
+from schema.problem import Description, GridLimits, Parameter
 from training.data.fields import only_pair
 from training.problems.problem import PROBLEMS, Conditions, MissingPartError, Problem, with_code
-from training.problems.schema import Description, GridLimits, Parameter
 from training.registry import UnknownNameError
 
 HEAT: dict[str, Any] = {

@@ -11,10 +11,10 @@ import torch
 import physics.burgers
 import physics.darcy
 import physics.poisson
+from schema.problem import Description
 from training.data.readers import open_file
 from training.problems.draft import draft
 from training.problems.problem import PROBLEMS, Problem
-from training.problems.schema import Description
 from training.problems.symmetries import transform
 
 

@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from training.user_error import PartError
+from schema.faults import PartError
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=48)]
 Default = TypeVar("Default")
