@@ -31,8 +31,8 @@ help: ## print this list
 	@echo "make describe FILE=heat.h5                            write the problem file heat.toml for it"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Files of torch.save are read with torch.
-describe: $(if $(filter %.pt %.pth,$(FILE)),$(APP),$(READ)) ## write the problem file of FILE, a data file or a folder of meshes (OUTPUTS=temperature)
+# Nothing is installed before a file is named. Files of torch.save are read with torch.
+describe: $(if $(FILE),$(if $(filter %.pt %.pth,$(FILE)),$(APP),$(READ))) ## write the problem file of FILE, a data file or a folder of meshes (OUTPUTS=temperature)
 	@test -n '$(FILE)' || { echo "name your data: make describe FILE=heat.h5" >&2; exit 1; }
 	@$(BIN)/python -m training describe --write $(if $(OUTPUTS),--outputs '$(OUTPUTS)') -- '$(FILE)'
 

@@ -124,6 +124,17 @@ def problems() -> Mapping[str, Classical]:
     return MappingProxyType({name: problem for problem in defined for name in (problem.name, *problem.others)})
 
 
+def has(name: str) -> bool:
+    """Return whether `physics` has a solver for a problem; modules are imported only where the name may be theirs.
+
+    Example:
+        >>> has("darcy_inverse"), has("heat")
+        (True, False)
+    """
+    modules = [found.name for found in pkgutil.iter_modules(physics.__path__)]
+    return any(name == module or name.startswith(f"{module}_") for module in modules) and name in problems()
+
+
 def problem(name: str) -> Classical:
     """Return the problem of a name.
 

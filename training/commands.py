@@ -11,6 +11,7 @@ import shlex
 import sys
 import tomllib
 from contextlib import ExitStack
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 from typing import Annotated, Any
@@ -193,7 +194,18 @@ def describe(
     python -m training describe heat.h5 --outputs temperature --write
     python -m training describe plates > plates.toml
     """
-    from training.data.readers import merged, meshes_in, of_tensors, open_file
+    from training.data.readers import (
+        TEST,
+        VALIDATION,
+        are_splits,
+        in_order,
+        merged,
+        meshes_in,
+        of_tensors,
+        open_file,
+        samples_of,
+        split_of,
+    )
     from training.problems.draft import draft
     from training.problems.marks import refusal, unconfirmed
 
@@ -201,9 +213,17 @@ def describe(
     folder = files[0] if len(files) == 1 and meshes_in(files[0]) else None
     if folder is not None:
         files = meshes_in(folder)
+    files = in_order(files)
     with ExitStack() as stack:
         file = stack.enter_context(open_file(files[0], layout))
-        if folder is None and of_tensors(files):
+        if are_splits(files):
+            each = [(split_of(path.stem), stack.enter_context(open_file(path, layout))) for path in files]
+            counts = {
+                split: sum(samples_of(one.arrays) for other, one in each if other == split)
+                for split in (VALIDATION, TEST)
+            }
+            file = replace(file, validation=counts[VALIDATION], test=counts[TEST])
+        elif folder is None and of_tensors(files):
             others = [stack.enter_context(open_file(path, layout)) for path in files[1:]]
             file = merged([file, *others])
         names = [outputs] if outputs in file.arrays else [name for name in map(str.strip, outputs.split(",")) if name]

@@ -7,6 +7,7 @@ draft asks. The first numbers of a file decide, so that large files are describe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,8 @@ COMPONENTS = 4  # the most components that an unnamed axis is taken for
 READ = 1 << 24  # bytes of an array that are looked at
 MOST_ROWS = 64
 TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan"})
+SPACE = frozenset({"x", "y", "z", "lat", "lon", "latitude", "longitude", "x_coordinate", "y_coordinate"})
+NUMBERS = frozenset({"id", "ids", "idx", "index", "indices", "number", "sample", "sample_id", "case", "run", "run_id"})
 CLEAR = 3.0  # axes along which the roughness differs by this factor are told apart
 NOISE = 0.4  # a roughness from which on neighbours have little in common
 ELONGATED = 1.5  # a grid whose longest side is so many times longer relative to its shortest is the less likely one
@@ -82,8 +85,7 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
 
 def is_vector(one: LazyArray) -> bool:
     """Return whether an array is one line of numbers that are no times or coordinates by its name."""
-    name = one.name.rpartition("/")[2].lower()
-    return int(np.prod(one.shape)) == max(one.shape) and name not in TIMES and name not in {"x", "y", "z"}
+    return int(np.prod(one.shape)) == max(one.shape) and last_name(one) not in TIMES | SPACE
 
 
 def doubt_of_time(sides: tuple[int, ...], others: Sequence[LazyArray]) -> tuple[int, str]:
@@ -113,18 +115,40 @@ def doubt_of_points(fields: Sequence[LazyArray], sides: tuple[int, ...]) -> str:
     """
     if len(sides) > 1:
         return ""
-    if pairs := [one for one in fields if one.shape[1:-1] == sides and one.shape[-1] in {2, 3}]:
+    if pairs := [one for one in fields if len(one.shape) == 3 and {2, 3} & {one.shape[1], one.shape[2]}]:
         return f"{pairs[0].name} may hold coordinates: then name it in [points] instead of [axes]"
-    if len(fields) > 2 and {"x", "y"} <= {one.name.rpartition("/")[2].lower() for one in fields}:
+    if len(fields) > 2 and {"x", "y"} <= {*map(last_name, fields)}:
         return "x and y may be coordinates: then [points] takes one array [sample, point, 2] of both"
     return ""
+
+
+def repeated_row(one: LazyArray) -> LazyArray | None:
+    """Return the times or coordinates that an array [sample, point] repeats for every sample; None of other arrays."""
+    if last_name(one) not in TIMES | SPACE or len(one.shape) != 2 or min(one.shape) < 2:
+        return None
+    values = one.read()
+    alike = values.dtype.kind in "fiu" and (values == values[:1]).all()
+    return LazyArray.of(one.name, values[0]) if alike else None
+
+
+def numbers_samples(one: LazyArray, samples: int) -> bool:
+    """Return whether an array is that of the numbers of samples, counted from 0 or 1, by its name and its values."""
+    if last_name(one) not in NUMBERS or one.shape != (samples,) or one.dtype.kind not in "iu":
+        return False
+    values = one.read()
+    return bool(values[0] in {0, 1} and (np.diff(values) == 1).all())
+
+
+def last_name(one: LazyArray) -> str:
+    """Return the name of an array without those of its groups or structs, in small letters."""
+    return re.split(r"[/.]", one.name.lower())[-1]
 
 
 def times_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
     """Return the array whose name says that it holds the times of frames; None where there is none."""
     for one in arrays:
         count = max(one.shape, default=0)
-        if one.name.rpartition("/")[2].lower() in TIMES and count > 1 and int(np.prod(one.shape)) == count:
+        if last_name(one) in TIMES and count > 1 and int(np.prod(one.shape)) == count:
             return one
     return None
 

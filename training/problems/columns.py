@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
 from training.data.readers import DataFile, LazyArray, arranged, as_column, as_components, is_complex, time_first
-from training.problems.problem_file import INSIDE, ProblemFile
+from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
 from training.user_error import UserError
 
 NUMERIC = "fiub"  # kinds of dtype that become float32
@@ -109,23 +109,23 @@ def columns_of(
         ReadError: A file lacks an array.
         DataError: An array has another rank or other sides than the problem file and the other arrays say.
     """
-    originals = files
+    originals, output = files, problem.outputs[0]
     pieces = [(piece, file) for file in files for piece in arranged(file, problem.data.sample)]
     files = [numbered(problem, piece) for piece, _ in pieces]
+    apart = {
+        name: [piece for file in each for piece in arranged(file, problem.data.sample)] for name, each in others.items()
+    }
     # One mesh or mask for all samples has no axis of them that `arranged` could have brought to the front.
     turned = problem.data.sample == "last"
     sources = [file if turned and not file.pieces else piece for piece, file in pieces]
     if problem.scattered:
-        files = [with_points(problem, file, source) for file, source in zip(files, sources, strict=True)]
+        counted = [sum(file.array(output.array).samples for file in apart.get(output.name, ()))]
+        files = [with_points(problem, file, source, *counted) for file, source in zip(files, sources, strict=True)]
     if problem.mask is not None:
         files = [with_mask(problem, file, source) for file, source in zip(files, sources, strict=True)]
     for file in files:
         check_file(problem, file)
     found = {}
-    apart = {
-        name: [piece for file in each for piece in arranged(file, problem.data.sample)] for name, each in others.items()
-    }
-    output = problem.outputs[0]
     samples = sum(file.array(output.array).samples for file in apart.get(output.name) or files)
     for name, one in problem.stored.items():
         own = apart.get(name, [])
@@ -158,11 +158,13 @@ def has_frames(problem: ProblemFile, one: Quantity | Parameter) -> bool:
 
 
 def samples_of(problem: ProblemFile, file: DataFile) -> int:
-    """Return the number of samples of a file, by the first of its arrays that counts them."""
-    return next(
-        (file.array(one.array).samples for one in reversed(problem.stored.values()) if in_each(one)),
-        0,
-    )
+    """Return the number of samples of a file, by the last tensor that has one for each; 0 where there is none.
+
+    Coordinates, weights and the domain may be those of all samples, and count none.
+    """
+    shared = {"coordinates", "counts", WEIGHTS} if problem.scattered else {INSIDE}
+    counted = (one for one in reversed(problem.stored.values()) if in_each(one) and one.name not in shared)
+    return next((file.array(one.array).samples for one in counted), 0)
 
 
 def in_each(one: Quantity | Parameter) -> bool:
@@ -186,16 +188,19 @@ def unrolled(arrays: list[tuple[Path, LazyArray]], samples: int) -> list[tuple[P
     return [(path, as_column(array)) for path, array in arrays]
 
 
-def with_points(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:
-    """Return a file that has coordinates for every sample and counts, where it has those of one mesh or no padding.
+def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: int) -> DataFile:
+    """Return a file that has coordinates, weights and counts for every sample, where it has one mesh or no padding.
 
-    `source` has the arrays of one mesh as they are stored.
+    `source` has the arrays of one mesh as they are stored. `apart` is the number of samples in files of their own.
     """
     coordinates, counts = problem["coordinates"].array, problem["counts"].array
-    found, samples = file.array(coordinates), samples_of(problem, file)
+    found = file.array(coordinates)
+    samples = samples_of(problem, file) or (found.samples if len(found.shape) == 3 else apart)
     if len(found.shape) == 2:  # one mesh
         found = for_all(source.array(coordinates), samples)
     more = {coordinates: found}
+    if problem.weights is not None and len(file.array(problem.weights).shape) == 1:
+        more[problem.weights] = for_all(source.array(problem.weights), samples)
     if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
         more[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
     return replace(file, arrays={**file.arrays, **more})

@@ -16,12 +16,23 @@ from typing import Any
 import numpy as np
 
 from schema.problem import Axis, candidate_symmetries
-from training.data.readers import DataFile, LazyArray, arranged, as_column, is_complex, real_part, time_first
+from training.data.readers import (
+    DataFile,
+    LazyArray,
+    are_splits,
+    arranged,
+    as_column,
+    is_complex,
+    real_part,
+    time_first,
+)
 from training.problems.ambiguity import (
     COMPONENTS,
     doubt_of_points,
     doubt_of_time,
     frames_of,
+    numbers_samples,
+    repeated_row,
     sample_axis,
     times_of,
 )
@@ -53,9 +64,10 @@ def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None, out
         name, names = wire_name(file.path.resolve().parent.name), (str(files[0]),)
     elif folder is not None:
         name, names = wire_name(folder.resolve().name), (str(Path(escape(str(folder))) / f"*{files[0].suffix}"),)
-    elif pattern := common_pattern(files):
+    elif not are_splits(files) and (pattern := common_pattern(files)):
         name, names = wire_name(pattern.rpartition("*")[0]), (str(Path(escape(str(files[0].parent))) / pattern),)
     made = Draft(f"own_{name}" if is_taken(name) else name, names, file.format, left_out=dict(file.left_out))
+    made.validation, made.test = file.validation, file.test
     made.sources = {label: (str(path), key) for label, (path, key) in file.sources.items() if path != files[0]}
     made.keys = {label: key for label, (_, key) in file.sources.items()}
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
@@ -65,8 +77,15 @@ def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None, out
     waves = {name for name, one in file.arrays.items() if is_complex(one)}  # drafted by their real parts
     file = replace(file, arrays={name: real_part(one) if name in waves else one for name, one in file.arrays.items()})
     made.complex |= waves
-    if (coordinates := coordinates_of([one for one in file.arrays.values() if one.shape])) is not None:
-        return cloud(made, file, wanted, [one for one in file.arrays.values() if not sort_out(made, one)], coordinates)
+    file = without_copies(made, file)
+    for sample in ("first", "last"):
+        turned = arranged(file, sample)[0]
+        if (coordinates := coordinates_of([one for one in turned.arrays.values() if one.shape])) is not None:
+            made.sample = sample
+            if sample == "last":
+                made.guesses["sample"] = f"samples are counted by the last axis, as of {shown(coordinates)}"
+            numeric = [one for one in turned.arrays.values() if not sort_out(made, one)]
+            return cloud(made, turned, wanted, numeric, coordinates)
     file = with_samples_first(made, file, len(files))
     numeric = [one for one in file.arrays.values() if not sort_out(made, one)]
     numeric = with_time_first(made, numeric, wanted)
@@ -91,6 +110,16 @@ def fields_of(arrays: Sequence[LazyArray]) -> list[LazyArray]:
     sizes = Counter(one.samples for one in several)
     samples = max(sizes, key=lambda size: (sizes[size], size), default=0)
     return [one for one in several if one.samples == samples]
+
+
+def without_copies(made: Draft, file: DataFile) -> DataFile:
+    """Return a file with one row of times and coordinates that it repeats for every sample."""
+    arrays = dict(file.arrays)
+    for name, one in file.arrays.items():
+        if one.dimensions is None and (row := repeated_row(one)) is not None:
+            arrays[name] = row
+            made.remarks.append(f"{name} is the same for all samples")
+    return replace(file, arrays=arrays)
 
 
 def with_samples_first(made: Draft, file: DataFile, files: int) -> DataFile:
@@ -188,7 +217,9 @@ def ask(
 def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...]) -> None:
     """Add an array that is no field as a parameter or a field for all samples, or leave it out with the reason."""
     shape = " x ".join(map(str, one.shape))
-    if one.samples == samples and all(side == 1 for side in one.shape[1:]):
+    if numbers_samples(one, samples):
+        made.left_out[one.name] = "it numbers the samples"
+    elif one.samples == samples and all(side == 1 for side in one.shape[1:]):
         if one.shared:
             made.left_out[one.name] = "it is the same number for all samples"
         else:

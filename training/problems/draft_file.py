@@ -90,6 +90,8 @@ class Draft:
     complex: set[str] = field(default_factory=set)  # the arrays of complex numbers
     sample: str = "first"  # how samples are counted
     time: str = "first"  # which axis behind the samples' counts frames
+    validation: int = 0  # numbers of samples, where the files say them
+    test: int = 0
     keys: dict[str, str] = field(default_factory=dict)  # names in their files of arrays that have another name here
     sources: dict[str, tuple[str, str]] = field(default_factory=dict)  # files of arrays that have their own, and keys
     tensors: list[Tensor] = field(default_factory=list)  # in the order of the data files
@@ -139,7 +141,7 @@ class Draft:
         lines += [f"files = [{', '.join(map(quoted, self.files))}]{self.mark('files')}", f'format = "{self.format}"']
         lines += [f'sample = "{self.sample}"{self.mark("sample")}'] if self.sample != "first" else []
         lines += ['time = "last"'] if self.time == "last" else []
-        lines += ["validation = 0.1", "test = 0.1"]
+        lines += [f"validation = {self.validation or 0.1}", f"test = {self.test or 0.1}"]
         on_grid = not self.points and not self.mask and not self.moving and len(self.axes) < 3
         for role in ROLES:
             for tensor in self.of(role):
@@ -152,7 +154,8 @@ class Draft:
         if self.points:
             line = f'# weights = "{AREA}"  # of the cells around each node: what every point counts in loss and errors'
             weights = [line] if self.cells else []
-            entries = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in self.points.items()]
+            named = {key: self.keys.get(str(value), value) for key, value in self.points.items()}
+            entries = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in named.items()]
             return "\n".join([*lines, "", "[points]", *entries, *weights, ""])
         mask = ["", "[mask]", f"{self.mask}{self.mark('mask')}"] if self.mask else []
         time = (

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from training.data.readers import DataFile, LazyArray
-from training.problems.draft_file import AREA, COORDINATES, Draft, Tensor, shown, wire_name
+from training.problems.ambiguity import last_name
+from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, shown, wire_name
 from training.problems.problem_file import FEWEST_POINTS
-from training.problems.roles import assign_roles, is_positive
+from training.problems.roles import assign_roles, is_positive, nothing
 
 # Names of arrays of coordinates, and of numbers of points.
 POINTS = """
-xy xyz coordinates coordinate coords coord points pos position positions nodes vertices locations
+xy xyz coordinates coordinate coords coord points pos position positions nodes vertices locations pointcloud trunk
 """
 COUNTS = """
 n count counts n_points npoints num_points n_nodes num_nodes lengths
@@ -40,7 +42,8 @@ def coordinates_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
     """
     for one in arrays:
         *lead, last = one.shape or (0,)
-        if one.name.rpartition("/")[2].lower() not in POINTS.split() or last not in {2, 3} or one.dimensions:
+        words = {last_name(one), *re.split(r"[^a-z]+", last_name(one))}
+        if not words & {*POINTS.split()} or last not in {2, 3} or one.dimensions:
             continue
         fields = [each for each in arrays if each is not one and len(each.shape) > 1 and each.shape[1] == lead[-1:][0]]
         if lead[-1] >= FEWEST_POINTS and any(len(lead) == 1 or each.samples == lead[0] for each in fields):
@@ -57,6 +60,10 @@ def cloud(
     on_points = [one for one in others if len(one.shape) in {2, 3} and one.shape[1] == points]
     samples = coordinates.samples if len(coordinates.shape) == 3 else on_points[0].samples
     made.points = {"coordinates": coordinates.name, "dimensions": dimensions}
+    if coordinates.name in file.sources:  # the section has no files of its own
+        made.files = (str(file.sources[coordinates.name][0]),)
+        made.sources = {label: (str(path), key) for label, (path, key) in file.sources.items()}
+        made.sources.pop(coordinates.name)
     for one in others:
         name, shape = wire_name(one.name), " x ".join(map(str, one.shape))
         if one in on_points and one.samples == samples:
@@ -70,7 +77,13 @@ def cloud(
             made.left_out[one.name] = f"its shape {shape} is not [{samples} samples, {points} points]"
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     assign_roles(made, file, outputs)
-    made.remarks.append(f"every sample has points of its own, at {shown(coordinates)}")
+    if len(coordinates.shape) == 2 and not (made.of("inputs") or made.of("parameters")):
+        raise DraftError(nothing(made, file, "an input field or a parameter beside the points of all samples"))
+    made.remarks.append(
+        f"every sample has points of its own, at {shown(coordinates)}"
+        if len(coordinates.shape) == 3
+        else f"all samples have the points {shown(coordinates)}"
+    )
     return made
 
 

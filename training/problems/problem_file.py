@@ -452,9 +452,9 @@ def within(box: Sequence[Sequence[float]]) -> str:
 def is_taken(name: str) -> bool:
     """Return whether a built-in problem has a name: its solver would be taken for that of the user's equation.
 
-    No problem is imported for it, since some need torch.
+    No problem of the training is imported for it, since some need torch.
     """
-    return name in classical.problems() or PROBLEMS.listed(name)
+    return classical.has(name) or PROBLEMS.listed(name)
 
 
 def read_problem_file(path: Path) -> ProblemFile:

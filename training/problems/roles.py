@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -45,11 +47,14 @@ def sort_out(made: Draft, one: LazyArray) -> bool:
 def named_outputs(file: DataFile, outputs: Sequence[str]) -> list[str]:
     """Return the arrays that a user calls outputs, by their names in the file or on the wire."""
     on_wire = {wire_name(name): name for name in reversed([*file.arrays])}
+    ends = Counter(re.split(r"[/.]", name)[-1] for name in file.arrays)
+    alone = {end: name for name in file.arrays if ends[end := re.split(r"[/.]", name)[-1]] == 1}
     found = []
     for each in outputs:
-        name = each if each in file.arrays else on_wire.get(each)
+        name = each if each in file.arrays else on_wire.get(each, alone.get(each))
         if name is None:
             there = ", ".join(one.described for one in file.arrays.values()) or "no arrays"
+            there += "".join(f"; {left} is left out: {reason}" for left, reason in file.left_out.items())
             raise DraftError(f"{file.path}: expected an output among the arrays {there} but got {each!r}")
         found.append(name)
     return found

@@ -117,8 +117,8 @@ def test_make_refuses_an_unconfirmed_problem_file_before_it_installs_torch(tmp_p
     assert "torch" not in done.stdout
 
 
-def test_make_asks_for_a_file(tmp_path: Path) -> None:
-    done = make(tmp_path)
+def test_make_asks_for_a_file_before_it_installs_anything(tmp_path: Path) -> None:
+    done = make(tmp_path, READ="packages", APP="torch")
     assert done.returncode
     assert "make describe FILE=heat.h5" in done.stderr
 

@@ -130,6 +130,9 @@ class DataFile:
         pieces: The samples as files of one each, where they have unequal numbers of points; the arrays are then those
             of the first one.
         sources: File and name of each array, where they come from several files.
+        parts: Arrays of single splits, which problem files may name, too.
+        validation: The number of samples for validation, before those for tests at the end, where the file says it.
+        test: The number of samples for tests, where the file says it.
     """
 
     path: Path
@@ -143,6 +146,9 @@ class DataFile:
     left_out: Mapping[str, str] = field(default_factory=dict)
     pieces: tuple[DataFile, ...] = ()
     sources: Mapping[str, tuple[Path, str]] = field(default_factory=dict)
+    parts: Mapping[str, LazyArray] = field(default_factory=dict)
+    validation: int = 0
+    test: int = 0
 
     def array(self, name: str) -> LazyArray:
         """Return the array of that name.
@@ -150,6 +156,8 @@ class DataFile:
         Raises:
             ReadError: There is none; the message lists those that there are.
         """
+        if name in self.parts and name not in self.arrays:
+            return self.parts[name]
         if name not in self.arrays:
             found = [one.described for one in self.arrays.values()]
             found += [f"{left} (left out: {reason})" for left, reason in self.left_out.items()]
@@ -245,4 +253,6 @@ def detect_hdf5(path: Path) -> str:
     with hdf5.opened(path) as file:
         if hdf5.is_the_well(file):
             return "well"
+        if "_NCProperties" in file.attrs:  # netCDF-4, whatever its suffix
+            return "netcdf"
         return "pdebench" if hdf5.is_single(file) or hdf5.is_per_sample(file) else "hdf5"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
+from training.data.readers.layout import TEST, VALIDATION, samples_of, split_of
+from training.data.readers.packed import unpacked, without_records
 
+INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, component], PDEBench's, too
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 AXES = ("x", "y", "z")  # of PDEBench
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
@@ -69,20 +73,65 @@ def describe(path: Path, file: h5py.File) -> DataFile:
     """Describe the arrays of an open file."""
     groups = sample_groups(file)
     if not groups:
-        return DataFile(path, "hdf5", {name: array(file[name], name) for name in datasets(file)})
+        arrays = without_records({name: array(file[name], name) for name in datasets(file)})
+        return of_splits(path, [*file], arrays) or DataFile(path, "hdf5", arrays)
     said = (f"one group per sample: {groups[0]} … {groups[-1]}",), "one group per sample"
     numbers, left_out = attributes(file, groups)
+    beside = {f"/{name}" if name in file[groups[0]] else name: file[name] for name in file if name not in groups}
+    numbers |= {name: array(one, name) for name, one in beside.items() if one.shape[:1] == (len(groups),)}
+    left_out |= dict.fromkeys([name for name in beside if name not in numbers], "it is in no sample's group")
     if len(shapes_of(file, groups)) == 1:
-        found = {name: stacked(file, groups, name) for name in datasets(file[groups[0]])} | numbers
-        return DataFile(path, "hdf5", found, remarks=said[0], samples=said[1], left_out=left_out)
+        found = without_records({name: stacked(file, groups, name) for name in datasets(file[groups[0]])})
+        return DataFile(path, "hdf5", found | numbers, remarks=said[0], samples=said[1], left_out=left_out)
     pieces = []
     for index, group in enumerate(groups):
-        of_group = {name: stacked(file, [group], name) for name in datasets(file[group])}
+        of_group = without_records({name: stacked(file, [group], name) for name in datasets(file[group])})
         of_group |= {name: LazyArray.of(name, one.read(index, index + 1)) for name, one in numbers.items()}
         pieces.append(DataFile(path, "hdf5", of_group, samples=said[1]))
     return DataFile(
         path, "hdf5", pieces[0].arrays, remarks=said[0], samples=said[1], left_out=left_out, pieces=tuple(pieces)
     )
+
+
+def of_splits(path: Path, groups: list[str], arrays: dict[str, LazyArray]) -> DataFile | None:
+    """Describe a file of a group for each split, such as `train/u` and `test/u`, one after the other as `u`.
+
+    None where the groups are otherwise. The arrays of single groups keep their names, too.
+    """
+    ranks = {group: rank for group in groups if (rank := split_of(group)) is not None}
+    ordered = sorted(ranks, key=lambda group: ranks[group])
+    if len(ordered) < len(groups):
+        return None
+    names = [{name.partition("/")[2] for name in arrays if name.startswith(f"{group}/")} for group in ordered]
+    if not groups or len({*ranks.values()}) < len(groups) or any(each != names[0] for each in names):
+        return None
+    found = {}
+    for name in (name.partition("/")[2] for name in arrays if name.startswith(f"{ordered[0]}/")):
+        each = [arrays[f"{group}/{name}"] for group in ordered]
+        if len({(one.shape[1:], len(one.shape)) for one in each}) > 1:
+            return None
+        found[name] = joined(name, each)
+    remarks = (f"the samples of {', '.join(ordered)} one after the other",) if len(ordered) > 1 else ()
+    counts = {ranks[group]: samples_of(arrays, f"{group}/") for group in ordered if len(ordered) > 1}
+    kept = counts.get(VALIDATION, 0), counts.get(TEST, 0)
+    return DataFile(path, "hdf5", found, remarks=remarks, parts=arrays, validation=kept[0], test=kept[1])
+
+
+def joined(name: str, each: list[LazyArray]) -> LazyArray:
+    """Return arrays one after the other along the samples' axis; of numbers without axes, the first."""
+    if len(each) == 1 or not each[0].shape:
+        return replace(each[0], name=name)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        found, first = [], 0
+        for one in each:
+            if start < first + one.samples and stop > first:
+                found.append(one.read(max(0, start - first), stop - first))
+            first += one.samples
+        return np.concatenate(found) if found else each[0].read(0, 0)
+
+    shape = (sum(one.samples for one in each), *each[0].shape[1:])
+    return replace(each[0], name=name, shape=shape, dtype=np.result_type(*(one.dtype for one in each)), rows=rows)
 
 
 def attributes(file: h5py.File, groups: list[str]) -> tuple[dict[str, LazyArray], dict[str, str]]:
@@ -109,7 +158,7 @@ def datasets(group: h5py.Group) -> list[str]:
 
 def array(dataset: h5py.Dataset, name: str, dimensions: tuple[str, ...] | None = None) -> LazyArray:
     """Describe a dataset whose first axis counts samples."""
-    return LazyArray(
+    found = LazyArray(
         name,
         dataset.shape,
         dataset.dtype,
@@ -118,16 +167,18 @@ def array(dataset: h5py.Dataset, name: str, dimensions: tuple[str, ...] | None =
         units=text(dataset.attrs.get("units")),
         meaning=text(dataset.attrs.get("long_name", dataset.attrs.get("meaning"))),
     )
+    return unpacked(found, dataset.attrs)
 
 
 def sample_groups(file: h5py.Group) -> list[str]:
     """List the groups that hold one sample each, in the order of their numbers; none where the file is otherwise.
 
     They are groups with a number in their names, at least two, that hold datasets of the same names and numbers of
-    axes.
+    axes, and there are no other groups beside them.
     """
-    groups = [name for name, item in file.items() if isinstance(item, h5py.Group) and re.search(r"\d", name)]
-    if len(groups) < 2 or len(groups) < len(file):
+    every = [name for name, item in file.items() if isinstance(item, h5py.Group)]
+    groups = [name for name in every if re.search(r"\d", name)]
+    if len(groups) < max(2, len(every)):
         return []
     ranks = {frozenset((name, len(shape)) for name, shape in each) for each in shapes_of(file, groups)}
     return sorted(groups, key=natural) if len(ranks) == 1 and ranks != {frozenset()} else []
@@ -140,13 +191,12 @@ def shapes_of(file: h5py.Group, groups: list[str]) -> set[frozenset[tuple[str, t
 
 def stacked(file: h5py.Group, groups: list[str], name: str) -> LazyArray:
     """Describe one dataset of every sample's group as an array over the samples."""
-    first = file[groups[0]][name]
+    first = array(file[groups[0]][name], name)
 
     def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.stack([file[group][name][()] for group in groups[start:stop]])
+        return np.stack([array(file[group][name], name).read() for group in groups[start:stop]])
 
-    shape = (len(groups), *first.shape)
-    return LazyArray(name, shape, first.dtype, rows, units=text(first.attrs.get("units")))
+    return replace(first, shape=(len(groups), *first.shape), rows=rows)
 
 
 def natural(name: str) -> tuple[Any, ...]:
@@ -174,14 +224,14 @@ def open_pdebench(path: Path) -> Iterator[DataFile]:
             yield single(path, file)
         else:
             raise ReadError(
-                f"{path}: expected PDEBench's `tensor`, `density` or groups with `data` and `grid`, "
+                f"{path}: expected PDEBench's `tensor`, `density`, `velocity` or groups with `data` and `grid`, "
                 f"but found {', '.join(file)}"
             )
 
 
 def is_single(file: h5py.File) -> bool:
-    """Return whether a file has the layout of arrays with an `x-coordinate` beside them."""
-    return "x-coordinate" in file and ("tensor" in file or "density" in file)
+    """Return whether a file has the layout of arrays with an `x-coordinate` beside them, or that of `velocity`."""
+    return ("x-coordinate" in file and ("tensor" in file or "density" in file)) or {*file} >= {*INCOMPRESSIBLE, "t"}
 
 
 def is_per_sample(file: h5py.File) -> bool:
@@ -191,7 +241,9 @@ def is_per_sample(file: h5py.File) -> bool:
 
 
 def single(path: Path, file: h5py.File) -> DataFile:
-    """Describe a file of arrays: Darcy flow, a scalar in one dimension, or compressible flow."""
+    """Describe a file of arrays: Darcy flow, a scalar in one dimension, compressible or incompressible flow."""
+    if "velocity" in file:
+        return incompressible(path, file)
     coordinates = {name: np.asarray(file[f"{name}-coordinate"]) for name in AXES if f"{name}-coordinate" in file}
     if "nu" in file:
         return darcy(path, file, coordinates)
@@ -219,6 +271,24 @@ def darcy(path: Path, file: h5py.File, coordinates: dict[str, NDArray[Any]]) -> 
     found = {"nu": array(file["nu"], "nu", AXES[:2]), "tensor": solution}
     remarks = ("Darcy flow", *source)
     return DataFile(path, "pdebench", found, coordinates, remarks=remarks, samples="PDEBench", outputs=("tensor",))
+
+
+def incompressible(path: Path, file: h5py.File) -> DataFile:
+    """Describe incompressible flow: a force [sample, *grid, component] and trajectories with components last."""
+
+    def field(name: str) -> LazyArray:
+        dataset, at = file[name], 1 if name == "force" else 2
+        shape = [*dataset.shape[:-1]]
+        shape.insert(at, dataset.shape[-1])
+        axes = AXES[: len(shape) - at - 1]
+        named = ("component", *axes) if name == "force" else ("time", "component", *axes)
+        return LazyArray(
+            name, tuple(shape), dataset.dtype, lambda start, stop: np.moveaxis(dataset[start:stop], -1, at), named
+        )
+
+    found = {name: field(name) for name in INCOMPRESSIBLE}
+    moments = {"time": np.asarray(file["t"]).reshape(-1, found["velocity"].shape[1])[0]}
+    return DataFile(path, "pdebench", found, moments, remarks=("incompressible flow",), samples="PDEBench")
 
 
 def per_sample(path: Path, file: h5py.File) -> DataFile:

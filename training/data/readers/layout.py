@@ -6,7 +6,9 @@ names are in that layout already.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -18,6 +20,10 @@ from numpy.typing import NDArray
 from training.data.readers.data_file import DataFile, LazyArray, ReadError
 
 PAIRS = {("real", "imag"), ("r", "i")}  # the names of the parts of complex numbers in HDF5
+VALIDATION, TEST = 1, 2
+SPLITS = {"train": 0, "training": 0, "test": TEST, "testing": TEST}
+SPLITS |= dict.fromkeys(("valid", "val", "validation", "dev"), VALIDATION)
+"""What groups and files of samples for training, validation and test are called."""
 MOST_TENSORS = 16  # the most files that are taken for one tensor each
 
 
@@ -100,6 +106,29 @@ def of_tensors(files: Sequence[Path]) -> bool:
     """Return whether several files are those of one tensor each by their names, which differ by more than numbers."""
     stems = {path.stem.rstrip("0123456789") for path in files}
     return 1 < len(files) == len(stems) <= MOST_TENSORS
+
+
+def split_of(name: str) -> int | None:
+    """Return which split the name of a group or file is that of, in the order of training, validation and test."""
+    found = {SPLITS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in SPLITS}
+    return found.pop() if len(found) == 1 else None
+
+
+def are_splits(files: Sequence[Path]) -> bool:
+    """Return whether several files are those of different splits by their names."""
+    found = [split_of(path.stem) for path in files]
+    return len({*found}) > 1 and None not in found
+
+
+def in_order(files: Sequence[Path]) -> list[Path]:
+    """Return files with those for validation and those for tests at the end, where their names tell which they are."""
+    return sorted(files, key=lambda path: split_of(path.stem) or 0) if are_splits(files) else [*files]
+
+
+def samples_of(arrays: Mapping[str, LazyArray], start: str = "") -> int:
+    """Return the number of samples that most arrays have whose names begin so."""
+    counts = Counter(one.samples for name, one in arrays.items() if name.startswith(start))
+    return max(counts, key=lambda count: (counts[count], count), default=0)
 
 
 def merged(files: Sequence[DataFile]) -> DataFile:
