@@ -39,7 +39,7 @@ class Plan:
     def recipes(self) -> dict[tuple[str, int], Recipe | AddedRecipe]:
         """Return the recipe of every row, by type and seed."""
         first = config.read(self.recipe, [*self.overrides])
-        samples = first.seed if first.data.seed is None else first.data.seed
+        samples = first.seed if first.data is None or first.data.seed is None else first.data.seed
         return {
             (kind, seed): config.read(
                 self.recipe,

@@ -103,7 +103,7 @@ def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.Check
 
 def measure(change: str, found: checkpoint.Checkpoint, data: Path) -> Row:
     """Measure a trained checkpoint."""
-    recipe, counts = found.recipe, found.recipe.data
+    recipe, counts = found.recipe, found.recipe.drawn
     path, points = prepare(request(recipe), data), counts.grids[0]
     samples = read(path, "validation", counts.validation, points, after=counts.train, problem=PROBLEMS[recipe.problem])
     truth, predicted = samples.targets, predict(found.operator, samples.inputs)

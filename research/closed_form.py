@@ -76,7 +76,7 @@ def few_keys(keys: list[int], data: Path) -> None:
     subjects = {"burgers": checkpoint.load_operator(CORRECTED).operator}
     for count in keys:
         subjects[f"{count} keys"] = build(ColeHopfConfig(keys=count, refinement=-(-FEWEST_QUERIES // count)))
-    for case in evaluation.cases(work.problem, work.recipe.data, work.path, sides=[(1024,)]):
+    for case in evaluation.cases(work.problem, work.recipe.drawn, work.path, sides=[(1024,)]):
         for name, operator in subjects.items():
             numbers = case.samples.parameters
             errors = METRICS.items["relative_l2"](evaluation.predict(operator, case.inputs, *numbers), case.truth)

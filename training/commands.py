@@ -74,7 +74,7 @@ def fit(
     from training.fit import processes, run
     from training.fit.record import RunFolder
     from training.fit.start import begin
-    from training.recipe import OwnRecipe
+    from training.recipe import Recipe
 
     try:
         with processes.joined():
@@ -87,7 +87,7 @@ def fit(
                 )
                 typer.echo(to)
                 return
-            if isinstance(chosen, OwnRecipe) and processes.first():
+            if isinstance(chosen, Recipe) and chosen.samples and processes.first():
                 warn_of_data(data / chosen.samples)
             if devices > 1 and processes.count() == 1:
                 processes.launch(devices)
@@ -101,7 +101,7 @@ def fit(
         raise typer.Exit(STOPPED) from stop
     if processes.count() > 1:
         return  # the process that launched them goes on; of torchrun's, none does
-    if isinstance(chosen, OwnRecipe):
+    if chosen.problem_file is not None:
         source = Path(recipe) if Path(recipe).suffix == ".toml" else None
         write_report(to, data, amounts=amounts, workers=workers, source=source)
     else:
@@ -395,7 +395,7 @@ def evaluate(
     found, scope = checkpoint.load(folder), Scope(grid, noise, patient=True)
     recipe = found.recipe
     if fields is not None:
-        if not isinstance(recipe, Recipe):
+        if not isinstance(recipe, Recipe) or recipe.data is None:
             raise typer.BadParameter("only test fields of the built-in problems are drawn", param_hint="--fields")
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": fields})})
     work = run.workload(recipe, data)

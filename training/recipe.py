@@ -1,8 +1,9 @@
 """Recipes: everything that decides a training run, and is kept in its checkpoint.
 
-A recipe is of a `kind`, which decides the class of its document: `fields` for the samples of a built-in problem, from a
-TOML file; `own` for a user's data, written by a preset; `closed-form` where nothing is trained; and those that packages
-add by entry points of the group `petrov.kinds`, whose packages are imported only then. An unknown key is an error.
+A recipe is of a `kind`, which decides the class of its document: `fields` for an operator between fields, from a TOML
+file for a built-in problem, from a preset for a user's data; `closed-form` where nothing is trained; and those that
+packages add by entry points of the group `petrov.kinds`, whose packages are imported only then. An unknown key is an
+error.
 """
 
 from __future__ import annotations
@@ -21,19 +22,21 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     SerializeAsAny,
+    Tag,
     ValidationError,
     model_validator,
 )
 from torch import nn
 
 from schema.faults import PartError, faults
-from schema.problem import SequenceDescription
+from schema.problem import Description, Schema, SequenceDescription
 from training.files import read_toml
 from training.losses import LOSSES
 from training.muon import Muon
@@ -47,6 +50,35 @@ from training.user_error import UserError
 R = TypeVar("R", bound="BaseRecipe")
 
 FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+#: What trainings on the data of problem files have where a document of an earlier release says nothing.
+OF_PROBLEM_FILES: dict[str, Any] = {
+    "learning_rate": 2e-3,
+    "warmup": 0.15,
+    "cycle_momentum": True,
+    "keep": "best",
+    "h1": 0.0,
+}
+
+
+def unless_none() -> Any:
+    """Declare a key that a document leaves out where there is nothing."""
+    return Field(default=None, exclude_if=lambda value: value is None)
+
+
+def as_levels(value: Any) -> Any:
+    """Read one number as the only level of noise, and 0 as none."""
+    return ((value,) if value else ()) if isinstance(value, int | float) else value
+
+
+Levels = Annotated[tuple[NonNegativeFloat, ...], BeforeValidator(as_levels)]
+
+#: The name of a built-in problem, or a problem file; errors of a file do not name the other possibility.
+NameOrFile = Annotated[
+    Annotated[str, Tag("Name")] | Annotated[ProblemFile, Tag("File")],
+    Discriminator(lambda value: "Name" if isinstance(value, str) else "File"),
+]
 
 
 class RecipeError(UserError):
@@ -72,6 +104,11 @@ class BaseRecipe(BaseModel):
         """The run's name, also of its folder under `runs/`."""
         return f"{self.model}-{self.preset}"
 
+    @property
+    def problem_file(self) -> ProblemFile | None:
+        """The problem file whose data are learned; None where the problem is a built-in one."""
+        return self.problem if isinstance(self.problem, ProblemFile) else None
+
     @model_validator(mode="after")
     def require_onnx(self) -> BaseRecipe:
         """Require ONNX, the format that every server reads, and that is differentiated."""
@@ -81,11 +118,18 @@ class BaseRecipe(BaseModel):
 
 
 class Fit(BaseModel):
-    """How to train: one cycle of an optimiser's rate, with gradient clipping."""
+    """How to train on fields: one cycle of an optimiser's rate, with gradient clipping.
+
+    With `seconds` the schedule follows the processor time that has been used, and the training ends with it: after
+    `least` steps at least, and after `epochs` at most. An epoch is one pass over the samples, or `least` steps of it,
+    or more passes where there are many validation samples. `unroll` and `through` are of trajectories alone.
+    """
 
     model_config = FROZEN
 
     epochs: PositiveInt  # passes over the training samples
+    seconds: PositiveFloat | None = None
+    least: PositiveInt = 1
     batch: PositiveInt
     learning_rate: PositiveFloat  # the highest rate
     weight_decay: NonNegativeFloat = 1e-4
@@ -100,6 +144,16 @@ class Fit(BaseModel):
     loss: str = "relative"  # a name of `training.losses.LOSSES`
     h1: float = 0.1  # of the relative loss: the weight of the differences of neighbours
     gamma: NonNegativeFloat = 0.1  # of the weighted loss, the published one
+    # Draw a random exact symmetry of the problem for every sample; or also one of these, beside the exact ones, since
+    # they lowered the validation error.
+    symmetries: bool | tuple[str, ...] = True
+    # Levels of noise to draw from for every sample: of inputs in their deviation at each point, or of the states that a
+    # rollout starts from in that of the state.
+    noise: Levels = ()
+    share: float = Field(default=1.0, gt=0, le=1)  # of the training samples; a smaller share is part of a larger one
+    unroll: tuple[PositiveInt, ...] = (1,)  # steps of a training rollout, each for an equal share of the training
+    through: bool = True  # whether gradients flow through all steps of a rollout, or only through its last one
+    raced: float = Field(default=0.0, ge=0, lt=1)  # of the budget, that the turns of others in a race have taken
 
     @model_validator(mode="after")
     def require_known_loss(self) -> Fit:
@@ -111,6 +165,21 @@ class Fit(BaseModel):
     def gradients(self) -> bool:
         """Whether the loss compares with stored gradients."""
         return LOSSES[self.loss].gradients(self)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Levels of noise to measure at: no noise, and the trained levels."""
+        return tuple(sorted({0.0, *self.noise}))
+
+    def drawn_symmetries(self, exact: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the symmetries that are drawn for samples of a problem that has some exact ones."""
+        if isinstance(self.symmetries, bool):
+            return exact if self.symmetries else ()
+        return (*exact, *self.symmetries)
+
+    def steps_of(self, share: float) -> int:
+        """Return the steps of a training rollout when a share of the training is done."""
+        return self.unroll[min(len(self.unroll) - 1, int(len(self.unroll) * share))]
 
     def build_optimiser(self, network: nn.Module, steps: int) -> tuple[torch.optim.Optimizer, Any]:
         """Return the optimiser, and the schedule whose rate rises and falls once in some steps, by cosine."""
@@ -150,86 +219,6 @@ class DataConfig(BaseModel):
     seed: int | None = None  # of the samples alone; the recipe's by default
 
 
-class FitConfig(Fit):
-    """How to train on generated fields."""
-
-    symmetries: bool = True  # draw a random exact symmetry of the problem for every sample
-    noise: tuple[NonNegativeFloat, ...] = ()  # levels to draw from for every sample, relative to the inputs' deviation
-
-    @property
-    def levels(self) -> tuple[float, ...]:
-        """Levels of noise to measure at: no noise, and the trained levels."""
-        return tuple(sorted({0.0, *self.noise}))
-
-    @model_validator(mode="after")
-    def refuse_moved_gradients(self) -> FitConfig:
-        """Refuse symmetries together with stored gradients, which they would not move."""
-        if self.gradients and self.symmetries:
-            raise ValueError("symmetries move fields, not the gradients that the weighted loss needs: use one or none")
-        return self
-
-
-class Recipe(BaseRecipe):
-    """A training on the samples of a built-in problem."""
-
-    kind: Literal["fields"] = "fields"
-    problem: str
-    seed: int = 1127802
-    data: DataConfig
-    operator: OperatorConfig
-    fit: FitConfig
-
-    @model_validator(mode="after")
-    def require_the_axes_points(self) -> Recipe:
-        """Require fields, and that an operator with a point rule of its own has that of the problem's axes."""
-        problem, points = PROBLEMS[self.problem], getattr(self.operator, "points", None)
-        if problem.trajectories is not None:
-            raise ValueError(f"problem: expected one of fields but {problem.name!r} is one of trajectories")
-        axes = {axis.points for axis in problem.description.axes}
-        if isinstance(points, str) and axes != {points}:
-            raise ValueError(f"operator.points is {points!r} but those of {self.problem!r} are {', '.join(axes)}")
-        return self
-
-    @model_validator(mode="after")
-    def refuse_impossible_losses(self) -> Recipe:
-        """Refuse a loss that is not defined for the problem's axes, or for the means that are its outputs."""
-        problem = PROBLEMS[self.problem].description
-        if len(problem.axes) > LOSSES[self.fit.loss].axes:
-            raise ValueError(
-                f"the {self.fit.loss} loss is for lines and planes but {problem.name} has axes {problem.axis_names}"
-            )
-        if self.fit.gradients and problem.output_grid is not None:
-            raise ValueError(f"outputs of {problem.name} have no gradient on its output grid: set fit.gamma = 0")
-        return self
-
-
-class OwnFit(Fit):
-    """How to train on a user's data; `unroll`, `through` and `noise` are of trajectories alone.
-
-    With `seconds` the schedule follows the processor time that has been used, and the training ends with it: after
-    `least` steps at least, and after `epochs` at most. An epoch is one pass over the samples, or `least` steps of it,
-    or more passes where there are many validation samples.
-    """
-
-    seconds: PositiveFloat | None = None
-    least: PositiveInt = 1
-    learning_rate: PositiveFloat = 2e-3
-    warmup: float = 0.15
-    cycle_momentum: bool = True
-    keep: Literal["last", "best"] = "best"
-    h1: float = 0.0
-    share: float = Field(default=1.0, gt=0, le=1)  # of the training samples; a smaller share is part of a larger one
-    unroll: tuple[PositiveInt, ...] = (1,)  # steps of a training rollout, each for an equal share of the training
-    through: bool = True  # whether gradients flow through all steps of a rollout, or only through its last one
-    noise: NonNegativeFloat = 0.0  # of the states that a rollout starts from, in deviations of the state
-    raced: float = Field(default=0.0, ge=0, lt=1)  # of the budget, that the turns of others in a race have taken
-    symmetries: tuple[str, ...] = ()  # drawn beside those of the problem, since they lowered the validation error
-
-    def steps_of(self, share: float) -> int:
-        """Return the steps of a training rollout when a share of the training is done."""
-        return self.unroll[min(len(self.unroll) - 1, int(len(self.unroll) * share))]
-
-
 class Start(BaseModel):
     """An earlier model whose weights a training starts from; see `training.fit.earlier`."""
 
@@ -267,24 +256,89 @@ class Candidate(BaseModel):
         return [f"operator.{key}={json.dumps(value)}" for key, value in self.operator.items()]
 
 
-class OwnRecipe(BaseRecipe):
-    """A training on a user's data, or on trajectories that our solvers make; `training.fit.presets` writes it."""
+class Recipe(BaseRecipe):
+    """A training of an operator between fields, on the samples of a problem.
 
-    kind: Literal["own"] = "own"
-    problem: ProblemFile
-    samples: str  # name of the prepared samples in the data folder; see `training.data.samples`
+    A built-in problem has a name, and `data` says which samples of it are drawn. A problem file stands in the recipe as
+    it is, with the name of its prepared samples; `training.fit.presets` writes such a recipe.
+    """
+
+    kind: Literal["fields"] = "fields"
+    problem: NameOrFile
     seed: NonNegativeInt = 1127802
+    data: DataConfig | None = unless_none()
+    samples: str | None = unless_none()  # name of the sample file in the data folder; see `training.data.samples`
     operator: OperatorConfig
-    fit: OwnFit
+    fit: Fit
     race: tuple[Candidate, ...] = ()  # the networks that are compared first; none once one has won
-    start: Start | None = None  # the earlier model that the first weights are of; None for random ones
-    coarse: Coarse | None = None  # the coarse samples that the training begins with; None for none
+    start: Start | None = unless_none()  # the earlier model that the first weights are of; None for random ones
+    coarse: Coarse | None = unless_none()  # the coarse samples that the training begins with; None for none
+
+    @property
+    def problem_schema(self) -> Schema:
+        """What is mapped to what."""
+        return self.problem if isinstance(self.problem, ProblemFile) else PROBLEMS[self.problem].description
+
+    @property
+    def file(self) -> ProblemFile:
+        """The problem file.
+
+        Raises:
+            RecipeError: The problem is a built-in one.
+        """
+        if not isinstance(self.problem, ProblemFile):
+            raise RecipeError(f"{self.name}: expected a problem file but found the built-in problem {self.problem}")
+        return self.problem
+
+    @property
+    def drawn(self) -> DataConfig:
+        """Which samples of a built-in problem are drawn.
+
+        Raises:
+            RecipeError: The data are those of a problem file.
+        """
+        if self.data is None:
+            raise RecipeError(f"{self.name}: expected a built-in problem but found a problem file")
+        return self.data
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_earlier(cls, document: Any) -> Any:
+        """Read what earlier releases wrote of problem files, whose trainings had a kind and defaults of their own."""
+        match document:
+            case {"problem": {**problem}, "fit": {**fit}} if document.get("kind", "own") == "own":
+                return {**document, "kind": "fields", "problem": problem, "fit": OF_PROBLEM_FILES | fit}
+        return document
 
     @model_validator(mode="after")
-    def refuse_impossible_losses(self) -> OwnRecipe:
-        """Refuse a loss that is not defined for the problem's axes, or needs gradients, which are not stored."""
-        if len(self.problem.axes) > LOSSES[self.fit.loss].axes or self.fit.gradients:
-            raise ValueError(f"the {self.fit.loss} loss is not for these data: choose another fit.loss")
+    def require_samples(self) -> Recipe:
+        """Require the samples that the problem has, and fields where they are drawn."""
+        if isinstance(self.problem, str) and PROBLEMS[self.problem].trajectories is not None:
+            raise ValueError(f"problem: expected one of fields but {self.problem!r} is one of trajectories")
+        drawn = self.problem_file is None
+        for key, value, wanted in (("data", self.data, drawn), ("samples", self.samples, not drawn)):
+            if (value is not None) != wanted:
+                raise ValueError(f"{key}: expected it of {'built-in problems' if key == 'data' else 'problem files'}")
+        return self
+
+    @model_validator(mode="after")
+    def require_the_axes_points(self) -> Recipe:
+        """Require that an operator with a point rule of its own has that of a built-in problem's axes."""
+        points, axes = getattr(self.operator, "points", None), {axis.points for axis in self.problem_schema.axes}
+        if self.problem_file is None and isinstance(points, str) and axes != {points}:
+            raise ValueError(f"operator.points is {points!r} but those of {self.problem!r} are {', '.join(axes)}")
+        return self
+
+    @model_validator(mode="after")
+    def refuse_impossible_losses(self) -> Recipe:
+        """Refuse a loss that is not defined for the problem's axes, or needs gradients that there are not."""
+        problem, fit = self.problem_schema, self.fit
+        if len(problem.axes) > LOSSES[fit.loss].axes or (fit.gradients and self.problem_file is not None):
+            raise ValueError(f"the {fit.loss} loss is not for data with the axes {problem.axis_names}")
+        if fit.gradients and fit.symmetries:
+            raise ValueError("symmetries move fields, not the gradients that the weighted loss needs: use one or none")
+        if fit.gradients and isinstance(problem, Description) and problem.output_grid is not None:
+            raise ValueError(f"outputs of {problem.name} have no gradient on its output grid: set fit.gamma = 0")
         return self
 
 
@@ -328,7 +382,8 @@ class Kind:
     workload: Callable[..., Any]
 
 
-KINDS: dict[str, type[BaseRecipe]] = {"fields": Recipe, "own": OwnRecipe, "closed-form": ClosedFormRecipe}
+#: The classes of recipes by kind; `own` was that of a user's data in earlier releases.
+KINDS: dict[str, type[BaseRecipe]] = {"fields": Recipe, "own": Recipe, "closed-form": ClosedFormRecipe}
 
 
 def added_kind(name: str) -> Kind:
@@ -356,12 +411,7 @@ def from_document(document: Any) -> BaseRecipe:
         return document
     if not isinstance(document, Mapping):
         raise ValueError(f"expected a table but found {type(document).__name__}")  # noqa: TRY004 -- for pydantic
-    if "kind" in document:
-        kind = str(document["kind"])
-    elif isinstance(document.get("problem"), Mapping):
-        kind = "own"
-    else:
-        kind = "fields" if "fit" in document else "closed-form"
+    kind = str(document.get("kind", "fields" if "fit" in document else "closed-form"))
     expected = KINDS[kind] if kind in KINDS else added_kind(kind).recipe
     try:
         return expected.model_validate(document)
@@ -429,7 +479,8 @@ def validate(document: dict[str, Any], source: str) -> Recipe | AddedRecipe:
     Raises:
         RecipeError: Keys or values are wrong; the message starts with `source` and names them.
     """
-    expected = Recipe if document.get("kind", "fields") == "fields" else added_kind(str(document["kind"])).recipe
+    kind = str(document.get("kind", "fields"))
+    expected = Recipe if KINDS.get(kind) is Recipe else added_kind(kind).recipe
     try:
         return expected.model_validate(document)
     except ValidationError as error:

@@ -34,7 +34,7 @@ from training.operators.transformers import (
     PlaneTransformerConfig,
 )
 from training.problems.problem import PROBLEMS, Problem
-from training.recipe import DataConfig, FitConfig, Recipe
+from training.recipe import DataConfig, Fit, Recipe
 
 Example = Literal["burgers", "darcy", "darcy_inverse"]
 EXAMPLES: tuple[Example, ...] = get_args(Example)
@@ -266,7 +266,7 @@ def _recipe(request: Request, config: LineTransformerConfig | PlaneTransformerCo
         problem=example,
         data=DataConfig(mesh=MESH[example], train=FIELDS, validation=VALIDATION, test=100, grids=(points,)),
         operator=config,
-        fit=FitConfig(
+        fit=Fit(
             epochs=100,
             learning_rate=1e-3,
             weight_decay=0.0,
@@ -308,9 +308,9 @@ def _samples(path: Path, split: Split, most: int, problem: str, grid: int, outpu
 def _measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[dict[str, Any]]]:
     """Measure a network on the grid of its training, and the classical solver unless it is slow: rows of the card."""
     config = recipe.operator
-    points = recipe.data.grids[0]
+    points = recipe.drawn.grids[0]
     output = config.output[0] if isinstance(config, PlaneTransformerConfig) else points
-    test = _samples(path, "test", recipe.data.test, recipe.problem, points, output)
+    test = _samples(path, "test", recipe.drawn.test, str(recipe.problem), points, output)
     with generated.opened(path) as file:
         mesh = int(file.attrs["mesh"])
     single = build(config)

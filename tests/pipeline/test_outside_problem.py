@@ -209,7 +209,7 @@ def test_an_operator_learns_a_file_of_a_format_and_by_a_loss_of_another_package(
     own = ("--preset", "tiny", "--operator", "scale", "--no-amounts", *sets)
     run("training", "fit", tmp_path / "rows.toml", *own, "--out", tmp_path / "own", "--data", tmp_path / "data")
     config, card = (json.loads((tmp_path / "own" / name).read_text()) for name in ("config.json", "card.json"))
-    assert config["recipe"]["kind"] == "own"
+    assert config["recipe"]["problem"]["name"] == "rows"
     assert config["recipe"]["operator"]["kind"] == "scale"
     assert config["recipe"]["fit"]["loss"] == "squares"
     assert card["errors"][0]["relative_l2"] < 0.05

@@ -21,7 +21,6 @@ from research.sequences.problems import listops
 from research.sequences.recipe import load
 from training import checkpoint
 from training.data.fields import add_noise
-from training.recipe import OwnRecipe
 
 RELEASED = Path(__file__).parents[2] / "checkpoints"
 FIELDS, SEED = 8, 2**31  # of new fields; the seeds are of no training, validation, test or calibration sample
@@ -140,5 +139,6 @@ def test_the_card_agrees_with_weights_and_recipe(name: str) -> None:
     found = checkpoint.load(RELEASED / name)
     assert found.card["checkpoint"]["parameters"] == sum(p.numel() for p in found.operator.parameters())
     rows, unit = ("errors", "fields") if "errors" in found.card else ("accuracy", "sequences")
-    data = found.recipe.problem.data if isinstance(found.recipe, OwnRecipe) else found.recipe.data
+    file = found.recipe.problem_file
+    data = found.recipe.data if file is None else file.data
     assert {row[unit] for row in found.card[rows]} == {data.test}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,14 @@ OWN = json.loads((Path(__file__).parent / "own_configs.json").read_text())
 def test_the_config_of_an_earlier_release_of_own_data_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
     """Fields with vectors and numbers, symmetries, a domain, trajectories, and points."""
     (tmp_path / checkpoint.CONFIG).write_text(json.dumps(OWN[name]))
-    found = checkpoint.read_config(tmp_path)
-    assert kept(OWN[name], found.model_dump(mode="json"))
+    found, before = checkpoint.read_config(tmp_path), copy.deepcopy(OWN[name])
+    assert before["recipe"].pop("kind") == "own"
+    noise = before["recipe"]["fit"].pop("noise")
+    assert found.recipe.fit.noise == ((noise,) if noise else ())
+    assert kept(before, found.model_dump(mode="json"))
     build(found.recipe.operator)
+    again = found.model_dump(mode="json")
+    assert checkpoint.Config.model_validate(again) == found
 
 
 def kept(before: Any, after: Any) -> bool:

@@ -14,7 +14,7 @@ from schema.problem import Description
 from training import checkpoint
 from training.files import digest
 from training.problems.problem_file import ProblemFile
-from training.recipe import OwnRecipe, RecipeError, Start
+from training.recipe import Recipe, RecipeError, Start
 
 RATE = 1e-3  # the highest learning rate; 2e-3 and 5e-4 are as good as one another in `benchmarks.transfer`
 FOLDERS = (Path("runs"), Path("checkpoints"))  # where a name is looked for, beside the folder of the problem file
@@ -47,7 +47,7 @@ def start_of(problem: ProblemFile, folder: Path, described: Description) -> Star
         return None
     path = located(problem.data.finetune, folder)
     config = checkpoint.read_config(path)
-    if not isinstance(config.recipe, OwnRecipe) or not isinstance(config.problem, Description):
+    if config.recipe.problem_file is None or not isinstance(config.problem, Description):
         raise RecipeError(f"data.finetune: expected a model of a problem file in {path} but found {config.recipe.name}")
     expected, found = facts(config.problem), facts(described)
     for what in expected | found:
@@ -59,7 +59,7 @@ def start_of(problem: ProblemFile, folder: Path, described: Description) -> Star
     return Start(folder=str(path), digest=digest(path), operator=config.recipe.operator)
 
 
-def started(recipe: OwnRecipe, start: Start) -> OwnRecipe:
+def started(recipe: Recipe, start: Start) -> Recipe:
     """Return a recipe with the network of an earlier model, a lower learning rate, and no coarse samples."""
     fit = recipe.fit.model_copy(update={"learning_rate": RATE})
     return recipe.model_copy(update={"operator": start.operator, "start": start, "coarse": None, "fit": fit})

@@ -34,7 +34,7 @@ MOST_VARIED = 200  # test samples with varied inputs, each of which is solved
 FRESH_TESTED = 250  # test samples at least that new calibration samples are checked with: coverage to 2 %
 
 
-class FieldWorkload(OperatorWorkload[Recipe]):
+class FieldWorkload(OperatorWorkload):
     """A recipe of an operator between fields."""
 
     pool: Pool = ALL_CORES  # where samples are computed
@@ -42,13 +42,13 @@ class FieldWorkload(OperatorWorkload[Recipe]):
 
     def check(self) -> None:
         """Refuse a recipe without validation samples, from which the watched error comes."""
-        if not self.recipe.data.validation:
+        if not self.recipe.drawn.validation:
             raise RecipeError(f"{self.recipe.name}: expected data.validation of at least 1 but found 0")
 
     @property
     def sample_bytes(self) -> int:
         """Return the size of all samples on the stored mesh, input and output in float32; 0 if there is a file."""
-        data = self.recipe.data
+        data = self.recipe.drawn
         if any(self.data.glob(f"{self.problem.source.name}-{data.mesh}-*.h5")):
             return 0
         count = data.train + data.validation + data.test
@@ -63,12 +63,12 @@ class FieldWorkload(OperatorWorkload[Recipe]):
 
     @property
     def problem(self) -> Problem:
-        return PROBLEMS[self.recipe.problem]
+        return PROBLEMS[str(self.recipe.problem)]
 
     @cached_property
     def train(self) -> Mapping[int, Samples]:
         """The training samples by points per axis."""
-        data, gradients = self.recipe.data, self.recipe.fit.gradients
+        data, gradients = self.recipe.drawn, self.recipe.fit.gradients
         return {
             n: read(self.path, "train", data.train, n, problem=self.problem, gradients=gradients) for n in data.grids
         }
@@ -76,23 +76,23 @@ class FieldWorkload(OperatorWorkload[Recipe]):
     @cached_property
     def watched(self) -> Samples:
         """The validation samples whose error is logged after every epoch."""
-        data = self.recipe.data
+        data = self.recipe.drawn
         count = data.validation if self.recipe.fit.keep == "best" else min(WATCHED, data.validation)
         return read(self.path, "validation", count, data.grids[0], after=data.train, problem=self.problem)
 
     def fit_normalisers(self, network: Operator) -> None:
-        first = self.train[self.recipe.data.grids[0]]
+        first = self.train[self.recipe.drawn.grids[0]]
         network.fit_normalisers(*map(torch.from_numpy, (first.inputs, *first.parameters, first.targets)))
 
     @property
     def order(self) -> Order:
-        count, batch = self.recipe.data.train, self.recipe.fit.batch
+        count, batch = self.recipe.drawn.train, self.recipe.fit.batch
         return Order(count, batch, count // batch, self.recipe.seed)
 
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         del share
         fit = self.recipe.fit
-        return draw(self.train, chosen, rng, symmetries=fit.symmetries, noise=fit.noise)
+        return draw(self.train, chosen, rng, symmetries=bool(fit.symmetries), noise=fit.noise)
 
     def validation(self) -> list[Batch]:
         """Return the watched samples, once at every trained level of noise."""
@@ -106,21 +106,21 @@ class FieldWorkload(OperatorWorkload[Recipe]):
     def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
         names = [one.name for one in (*self.problem.description.inputs, *self.problem.description.parameters)]
         inputs = dict(zip(names, batch.inputs, strict=False))  # optional ones may be left out
-        return grid_of(self.problem, batch.outputs[0].shape[1:], inputs, self.recipe.data.mesh if whole else None)
+        return grid_of(self.problem, batch.outputs[0].shape[1:], inputs, self.recipe.drawn.mesh if whole else None)
 
     def account(self) -> dict[str, Any]:
         return {
             "distribution": self.problem.description.distribution,
-            "fields": self.recipe.data.train,
-            "grids": list(self.recipe.data.grids),
+            "fields": self.recipe.drawn.train,
+            "grids": list(self.recipe.drawn.grids),
             "processor": processor(),
             **({"remarks": [remark]} if (remark := self.network().remark) else {}),
-            "validity": validity(self.problem.description, self.recipe.data.grids, self.recipe.fit.levels),
+            "validity": validity(self.problem.description, self.recipe.drawn.grids, self.recipe.fit.levels),
         }
 
     def measure(self, network: Operator, problem: Problem, scope: Scope) -> dict[str, Any]:
         levels, sides = self.levels(scope), self.sides(scope)
-        return evaluation.report(network, problem, self.recipe.data, self.path, levels, sides, patient=scope.patient)
+        return evaluation.report(network, problem, self.recipe.drawn, self.path, levels, sides, patient=scope.patient)
 
     def renewed(self, samples: int, files: tuple[str, ...] = ()) -> FieldWorkload:
         if files:
@@ -131,7 +131,7 @@ class FieldWorkload(OperatorWorkload[Recipe]):
 
     def calibration_samples(self, network: Operator) -> CalibrationSamples:
         """Return training samples as fitted and the validation samples, or new ones, on every measured grid."""
-        data = self.recipe.data
+        data = self.recipe.drawn
         fitted, held, before, tested = min(MOST_FITTED, data.train), data.validation, data.train, data.test
         if self.new:  # a half of them to fit, then all of them to calibrate
             fitted, held, before, tested = self.new // 2, self.new, self.new // 2, max(data.test, FRESH_TESTED)
@@ -148,7 +148,7 @@ class FieldWorkload(OperatorWorkload[Recipe]):
 
     def examples(self) -> Tensors:
         """Return the first test samples on the smallest declared grid, else on the smallest trained one."""
-        description, data = self.problem.description, self.recipe.data
+        description, data = self.problem.description, self.recipe.drawn
         possible = set(description.grid.declared).intersection(grids(description, data.mesh))
         points, pair = min(possible or data.grids), only_pair(description)
         samples = read(self.path, "test", min(MOST_EXAMPLES, data.test), points, problem=self.problem)
@@ -159,7 +159,7 @@ class FieldWorkload(OperatorWorkload[Recipe]):
         """Draw best, median and worst sample at each level of noise, on the finest trained grid."""
         from training.evaluation import pictures  # noqa: PLC0415 -- it imports matplotlib, which takes a second
 
-        data, model = self.recipe.data, self.recipe.model
+        data, model = self.recipe.drawn, self.recipe.model
         finest = self.sides(scope) or [(max(data.grids),) * len(problem.description.axes)]
         for case in evaluation.cases(problem, data, self.path, self.levels(scope), finest):
             suffix = ("-range" if case.conditions else "") + (f"-noise-{case.noise:g}" if case.noise else "")
@@ -177,8 +177,9 @@ class FieldWorkload(OperatorWorkload[Recipe]):
 
 def request(recipe: Recipe) -> Request:
     """Return which samples a recipe needs."""
-    data, seed = recipe.data, recipe.seed if recipe.data.seed is None else recipe.data.seed
-    return Request(PROBLEMS[recipe.problem], data.mesh, data.train, data.test, seed, data.validation)
+    data = recipe.drawn
+    seed = recipe.seed if data.seed is None else data.seed
+    return Request(PROBLEMS[str(recipe.problem)], data.mesh, data.train, data.test, seed, data.validation)
 
 
 @dataclass(frozen=True)
@@ -222,7 +223,7 @@ class CalibrationFields:
     def on_grids(self) -> Iterator[tuple[evaluation.Sides, Samples]]:
         """Read samples on every grid that they can be strided to; published splits may differ in their mesh."""
         possible = set(grids(self.work.problem.description, self.whole[0]))
-        for sides in evaluation.measured_grids(self.work.problem.description, self.work.recipe.data):
+        for sides in evaluation.measured_grids(self.work.problem.description, self.work.recipe.drawn):
             if possible.issuperset(sides):
                 yield sides, self.read(sides)
 

@@ -30,7 +30,7 @@ from training.operators import Operator
 from training.problems import symmetries
 from training.problems.problem import Problem, trajectories_of
 from training.problems.problem_file import INSIDE, WEIGHTS, DataSection
-from training.recipe import OwnRecipe, RecipeError
+from training.recipe import Recipe, RecipeError
 from training.typed import typed
 
 BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
@@ -40,12 +40,12 @@ RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibra
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
-class OwnWorkload(OperatorWorkload[OwnRecipe]):
+class OwnWorkload(OperatorWorkload):
     """A recipe of an operator on prepared samples, which were checked before there was a recipe."""
 
-    def __init__(self, recipe: OwnRecipe, data: Path, *, progress: bool = True) -> None:
+    def __init__(self, recipe: Recipe, data: Path, *, progress: bool = True) -> None:
         super().__init__(recipe, data, progress=progress)
-        self.file, self.is_trajectory = recipe.problem, recipe.problem.time is not None
+        self.file, self.is_trajectory = recipe.file, recipe.file.time is not None
         if self.is_trajectory:
             self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
             self.figures = (*type(self).figures, *ROLLOUTS)
@@ -64,7 +64,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
 
     def prepare(self) -> Path:
         """Return the prepared samples, those of a generated problem made again where they are missing."""
-        path = self.data / self.recipe.samples
+        path = self.data / str(self.recipe.samples)
         return path if path.is_file() else made_again(self.recipe, self.data)
 
     @cached_property
@@ -171,9 +171,10 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         latest = (self.samples.frames or 1) - length
         values = self.moved(self.samples.windows(self.rows[rows], starts % (latest + 1), length), rng)
         if self.recipe.fit.noise:
+            level = float(rng.choice(self.recipe.fit.noise))
             for name in self.file.output_names:
                 given = values[name][:, : self.history]
-                size = self.recipe.fit.noise * self.samples.statistic(name, "deviation")
+                size = level * self.samples.statistic(name, "deviation")
                 given += rng.normal(0, size, given.shape).astype(np.float32)
         return self.as_batch(values)
 
@@ -185,7 +186,7 @@ class OwnWorkload(OperatorWorkload[OwnRecipe]):
         `names` are the symmetries; by default those of the problem, and those that a race has found.
         """
         description = self.problem.description
-        names = (*description.symmetries, *self.recipe.fit.symmetries) if names is None else tuple(names)
+        names = self.recipe.fit.drawn_symmetries(description.symmetries) if names is None else tuple(names)
         if not names:
             return values
         description = description.model_copy(update={"symmetries": names})
@@ -468,9 +469,9 @@ class SplitBatches(Dataset[Batch]):
         return (self[position] for position in range(len(self)))
 
 
-def made_again(recipe: OwnRecipe, data: Path) -> Path:
+def made_again(recipe: Recipe, data: Path) -> Path:
     """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's."""
-    problem, missing = recipe.problem, f"{recipe.name}: expected the samples {data / recipe.samples}"
+    problem, missing = recipe.file, f"{recipe.name}: expected the samples {data / str(recipe.samples)}"
     generated = trajectories_of(problem.name)
     if generated is None:
         found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"

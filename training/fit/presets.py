@@ -20,7 +20,7 @@ from training.operators.field import FieldConfig, Scale
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem_file import INSIDE
-from training.recipe import OwnFit, OwnRecipe, RecipeError
+from training.recipe import Fit, Recipe, RecipeError
 
 AFTER_UNET: dict[str, Any] = {"unet": 1, "gate": "sigmoid"}  # its values may be large, so that the gate is bounded
 FEWER = 4  # times as many gated layers as after a U-Net: in the same time, more steps are worth more
@@ -32,6 +32,7 @@ BATCHES = {False: (4, 8), True: (4, 16)}
 RATE = 5e-3
 WARMUP = 0.03
 """The share of a training on fields during which the rate rises: a race tells little before it is near its highest."""
+TRAJECTORY_WARMUP = 0.15
 UNROLL = (1, 1, 2)  # steps of training rollouts, each for an equal share of the training
 LONGER = 1.2  # of a preset's time for trajectories
 BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
@@ -79,7 +80,7 @@ def recipe(
     name: str,
     adapt: Callable[[TrajectoryConfig], BaseModel] | None = None,
     operator: Mapping[str, Any] | None = None,
-) -> OwnRecipe:
+) -> Recipe:
     """Write the recipe of a preset for prepared samples.
 
     For trajectories `adapt` makes a problem's own operator of the general one; `operator` is the `kind` of another
@@ -91,7 +92,7 @@ def recipe(
         config = chosen_operator(samples, operator)
     elif adapt is not None and isinstance(config, TrajectoryConfig):
         config = adapt(config)
-    made = OwnRecipe(
+    made = Recipe(
         model=problem.name,
         preset=name,
         problem=problem,
@@ -111,23 +112,26 @@ def recipe(
     return made
 
 
-def fitting(samples: SampleFile, preset: Preset) -> OwnFit:
+def fitting(samples: SampleFile, preset: Preset) -> Fit:
     """Choose time, batch, rate, averaging and rollouts of a training."""
     is_trajectory = samples.problem.time is not None
     fits = int(np.clip((2 if is_trajectory else 1) * POINTS / np.prod(samples.sides), *BATCHES[is_trajectory]))
     batch = 2 ** int(np.log2(fits))
-    fit = OwnFit(
+    fit = Fit(
         epochs=preset.most,
         seconds=preset.seconds * (LONGER if is_trajectory else 1),
         least=preset.least,
         batch=batch if is_trajectory else min(batch, max(1, samples.counts[0] // 8)),
         learning_rate=preset.rate,
         optimiser="muon",
+        warmup=TRAJECTORY_WARMUP if is_trajectory else WARMUP,
+        h1=0.0,
+        keep="best",
         cycle_momentum=False,  # 20 % more error where Muon's momentum falls to 0.85 at the highest rate
         average=preset.average,
     )
     if samples.problem.time is None or samples.frames is None:
-        return fit.model_copy(update={"warmup": WARMUP})
+        return fit
     longest = samples.frames - samples.problem.time.history
     return fit.model_copy(update={"unroll": tuple(min(steps, longest) for steps in UNROLL)})
 

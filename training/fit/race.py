@@ -13,7 +13,7 @@ wins, and trains for the rest of the budget.
 All turns are equally long, since a short one tells little.
 
 Every candidate follows the schedule that it would have as the winner: its shares are those of the budget without the
-turns of the others (`OwnFit.raced`). So the winner goes on without a break, with its weights. A turn ends with the
+turns of the others (`Fit.raced`). So the winner goes on without a break, with its weights. A turn ends with the
 share that it was to reach, in processor time or in steps, whichever the recipe counts. What turns have found and the
 states of the candidates are in the state of the run, from where a killed race continues.
 """
@@ -44,7 +44,7 @@ from training.fit.task import Task
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.recipe import Candidate, OwnRecipe, Start, changed
+from training.recipe import Candidate, Recipe, Start, changed
 
 SHARE = 1 / 3  # of the budget
 LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
@@ -57,16 +57,16 @@ LINEAR = 1.2
 EARLIER = "the earlier model"  # its candidate
 WITH = " with "  # between the name of a candidate and its symmetries
 
-Advance = Callable[[OwnRecipe, RunFolder, Path | None, float], float]
+Advance = Callable[[Recipe, RunFolder, Path | None, float], float]
 """Trains a candidate in a folder, from a state where the folder has none, to a share of its budget.
 
 Returns its error on validation samples.
 """
-Holding = Callable[[OwnRecipe, Path], tuple[str, ...]]
+Holding = Callable[[Recipe, Path], tuple[str, ...]]
 """Returns which symmetries the validation samples do not contradict, by a candidate and its state."""
 
 
-def entered(recipe: OwnRecipe, samples: SampleFile, start: Start | None = None) -> OwnRecipe:
+def entered(recipe: Recipe, samples: SampleFile, start: Start | None = None) -> Recipe:
     """Return a preset's recipe with the candidates of its race, if there is to be one.
 
     An earlier model `start` is one of them, or what the training starts from where there is no race. Where trainings
@@ -74,7 +74,7 @@ def entered(recipe: OwnRecipe, samples: SampleFile, start: Start | None = None) 
     """
     if not PRESETS[recipe.preset].race or samples.counts[1] < LEAST_SAMPLES:
         return recipe if start is None else started(recipe, start)
-    found = candidates(recipe.operator, recipe.problem.inputs)
+    found = candidates(recipe.operator, recipe.file.inputs)
     if recipe.coarse is not None:
         first = found[0]
         found = (*found, first.model_copy(update={"name": f"{first.name}, fine samples alone", "fine": True}))
@@ -193,7 +193,7 @@ class Race:
 
     def __init__(
         self,
-        recipe: OwnRecipe,
+        recipe: Recipe,
         run: RunFolder,
         sides: Sequence[int],
         advance: Advance,
@@ -202,7 +202,7 @@ class Race:
         directed: bool = False,
     ) -> None:
         self.recipe, self.advance, self.holding = recipe, advance, holding
-        self.folder, problem = run.state / "race", recipe.problem
+        self.folder, problem = run.state / "race", recipe.file
         exact = problem.symmetries
         self.symmetries = candidate_symmetries(problem.axes, sides, problem.fields, exact, directed=directed)
         self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
@@ -211,7 +211,7 @@ class Race:
         empty: dict[str, Any] = {"rounds": [{} for _ in self.plan.counts], "seconds": 0.0}
         self.found = processes.from_first(lambda: read_json(self.file) if self.file.is_file() else empty)
 
-    def winner(self) -> OwnRecipe:
+    def winner(self) -> Recipe:
         """Hold the race, or what is left of one that was killed, and return the winner's recipe."""
         left = [each.name for each in self.recipe.race]
         for number in range(len(self.plan.counts) - bool(self.symmetries)):
@@ -251,7 +251,7 @@ class Race:
         """Return a candidate by its name, which may have symmetries."""
         return next(each for each in self.recipe.race if each.name == name.partition(WITH)[0])
 
-    def entry(self, name: str) -> OwnRecipe:
+    def entry(self, name: str) -> Recipe:
         """Return the recipe of a candidate, with the symmetries in its name."""
         candidate, symmetries = self.candidate(name), name.partition(WITH)[2]
         start = candidate.start

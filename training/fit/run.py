@@ -38,7 +38,7 @@ from training.fit.task import Scope, Task, Workload
 from training.operators import Operator
 from training.precision import exact
 from training.problems.problem import Problem
-from training.recipe import AddedRecipe, BaseRecipe, OwnRecipe, Recipe, RecipeError, added_kind
+from training.recipe import AddedRecipe, BaseRecipe, Recipe, RecipeError, added_kind
 from training.typed import typed
 
 EXPECTED_WARNINGS = (
@@ -66,9 +66,8 @@ def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Worklo
     exact()  # losses and errors are of float32 on a GPU, too
     match recipe:
         case Recipe():
-            return FieldWorkload(recipe, data, progress=progress)
-        case OwnRecipe():
-            return OwnWorkload(recipe, data, progress=progress)
+            kind = FieldWorkload if recipe.problem_file is None else OwnWorkload
+            return kind(recipe, data, progress=progress)
         case AddedRecipe():
             made: Workload[Any] = added_kind(recipe.kind).workload(recipe, data, progress=progress)
             return made
@@ -99,7 +98,7 @@ def train(
     """
     keep_freed_memory()
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # without its tips and its hardware report
-    if init is not None and isinstance(recipe, OwnRecipe):
+    if init is not None and isinstance(recipe, Recipe):
         recipe = recipe.model_copy(update={"race": ()})  # the weights are of one network
     work, run = workload(recipe, data), RunFolder(folder)
     work.check()  # what can be checked before samples are generated
@@ -107,7 +106,7 @@ def train(
     expect_room(work.data, work.sample_bytes)
     state = processes.from_first(lambda: run.open(recipe, resume=resume))
     raced: dict[str, Any] = {}
-    if isinstance(recipe, OwnRecipe) and recipe.race:
+    if isinstance(recipe, Recipe) and recipe.race:
         check_shares(recipe.fit.batch, recipe)
         recipe, start, raced = held(recipe, run, data, workers)
         state, work = state or start, workload(recipe, data)
@@ -119,13 +118,13 @@ def train(
     return folder
 
 
-def held(recipe: OwnRecipe, run: RunFolder, data: Path, workers: int) -> tuple[OwnRecipe, Path, dict[str, Any]]:
+def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Recipe, Path, dict[str, Any]]:
     """Hold the race of a recipe, or what is left of it: the winner's recipe and state, and what the card says of it.
 
     The run's log begins with that of the winner.
     """
 
-    def advance(entry: OwnRecipe, home: RunFolder, start: Path | None, until: float) -> float:
+    def advance(entry: Recipe, home: RunFolder, start: Path | None, until: float) -> float:
         work = OwnWorkload(entry, data, progress=False)
         home.path.mkdir(parents=True, exist_ok=True)
         state = processes.from_first(lambda: home.open(entry, resume=True))
@@ -143,13 +142,13 @@ def held(recipe: OwnRecipe, run: RunFolder, data: Path, workers: int) -> tuple[O
             return race.LOST  # it diverged
         return race.last_error(work, home)
 
-    def holding(entry: OwnRecipe, state: Path) -> tuple[str, ...]:
+    def holding(entry: Recipe, state: Path) -> tuple[str, ...]:
         work = OwnWorkload(entry, data)
         task = work.task()
         task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
         return race.supported(work, task, event.symmetries)
 
-    samples, numbers = OwnWorkload(recipe, data).samples, [each.name for each in recipe.problem.parameters]
+    samples, numbers = OwnWorkload(recipe, data).samples, [each.name for each in recipe.file.parameters]
     directed = any(samples.statistic(name, "minimum") < 0 < samples.statistic(name, "maximum") for name in numbers)
     event = race.Race(recipe, run, samples.sides, advance, holding, directed=directed)
     winner = event.winner()

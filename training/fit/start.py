@@ -16,7 +16,7 @@ from training.fit.record import RunFolder
 from training.operators.field import FieldConfig
 from training.problems.problem import Trajectories, trajectories_of
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.recipe import BaseRecipe, Coarse, OwnRecipe, RecipeError, changed, find, parse, read
+from training.recipe import BaseRecipe, Coarse, Recipe, RecipeError, changed, find, parse, read
 
 
 def begin(
@@ -84,7 +84,7 @@ class OwnRun:
         problem = self.problem.of_coarse
         return None if problem is None else SampleFile(prepare(problem, self.folder, self.data), problem)
 
-    def recipe(self) -> OwnRecipe:
+    def recipe(self) -> Recipe:
         """Check and prepare the data, and write the recipe of the preset for them.
 
         Raises:
@@ -113,7 +113,7 @@ class OwnRun:
             made = made if chosen else entered(made, samples, start)
         return changed(made, self.overrides)
 
-    def resumed(self, run: RunFolder) -> OwnRecipe:
+    def resumed(self, run: RunFolder) -> Recipe:
         """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one."""
         prepared, coarse, found = self.samples(), self.coarse(), None
         if run.recipe.is_file():
@@ -121,7 +121,7 @@ class OwnRun:
         elif (run.path / checkpoint.CONFIG).is_file():
             found = checkpoint.read_config(run.path).recipe
         wanted = (prepared.problem, prepared.path.name, self.preset)
-        if not isinstance(found, OwnRecipe) or (found.problem, found.samples, found.preset) != wanted:
+        if not isinstance(found, Recipe) or (found.problem, found.samples, found.preset) != wanted:
             return self.recipe()
         if coarse is not None and found.coarse is not None and found.coarse.samples != coarse.path.name:
             return self.recipe()

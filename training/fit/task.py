@@ -34,11 +34,10 @@ from training.metrics.fields import relative_l2, weighed
 from training.nn.attention import penalty
 from training.operators import Operator, build
 from training.problems.problem import Problem
-from training.recipe import BaseRecipe, OwnRecipe, Recipe
+from training.recipe import BaseRecipe, Recipe
 from training.user_error import UserError
 
 R = TypeVar("R", bound=BaseRecipe)
-OfOperator = TypeVar("OfOperator", Recipe, OwnRecipe)
 Item = TypeVar("Item")
 
 FIELDS = 16  # samples that a network sees at one time while it is measured
@@ -174,7 +173,7 @@ class Workload(ABC, Generic[R]):
         """Return a few test samples with their truth, by the names on the wire."""
 
 
-class OperatorWorkload(Workload[OfOperator]):
+class OperatorWorkload(Workload[Recipe]):
     """A recipe of an operator: what its predictions are compared by."""
 
     def network(self) -> Operator:

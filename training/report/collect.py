@@ -27,7 +27,7 @@ from training.fit.record import RunFolder
 from training.fit.run import fit
 from training.operators import Operator
 from training.problems.problem_file import INSIDE, ProblemFile
-from training.recipe import OwnRecipe
+from training.recipe import Recipe, from_document
 from training.report.verdict import Verdict, baselines
 from training.typed import typed
 from training.user_error import UserError
@@ -191,7 +191,7 @@ class Report:
 def load(run: Path) -> Checkpoint:
     """Load the checkpoint of a run."""
     found = checkpoint.load(run)
-    if not isinstance(found.recipe, OwnRecipe):
+    if found.recipe.problem_file is None:
         raise ReportError(
             f"{run}: expected a run on data of a problem file but found one of {found.recipe.name}: "
             f"`{typed('evaluate', run)}` measures it"
@@ -218,7 +218,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
     work.check()
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
-    problem, errors = found.recipe.problem, errors_by_split(found.operator, work)
+    problem, errors = work.file, errors_by_split(found.operator, work)
     batch = work.batch(work.samples.split("test")[:1])
     with torch.inference_mode():
         network = measures.median_seconds(lambda: work.predictions(found.operator, batch), TIMED)
@@ -266,7 +266,7 @@ def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, dict[str,
 @torch.inference_mode()
 def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
     """Return the best, the median and the worst of all test samples with their predictions."""
-    first, problem = work.samples.split("test").start, work.recipe.problem
+    first, problem = work.samples.split("test").start, work.file
     names = problem.argument_names
     found = []
     for rank, position in pictures.ranks(errors).items():
@@ -289,7 +289,7 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
 
 def tensors(work: OwnWorkload) -> list[tuple[str, ...]]:
     """Summarise the data in a row per tensor: name, role, shape, units, least, greatest, mean and deviation."""
-    samples, problem = work.samples, work.recipe.problem
+    samples, problem = work.samples, work.file
     roles = {"input": problem.inputs, "parameter": problem.parameters, "output": problem.outputs}
     return [
         (
@@ -305,17 +305,17 @@ def tensors(work: OwnWorkload) -> list[tuple[str, ...]]:
     ]
 
 
-def shares(recipe: OwnRecipe) -> tuple[float, ...]:
+def shares(recipe: Recipe) -> tuple[float, ...]:
     """Return the parts of the data that are trained on beside a run on all of them."""
-    return SHARES if recipe.problem.time is None else TRAJECTORY_SHARES
+    return SHARES if recipe.file.time is None else TRAJECTORY_SHARES
 
 
-def expected_seconds(recipe: OwnRecipe, metrics: Path) -> float:
+def expected_seconds(recipe: Recipe, metrics: Path) -> float:
     """Return how long the trainings on all shares take, from the log of the run."""
     return sum(shares(recipe)) * record.training_seconds(metrics)
 
 
-def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:
+def train_on_share(recipe: Recipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:
     """Train once more on a share of the data; a finished training is not repeated, an interrupted one continues."""
     folder = run / FOLDER / f"{share:g}"
     fit_, time = recipe.fit, recipe.fit.seconds
@@ -324,7 +324,7 @@ def train_on_share(recipe: OwnRecipe, share: float, run: Path, data: Path, worke
     part = recipe.model_copy(update={"fit": settings})
     work = OwnWorkload(part, data)
     document = json.loads((folder / RESULT).read_text()) if (folder / RESULT).is_file() else {}
-    if document.get("recipe") != part.model_dump(mode="json"):
+    if not document or from_document(document["recipe"]) != part:
         part_run = RunFolder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         state, task = part_run.open(part, resume=part_run.began() == part), work.task(workers=workers)

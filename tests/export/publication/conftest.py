@@ -18,7 +18,7 @@ from training.operators.darcy import DarcyConfig
 from training.operators.darcy_inverse import DarcyInverseConfig
 from training.operators.transformers import GridTransformerConfig
 from training.problems.problem import PROBLEMS
-from training.recipe import DataConfig, FitConfig, Recipe
+from training.recipe import DataConfig, Fit, Recipe
 
 SMALL = {
     "darcy": DarcyConfig(
@@ -65,7 +65,7 @@ def save_checkpoint() -> Callable[[Path, str, int], Path]:
             problem=problem,
             data=DataConfig(mesh=421, train=8, validation=4, test=4, grids=(85,)),
             operator=SMALL[problem],
-            fit=FitConfig(epochs=1, batch=2, learning_rate=1e-3),
+            fit=Fit(epochs=1, batch=2, learning_rate=1e-3),
             formats=("onnx", "torchscript"),
         )
         checkpoint.save(folder, build(SMALL[problem]), recipe, PROBLEMS[problem], CARD)

@@ -18,9 +18,10 @@ from training.fit.run import finish, fit
 from training.fit.task import Budget, Task
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
-from training.recipe import OwnFit, OwnRecipe, changed
+from training.recipe import OF_PROBLEM_FILES, Fit, Recipe, changed
 
 BATCHES = 4  # of an epoch
+BUDGET = {"epochs": 100, "seconds": 10.0, "least": 5, "batch": 4, "learning_rate": 1e-2, "average": 0.5}
 
 
 @pytest.fixture
@@ -36,13 +37,13 @@ def workload(tmp_path: Path, **data: object) -> OwnWorkload:
     one: Any = {"input_components": (0,), "output_components": (0,)}
     scales: Any = {"input_scales": ("linear",), "output_scales": ("linear",)}
     sizes: Any = {"layers": 0, "detail": 4, "modes": 2, "spectral": 1}
-    recipe = OwnRecipe(
+    recipe = Recipe(
         model="line",
         preset="tiny",
         problem=problem,
         samples=prepare(problem, tmp_path, tmp_path).name,
         operator=FieldConfig(periodic=(False,), points=("cells",), working=(8,), **one, **scales, **sizes),
-        fit=OwnFit(epochs=100, seconds=10.0, least=5, batch=4, learning_rate=1e-2, average=0.5),
+        fit=Fit(**OF_PROBLEM_FILES | BUDGET),
     )
     return OwnWorkload(recipe, tmp_path)
 

@@ -14,7 +14,7 @@ from training.fit.own import OwnWorkload
 from training.fit.run import train
 from training.fit.start import OwnRun
 from training.problems.problem_file import ProblemFile
-from training.recipe import OwnRecipe, RecipeError, changed
+from training.recipe import Recipe, RecipeError, changed
 
 SMALL = ("operator.channels=4", "operator.layers=0", "operator.spectral=1", "operator.detail=4", "operator.modes=4")
 COUNTED = ("fit.epochs=8", "fit.seconds=1e9", "fit.average=0.0")  # steps decide, on any machine
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def recipe(folder: Path, preset: str = "tiny", *overrides: str, **changes: Any) -> OwnRecipe:
+def recipe(folder: Path, preset: str = "tiny", *overrides: str, **changes: Any) -> Recipe:
     return OwnRun(problem(**changes), preset, overrides, folder, folder=folder).recipe()
 
 

@@ -19,7 +19,7 @@ from training.fit.race import EARLIER
 from training.fit.run import train
 from training.fit.start import OwnRun
 from training.problems.problem_file import ProblemFile
-from training.recipe import OwnRecipe, RecipeError, changed
+from training.recipe import Recipe, RecipeError, changed
 
 SMALL = ("operator.channels=4", "operator.layers=0", "operator.spectral=1", "operator.detail=4")
 COUNTED = ("fit.epochs=2", "fit.seconds=1e9", "fit.batch=4", "fit.average=0.0")  # steps decide, on any machine
@@ -53,7 +53,7 @@ def first(tmp_path: Path) -> Path:
     return train(made, tmp_path / "earlier", tmp_path)
 
 
-def second(folder: Path, preset: str = "tiny", overrides: tuple[str, ...] = (), **changes: Any) -> OwnRecipe:
+def second(folder: Path, preset: str = "tiny", overrides: tuple[str, ...] = (), **changes: Any) -> Recipe:
     """Return the recipe of a training that may start from the earlier model."""
     write(folder, "other", sides=16)
     changes["data"] = {"finetune": "earlier"} | changes.get("data", {})

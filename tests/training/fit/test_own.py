@@ -28,7 +28,7 @@ from training.fit.task import Task
 from training.operators import build
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile
-from training.recipe import OwnFit, OwnRecipe, RecipeError, changed
+from training.recipe import Fit, Recipe, RecipeError, changed
 from training.typed import typed
 
 SIDES = (12, 16)
@@ -58,7 +58,7 @@ def samples(tmp_path: Path) -> SampleFile:
     return SampleFile(prepare(chosen, tmp_path, tmp_path / "data"), chosen)
 
 
-def short(samples: SampleFile) -> OwnRecipe:
+def short(samples: SampleFile) -> Recipe:
     """Return the tiny preset with a fixed number of epochs, whatever else the machine does."""
     return changed(recipe(samples, "tiny"), ["fit.epochs=6", "fit.seconds=1e9"])
 
@@ -150,7 +150,7 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: Sample
     assert found.card["errors"][0]["grid"] == list(SIDES)
     assert found.card["errors"][0]["fields"] == 4
     assert str(tmp_path) not in json.dumps(found.card) + (folder / checkpoint.CONFIG).read_text()
-    assert found.recipe.kind == "own"
+    assert found.recipe.problem_file is not None
     output = found.operator(torch.ones(2, 9, 20), torch.zeros(2, 2, 9, 20), torch.ones(2))
     assert output.shape == (2, 9, 20)
     assert found.calibration is not None
@@ -241,13 +241,13 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
             file.create_dataset(name, (1 << 20, 512, 512), np.float32, chunks=(1, 512, 512), fillvalue=1.0)
             file[name].attrs.update(minimum=1.0, maximum=1.0)
     found = SampleFile(tmp_path / "large.h5", chosen)
-    made = OwnRecipe(
+    made = Recipe(
         model="large",
         preset="tiny",
         problem=chosen,
         samples="large.h5",
         operator=network(found, PRESETS["tiny"]),
-        fit=OwnFit(epochs=1, batch=4),
+        fit=Fit(epochs=1, batch=4, learning_rate=2e-3, keep="best"),
     )
     work = OwnWorkload(made, tmp_path)
     task = Task(build(made.operator), work)

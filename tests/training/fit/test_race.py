@@ -24,7 +24,7 @@ from training.fit.run import train
 from training.fit.start import OwnRun
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
-from training.recipe import Candidate, OwnRecipe, changed
+from training.recipe import Candidate, Recipe, changed
 
 SMALL = (
     "operator.channels=4",
@@ -56,7 +56,7 @@ def samples(tmp_path: Path) -> SampleFile:
 
 
 @pytest.fixture
-def raced(samples: SampleFile) -> OwnRecipe:
+def raced(samples: SampleFile) -> Recipe:
     found = changed(recipe(samples, "tiny"), [*SMALL, *COUNTED])
     entries = tuple(Candidate(name=f"{detail} channels", operator={"detail": detail}) for detail in (4, 2, 3))
     return found.model_copy(update={"race": entries})
@@ -69,7 +69,7 @@ class Trainings:
         self.errors, self.last = errors, last
         self.turns: list[tuple[str, int, tuple[str, ...], float]] = []
 
-    def __call__(self, entry: OwnRecipe, home: RunFolder, start: Path | None, until: float) -> float:
+    def __call__(self, entry: Recipe, home: RunFolder, start: Path | None, until: float) -> float:
         if len(self.turns) == self.last:
             raise KeyboardInterrupt
         self.turns.append((home.path.name, entry.operator.detail, entry.fit.symmetries, until))
@@ -79,13 +79,13 @@ class Trainings:
         return self.errors[entry.operator.detail] - 0.01 * len(entry.fit.symmetries)
 
 
-def flips(entry: OwnRecipe, state: Path) -> tuple[str, ...]:
+def flips(entry: Recipe, state: Path) -> tuple[str, ...]:
     del entry
     assert state.is_file()
     return ("flip_x",)
 
 
-def test_the_better_half_goes_on_and_the_symmetries_are_last(raced: OwnRecipe, tmp_path: Path) -> None:
+def test_the_better_half_goes_on_and_the_symmetries_are_last(raced: Recipe, tmp_path: Path) -> None:
     trainings = Trainings({4: 0.3, 2: 0.2, 3: 0.4})
     event = Race(raced, RunFolder(tmp_path / "run"), (12,), trainings, flips)
     winner = event.winner()
@@ -113,7 +113,7 @@ def test_a_race_uses_a_third_and_the_winner_the_rest() -> None:
     assert plan.until(2) == pytest.approx(plan.shares[2] / (1 - plan.raced))
 
 
-def test_a_handicap_counts_in_the_comparison_alone(raced: OwnRecipe, tmp_path: Path) -> None:
+def test_a_handicap_counts_in_the_comparison_alone(raced: Recipe, tmp_path: Path) -> None:
     first, *others = raced.race
     quick = raced.model_copy(update={"race": (first.model_copy(update={"handicap": 2.0}), *others)})
     event = Race(quick, RunFolder(tmp_path / "run"), (12,), Trainings({4: 0.1, 2: 0.18, 3: 0.19}), flips)
@@ -121,7 +121,7 @@ def test_a_handicap_counts_in_the_comparison_alone(raced: OwnRecipe, tmp_path: P
     assert event.account()["rounds"][1]["validation_error"] == {"2 channels": 0.18, "3 channels": 0.19}
 
 
-def test_a_killed_race_repeats_no_turn(raced: OwnRecipe, tmp_path: Path) -> None:
+def test_a_killed_race_repeats_no_turn(raced: Recipe, tmp_path: Path) -> None:
     errors, run = {4: 0.3, 2: 0.2, 3: 0.4}, RunFolder(tmp_path / "run")
     whole = Trainings(errors)
     expected = Race(raced, RunFolder(tmp_path / "other"), (12,), whole, flips).winner()
@@ -136,7 +136,7 @@ def test_a_killed_race_repeats_no_turn(raced: OwnRecipe, tmp_path: Path) -> None
 
 
 def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
-    raced: OwnRecipe, samples: SampleFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    raced: Recipe, samples: SampleFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = samples.path.parent
     first = checkpoint.load(train(raced, tmp_path / "1", data))
@@ -167,7 +167,7 @@ def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
         assert torch.equal(one, other)
 
 
-def test_symmetries_that_samples_contradict_are_found(raced: OwnRecipe, samples: SampleFile) -> None:
+def test_symmetries_that_samples_contradict_are_found(raced: Recipe, samples: SampleFile) -> None:
     """The equation of the fixture is that of a shift: a perfect network is as good on shifted samples alone."""
 
     class Exact(torch.nn.Module):

@@ -21,9 +21,9 @@ from training.fit.task import Order, Rows, Task
 from training.losses import Batch
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators.transformers import LineTransformer, LineTransformerConfig
-from training.recipe import FitConfig, Recipe
+from training.recipe import Fit, Recipe
 
-PUBLISHED = FitConfig(
+PUBLISHED = Fit(
     epochs=10,
     batch=4,
     learning_rate=1e-3,

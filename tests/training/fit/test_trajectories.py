@@ -29,7 +29,7 @@ from training.metrics.fields import spectrum
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFileError, read_problem_file
-from training.recipe import OwnFit, OwnRecipe
+from training.recipe import OF_PROBLEM_FILES, Fit, Recipe
 
 ROOT = Path(__file__).parents[3]
 WAVES = """
@@ -86,8 +86,8 @@ def samples(tmp_path: Path) -> SampleFile:
 
 def workload(samples: SampleFile, **settings: Any) -> OwnWorkload:
     """Return the workload of the tiny preset."""
-    fit = OwnFit(epochs=4, batch=6, **({"unroll": (1, 2)} | settings))
-    recipe = OwnRecipe(
+    fit = Fit(epochs=4, batch=6, **(OF_PROBLEM_FILES | {"unroll": (1, 2)} | settings))
+    recipe = Recipe(
         model="waves",
         preset="tiny",
         problem=samples.problem,
@@ -145,7 +145,7 @@ def test_every_training_batch_is_a_window_of_one_trajectory_moved_as_a_whole(sam
 
 
 def test_the_unrolled_steps_grow_with_the_share_of_the_training() -> None:
-    fit = OwnFit(epochs=6, batch=1, unroll=(1, 2, 4))
+    fit = Fit(epochs=6, batch=1, learning_rate=1e-3, unroll=(1, 2, 4))
     assert [fit.steps_of(epoch / 6) for epoch in range(7)] == [1, 1, 2, 2, 4, 4, 4]
 
 

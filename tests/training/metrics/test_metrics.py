@@ -16,7 +16,7 @@ from physics.numerics.grid import relative_l2
 from schema.problem import Axis
 from training.metrics import METRICS, ErrorMeasure, Grid, measured
 from training.metrics.fields import spectrum
-from training.recipe import OwnFit
+from training.recipe import Fit
 
 Fields = NDArray[np.float64]
 NODES, CELLS = Axis(name="x", points="nodes"), Axis(name="x")
@@ -239,6 +239,6 @@ def test_recipes_that_weigh_differences_mean_those_without_the_spacing() -> None
     found, truth = (1.1 * x + 2 * y)[None], (x + 2 * y)[None]
     assert h1(found, truth) == pytest.approx(0.1 / 5**0.5)
     assert relative_differences(found, truth) < 0.4 * h1(found, truth)  # differences along the finer axis are smaller
-    fit = OwnFit(epochs=1, batch=1, h1=0.5)
+    fit = Fit(epochs=1, batch=1, learning_rate=1e-3, h1=0.5)
     loss = LOSSES["relative"].compute([found], Batch([], [truth]), fit)
     assert loss == (l2(found, truth) + 0.5 * relative_differences(found, truth)).mean()
