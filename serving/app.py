@@ -245,7 +245,7 @@ async def serve(settings: Settings) -> None:
         return
     key = secrets.token_hex(16)
     server, triton = Gateway(settings, key), TritonServer(settings, key)
-    server.service.catalogue.restart = triton.restart
+    server.service.catalogue.restart, server.service.catalogue.budget.measured = triton.restart, triton.memory
 
     async def run_triton() -> None:
         await triton.start()

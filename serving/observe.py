@@ -197,6 +197,12 @@ class Metrics:
         cards = "Cards that the local Triton computes on; 1 for the processor."
         self._device = gauge("device", cards, "kind", "name")
         self._device_memory = gauge("device_memory_bytes", "Memory of the first card; 0 for the processor.")
+        self.loads = counter("model_loads", "Loads of models on request of this gateway.", "model")
+        unloads = "Unloads of models: since no request needed them (idle), or for others (memory)."
+        self.unloads = counter("model_unloads", unloads, "model", "reason")
+        taken = "Memory of all loaded models, as measured or estimated; 0 without a budget."
+        self.models_bytes = gauge("models_memory_bytes", taken)
+        self.models_limit = gauge("models_memory_limit_bytes", "Budget for the memory of models; 0 without one.")
 
     def device(self, device: Device) -> None:
         self._device.clear()

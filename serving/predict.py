@@ -26,7 +26,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -256,7 +256,9 @@ class Predictor:
         if policy.bypasses(card):
             return await self.solved(request, inputs, np.ones(inputs.samples, np.bool_))
         if card.frames is not None and card.product is None:
-            results = await Rollout(card, arrays).finish(self.infer, request.deadline, request.id)
+            async with self._catalogue.loaded(card, request.deadline):  # between two calls, too
+                infer = partial(self.infer, held=True)
+                results = await Rollout(card, arrays).finish(infer, request.deadline, request.id)
         else:  # a product of a trajectory is one call: its backward pass needs all frames
             results = await self.infer(card, arrays, request.deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
@@ -267,14 +269,20 @@ class Predictor:
             return outputs, quality
         return await self._improve(request, inputs, outputs, quality, verdict)
 
-    async def infer(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+    def held(self, card: Card) -> AbstractContextManager[None]:
+        """Return a context in which the model stays loaded between two calls, which say so (`held`)."""
+        return self._catalogue.held(card)
+
+    async def infer(
+        self, card: Card, inputs: Batch, deadline: float, request_id: str, *, held: bool = False
+    ) -> Outputs:
         """Return outputs `[B, ...]` for inputs `[B, ...]` by name, in calls of at most one batch of the model.
 
         The caller waits until the deadline, on the clock of the event loop, and cancels what is not done. Triton queues
         calls and merges those of one shape. A request has one call more in flight than the model has instances: it
         keeps all of them busy, and another request waits for few of its calls.
         """
-        async with self._catalogue.loaded(card, deadline):
+        async with self._catalogue.loaded(card, deadline, held=held):
             count = len(inputs[card.names[0]])
             size = min(card.limits.batch, self._run_bytes // sum(array[:1].nbytes for array in inputs.values())) or 1
             if count <= size:

@@ -11,6 +11,7 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -50,24 +51,25 @@ async def stream(
             detail = f"the service is shutting down; {trajectory.computed} frames are computed"
             raise Problem("unavailable", detail)
         async with predictor.limited(trajectory.request.card, end) as limit:
-            await trajectory.compute(limit.when() or end)
+            await trajectory.compute(limit.when() or end, held=True)
 
     upcoming: asyncio.Task[None] | None = None
-    try:
-        while trajectory.rollout.left or trajectory.frames:
-            upcoming = asyncio.create_task(proceed()) if trajectory.rollout.left else None
-            frames, trajectory.frames = trajectory.frames, []
-            for index, (outputs, quality) in enumerate(frames):
-                async with predictor.limited(trajectory.request.card, end):
-                    written = await trajectory.written(outputs, quality, exchange)
-                yield Frame(trajectory.number, last=upcoming is None and index == len(frames) - 1, written=written)
+    with predictor.held(trajectory.request.card):
+        try:
+            while trajectory.rollout.left or trajectory.frames:
+                upcoming = asyncio.create_task(proceed()) if trajectory.rollout.left else None
+                frames, trajectory.frames = trajectory.frames, []
+                for index, (outputs, quality) in enumerate(frames):
+                    async with predictor.limited(trajectory.request.card, end):
+                        written = await trajectory.written(outputs, quality, exchange)
+                    yield Frame(trajectory.number, last=upcoming is None and index == len(frames) - 1, written=written)
+                if upcoming is not None:
+                    await upcoming
+        finally:
             if upcoming is not None:
-                await upcoming
-    finally:
-        if upcoming is not None:
-            upcoming.cancel()
-            with suppress(asyncio.CancelledError, Problem):
-                await upcoming
+                upcoming.cancel()
+                with suppress(asyncio.CancelledError, Problem):
+                    await upcoming
 
 
 class _Trajectory:
@@ -96,11 +98,12 @@ class _Trajectory:
         await trajectory.compute(request.deadline)
         return trajectory
 
-    async def compute(self, deadline: float) -> None:
+    async def compute(self, deadline: float, *, held: bool = False) -> None:
         """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
         request, inputs, rollout, predictor = self.request, self.inputs, self.rollout, self.predictor
         card, start = request.card, rollout.start
-        results = await rollout.proceed(predictor.infer, deadline, request.id)
+        infer = partial(predictor.infer, held=held)
+        results = await rollout.proceed(infer, deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=True)
         count = int(start[FRAME].shape[1])
         quality = quality.estimated(card.estimates(count, self.computed))

@@ -69,7 +69,7 @@ class Service:
         self.guard = Guard(self.keys, self.metrics)
         self._triton = triton
         triton.http.on_retry = self.metrics.retries.labels(triton.address).inc
-        self.catalogue = Catalogue(settings, triton, self.metrics.newest_served)
+        self.catalogue = Catalogue(settings, triton, self.metrics)
         self.metrics.endpoint_up.labels(triton.address).set_function(lambda: self.catalogue.responds)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         watched = {"repository": self.catalogue.look, "memory": self.admission.look}
@@ -86,6 +86,7 @@ class Service:
         """Note what the local Triton computes on, if there is one."""
         self.device = device
         self.metrics.device(device)
+        self.catalogue.computes_on(device)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ByteSize, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DAY = 86_400.0
@@ -15,6 +15,9 @@ MEBIBYTE = 2**20
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=DAY, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(gt=0, le=2**40)]
+Memory = Annotated[
+    Annotated[ByteSize, Field(ge=0, le=2**50)] | None, BeforeValidator(lambda given: None if given == "" else given)
+]
 #: Variables of earlier releases, and what replaces them.
 GONE = {
     "PETROV_WORKERS": "run more replicas of the gateway behind a load balancer (deploy/kubernetes)",
@@ -99,9 +102,19 @@ class Settings(BaseSettings):
     triton_start_seconds: Seconds = Field(
         300.0, description="How long the local Triton may take to respond at its start."
     )
+    gpu_memory: Memory = Field(
+        None,
+        description="Memory of the card for all models together, such as `6GiB`: each is loaded at its first use, and "
+        "unloaded when it is idle or others need room. Empty: that of the card less a tenth, or 1 GiB; 0: no limit.",
+    )
+    model_memory: Memory = Field(
+        None,
+        description="The same for the machine's memory where models compute on the processor. Empty: no limit.",
+    )
     companion_idle_seconds: Seconds = Field(
         600.0,
-        description="How long a derivative, a refinement or a further format stays loaded after its last use.",
+        description="How long a derivative, a refinement, a further format or, where memory has a limit, any model "
+        "stays loaded after its last use.",
     )
     max_body_bytes: Bytes = Field(
         64 * MEBIBYTE, description="Largest request body, counted while it is received (413)."

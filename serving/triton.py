@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -41,6 +42,7 @@ MERGED_BYTES = 2**18  # of the inputs of one run on a processor: more of them ar
 KEY_HEADER = "petrov-key"  # of the calls that a local Triton allows its gateway alone
 _ENVELOPE_BYTES = 2**20
 _PROBE_SECONDS = 3.0  # the index is in Triton's memory
+_UNLOAD_PAUSE = 0.02
 _JOINED_BYTES = 2**18  # up to here one copy and one write are cheaper than one write per buffer
 _SUFFIX = re.compile(r"__\d+$")
 SHARED_MEMORY_REMEDY = (
@@ -81,8 +83,8 @@ class Triton:
         await asyncio.gather(*self._calls, return_exceptions=True)
         await self.http.close()
 
-    async def ready_versions(self) -> dict[str, set[int]]:
-        """Return the versions that can be run now of every model that has any."""
+    async def ready_versions(self, states: Sequence[str] = ("READY",)) -> dict[str, set[int]]:
+        """Return the versions that can be run now, or that are in one of these states, of every model with any."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 reply = await self.http.request("POST", "/v2/repository/index", self._key)
@@ -92,7 +94,7 @@ class Triton:
                 raise Problem("triton-unavailable", f"Triton's index of models: {reply.status}: {index['error'][:200]}")
             ready: dict[str, set[int]] = {}
             for each in index:
-                if each.get("state") == "READY":
+                if each.get("state") in states:
                     ready.setdefault(each["name"], set()).add(int(each["version"]))
         except (InvalidReplyError, ValueError, TypeError, KeyError, AttributeError) as error:
             fault = f"the server at {self.address} is not Triton's HTTP endpoint (port 8000 by default)"
@@ -109,6 +111,16 @@ class Triton:
         self._configurations = kept
         return ready
 
+    async def last_use(self, model: str) -> float | None:
+        """Return how many seconds ago any client ran a model, by both machines' clocks; None where it never was."""
+        try:
+            reply = await self.http.request("GET", f"/v2/models/{quote(model, safe='')}/stats", {})
+            found = orjson.loads(reply.data).get("model_stats", ())
+            last = max((int(each["last_inference"]) for each in found), default=0)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None  # the next look says whether Triton is lost
+        return max(0.0, time.time() - last / 1e3) if last else None
+
     async def load(self, model: str, config: str | None = None) -> bool:
         """Load a model, or what has changed of it, with another configuration in JSON than that in the repository.
 
@@ -117,8 +129,13 @@ class Triton:
         """
         return await self._control(model, "load", {} if config is None else {"parameters": {"config": config}})
 
-    async def unload(self, model: str) -> bool:
-        return await self._control(model, "unload", {})
+    async def unload(self, model: str, seconds: float = 0.0) -> bool:
+        """Unload a model, and wait so long until it is gone: Triton replies before, and finishes its requests."""
+        done = await self._control(model, "unload", {})
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and model in await self.ready_versions(("READY", "UNLOADING")):  # noqa: ASYNC110 - Triton's
+            await asyncio.sleep(_UNLOAD_PAUSE)
+        return done
 
     async def _control(self, model: str, action: str, document: dict[str, Any]) -> bool:
         path = f"/v2/repository/models/{quote(model, safe='')}/{action}"

@@ -195,11 +195,14 @@ def run_gateway() -> Callable[..., AbstractContextManager[Gateway]]:
     """
 
     @contextmanager
-    def running(settings: Settings, key: str = "") -> Iterator[Gateway]:
+    def running(settings: Settings, key: str = "", triton: TritonServer | None = None) -> Iterator[Gateway]:
         for port in filter(None, (settings.port, settings.grpc_port)):
             if fault := system.port_fault(settings.host, port, "it"):
                 raise StartupError(fault)
         app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes, key))
+        if triton is not None and triton.device is not None:
+            app.state.service.computes_on(triton.device)
+            app.state.service.catalogue.budget.measured = triton.memory
         config = configuration(app, settings.model_copy(update={"drain_seconds": 1.0}))
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run)
@@ -224,8 +227,7 @@ def run_service(make_settings: Callable[..., Settings], run_triton: Any, run_gat
     @contextmanager
     def running(repository: Path, key: str = "", *, empty: bool = False, **changes: object) -> Iterator[Gateway]:
         settings = make_settings(repository, **changes)
-        with run_triton(settings, key, empty=empty) as server, run_gateway(settings, key) as found:
-            found.service.computes_on(server.device)
+        with run_triton(settings, key, empty=empty) as server, run_gateway(settings, key, server) as found:
             yield found
 
     return running

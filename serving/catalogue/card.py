@@ -336,6 +336,9 @@ class ModelSummary(Document):
         description="Formats of the served artefacts; `MODEL_FORMAT` names one that is not the first.",
         examples=[["onnx", "torchscript"]],
     )
+    state: Literal["loaded", "on demand"] = Field(
+        description="Whether it is loaded, or will be at its next use, which takes some seconds then."
+    )
     warnings: tuple[str, ...] = Field(default=(), description="What to know before trusting the model, in sentences.")
 
 

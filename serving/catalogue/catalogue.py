@@ -7,8 +7,10 @@ index without having lost a model; one that is late several times in a row is lo
 
 The catalogue loads and unloads models itself, by Triton's repository API (`--model-control-mode=explicit`), the most
 used first, each served as soon as it is warm. *Companions* (derivatives, refinements, further formats of a model) are
-loaded at their first use, which waits, and unloaded when they have been idle. A version that Triton cannot load is left
-out, so that the ones before it are served. A Triton that loads its models itself (`poll`, `none`) works as well.
+loaded at their first use, which waits, and unloaded when they have been idle. With a budget for memory
+(`serving.catalogue.budget`) so is every model: at the start those are loaded that fit, and the others are served from
+their cards. A version that Triton cannot load is left out, so that the ones before it are served. A Triton that loads
+its models itself (`poll`, `none`) works as well.
 """
 
 from __future__ import annotations
@@ -18,15 +20,16 @@ import logging
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 
-from prometheus_client import Gauge
-
+from serving.catalogue.budget import Budget, Limit
 from serving.catalogue.card import KINDS, REFINED, Card, Kind, Model, ModelSummary, Readiness
 from serving.catalogue.entry import Entry, samples
 from serving.catalogue.repository import Repository, base
+from serving.device import Device
 from serving.errors import Problem
+from serving.observe import Metrics
 from serving.settings import Settings
 from serving.triton import Triton, lack
 
@@ -36,19 +39,23 @@ _LATE_LOOKS = 3  # in a row, each of some seconds
 _SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances, which Triton starts side by side
 _SLOW_SECONDS = 5.0  # after which a model that is being loaded or warmed delays no other one
-COMPANION_SECONDS = 25.0  # that a request waits at most until a companion is loaded
+LOAD_SECONDS = 25.0  # that a request waits at most until its model is loaded
+_LEAVING_PAUSE = 0.02
+WAIT_SHARE = 0.9  # of the time that a request has: the refusal comes before its deadline
 RETRY_SECONDS = 5
 DOUBT_SECONDS = 30.0  # between two attempts to warm a model anew that fails
 _VERSION_AT_FAULT = re.compile(r"version (\d+) is at UNAVAILABLE")
 
 
 class Catalogue:
-    """The models and versions that are served now; the gauge says by model whether the newest of the repository is."""
+    """The models and versions that are served now; a gauge says by model whether the newest of the repository is."""
 
-    def __init__(self, settings: Settings, triton: Triton, newest_served: Gauge) -> None:
+    def __init__(self, settings: Settings, triton: Triton, metrics: Metrics) -> None:
         self._settings, self._repository, self._triton = settings, Repository(settings.repository), triton
-        self._newest_served = newest_served
+        self._newest_served = metrics.newest_served
         self._entries: dict[str, Entry] = {}  # by name, in order
+        self.budget = Budget(triton, lambda: self._present, metrics)
+        self.budget.limit = Limit.of(settings, None) if not settings.embedded else None  # else once the device is known
         self._loads = True  # whether this Triton loads models on request
         self._late = 0  # looks in a row
         self.restart: Callable[[], bool] = lambda: True  # a local Triton, unless it was restarted a moment ago
@@ -66,7 +73,13 @@ class Catalogue:
             formats.setdefault(self._entries[name].base or name, []).append(card.format)
         alike = {"title", "problem", "version", "warnings"}
         return [
-            ModelSummary(name=name, versions=served[name], formats=tuple(each), **cards[name].model_dump(include=alike))
+            ModelSummary(
+                name=name,
+                versions=served[name],
+                formats=tuple(each),
+                state="loaded" if self._entries[name].loaded else "on demand",
+                **cards[name].model_dump(include=alike),
+            )
             for name, each in formats.items()
         ]
 
@@ -143,7 +156,7 @@ class Catalogue:
         A newest version that does not load is a reason, too, although the service is ready with the one before it.
         """
         plain = [entry for entry in self._present if not entry.base]
-        missing = [entry for entry in plain if not entry.served]
+        missing = [entry for entry in plain if not entry.served and not (entry.on_demand and entry.fit)]
         if self.draining:
             reason = "shutting down"
         elif not self.responds:
@@ -153,7 +166,7 @@ class Catalogue:
         elif not self._present:
             reason = "the model repository is empty"
         else:
-            late = [entry for entry in plain if entry.faults and max(entry.faults) > max(entry.served)]
+            late = [each for each in plain if each.faults and max(each.faults) > max(self._versions(each.name))]
             return Readiness(ready=True, reason=f"not served: {', '.join(map(str, late))}" if late else None)
         return Readiness(ready=False, reason=reason, missing=tuple(entry.name for entry in missing))
 
@@ -162,14 +175,16 @@ class Catalogue:
         return [entry for entry in self._entries.values() if entry.present is not None]
 
     def _versions(self, name: str) -> dict[int, Card]:
-        """Return the versions that can be run: the served ones of a plain model, those of a companion that belong."""
+        """Return the versions that can be run: the served ones of a plain model, those of a companion that belong.
+
+        Of a plain model that is loaded at its first use those that may be loaded, while it is not.
+        """
         entry = self._entries.get(name)
         if entry is None:
             return {}
         if not entry.base:
-            return entry.served
-        present, base = entry.present or {}, self._entries.get(entry.base)
-        served = {} if base is None else base.served
+            return entry.served or ((entry.fit or entry.present or {}) if entry.on_demand and self.responds else {})
+        present, served = entry.present or {}, self._versions(entry.base)
         if entry.newest is None or entry.newest.product is None:  # a further format
             return present if served else {}
         return {number: card for number, card in present.items() if number in served}
@@ -181,6 +196,10 @@ class Catalogue:
         if not self.responds:
             raise Problem("triton-unavailable", "the inference server does not respond; try again in a moment")
 
+    def computes_on(self, device: Device) -> None:
+        """Take the budget of the device that the local Triton computes on."""
+        self.budget.limit = Limit.of(self._settings, device)
+
     # What has disappeared, and what is wanted
 
     def lost(self) -> None:
@@ -190,7 +209,8 @@ class Catalogue:
         self.responds, self._loads, self._exhausted = False, True, False
         for entry in self._entries.values():
             entry.served, entry.stamp, entry.again, entry.pause = {}, None, 0.0, 0.0
-            entry.used = entry.used if entry.calls else None
+            entry.loaded = set()
+            entry.used = entry.used if entry.calls or entry.waits or not entry.base else None
 
     def withdraw(self, card: Card) -> None:
         """Forget a version that Triton has unloaded, so that the one before it is served before the next look."""
@@ -217,26 +237,63 @@ class Catalogue:
             entry.doubted.add(card.version)
 
     @asynccontextmanager
-    async def loaded(self, card: Card, deadline: float) -> AsyncIterator[None]:
-        """Return a context in which a version is loaded; a companion is loaded for it, until a deadline, and kept."""
-        entry, version = self._entries[card.model], card.version
+    async def loaded(self, card: Card, deadline: float, *, held: bool = False) -> AsyncIterator[None]:
+        """Return a context in which a version is loaded; what is on demand is loaded for it, until a deadline.
+
+        A call within another such context, or within `held`, goes on although the model is to leave.
+        """
+        entry = self._entries[card.model]
         entry.uses += 1
-        if not entry.base:
+        if not entry.on_demand:
             yield
             return
+        entry.used = time.monotonic()
+        if card.version not in entry.served or (entry.leaving and not held):
+            await self._until_loaded(entry, card.version, deadline)
         entry.calls += 1
         entry.used = time.monotonic()
         try:
-            if version not in entry.served and entry.may_try:
-                left = min(COMPANION_SECONDS, deadline - asyncio.get_running_loop().time())
-                await asyncio.wait([self._begin(entry)], timeout=max(left, 0.0))
-            if version not in entry.served:
-                fault, _ = entry.faults.get(version, ("is being loaded", ""))
-                raise Problem("model-not-ready", f'"{entry.name}" version {version} {fault}', retry_after=RETRY_SECONDS)
             yield
         finally:
             entry.calls -= 1
             entry.used = time.monotonic()
+
+    @contextmanager
+    def held(self, card: Card) -> Iterator[None]:
+        """Return a context in which a model that is loaded stays so, also between two calls."""
+        entry = self._entries[card.model]
+        entry.holds += 1
+        try:
+            yield
+        finally:
+            entry.holds -= 1
+
+    async def _until_loaded(self, entry: Entry, version: int, deadline: float) -> None:
+        """Have a model loaded, once it is its turn; a `model-not-ready` where it cannot be, or not in time."""
+        now = asyncio.get_running_loop().time()
+        end = min(now + LOAD_SECONDS, now + WAIT_SHARE * (deadline - now))
+        entry.waits += 1
+        try:
+            while (left := end - asyncio.get_running_loop().time()) > 0:
+                if entry.leaving:
+                    await asyncio.sleep(min(left, _LEAVING_PAUSE))
+                elif version in entry.served or not entry.may_try:
+                    break
+                else:
+                    task = self._begin(entry)
+                    await asyncio.wait([task], timeout=left)
+                    if task.done() and version not in entry.served and not entry.leaving:
+                        break
+        finally:
+            entry.waits -= 1
+        if version in entry.served and not entry.leaving:
+            return
+        if entry.served and version not in entry.faults and not (entry.leaving or entry.is_loading):  # it is too old
+            known = ", ".join(map(str, sorted(entry.served)))
+            raise Problem("unknown-version", f'"{entry.name}" has no version {version} loaded; there are {known}')
+        doing = "is being loaded" if entry.reserved else "waits for memory that other models take"
+        fault, _ = entry.faults.get(version, (doing, ""))
+        raise Problem("model-not-ready", f'"{entry.name}" version {version} {fault}', retry_after=RETRY_SECONDS)
 
     # Loading
 
@@ -249,6 +306,7 @@ class Catalogue:
             self._exhausted = self._exhausted and not self.restart()
             self._forget_gone(ready)
             await self._unload_unused(ready)
+            await self.budget.look()
         except Problem as problem:
             self._late += problem.kind == "deadline-exceeded"
             if problem.kind != "deadline-exceeded" or self._late >= _LATE_LOOKS:
@@ -293,11 +351,16 @@ class Catalogue:
             entry.faults = {number: fault for number, fault in entry.faults.items() if number in (entry.present or ())}
             if (card := entry.newest) is not None:
                 entry.base = base(card, found)
+            on_demand = bool(entry.base) or (self.budget.limit is not None and self._loads)
+            if on_demand and not entry.on_demand and entry.served:  # the budget is new
+                entry.used = time.monotonic()
+            entry.on_demand = on_demand
 
     def _forget_gone(self, ready: Mapping[str, Collection[int]]) -> None:
         """Forget the versions that Triton has unloaded, and note the models that have no other one."""
         for name, entry in self._entries.items():
-            loaded = {number for number in ready.get(name, ()) if number in (entry.present or ())}
+            entry.note(ready)
+            loaded = {number for number in entry.loaded if number in (entry.present or ())}
             kept = {number: card for number, card in entry.served.items() if number in loaded}
             if entry.served and not kept:
                 entry.withdrawn = time.monotonic()
@@ -306,22 +369,24 @@ class Catalogue:
                 entry.stamp = None  # Triton has been restarted
 
     async def _unload_unused(self, ready: Mapping[str, Collection[int]]) -> None:
-        """Unload companions that have been idle, and models that are gone from the repository, if we loaded them."""
-        idle = time.monotonic() - self._settings.companion_idle_seconds
+        """Unload what is on demand and idle, and models that are gone from the repository, if we loaded them."""
+        seconds = self._settings.companion_idle_seconds
         for name, entry in self._entries.items():
-            if entry.calls:
+            if not entry.unneeded:
                 continue
-            if entry.used is not None and entry.used < idle:
-                entry.used = None
-            unused = entry.present is None or (entry.base and entry.used is None)
-            if entry.ours and entry.loading is None and unused:
-                entry.ours, entry.stamp, entry.served = False, None, {}
+            if entry.used is not None and time.monotonic() - entry.used > seconds:
+                # Another gateway before the same Triton may have used it.
+                last = await self._triton.last_use(name) if name in ready else None
+                entry.used = time.monotonic() - last if last is not None and last < seconds else None
+            unused = entry.present is None or (entry.on_demand and entry.used is None)
+            if entry.ours and unused and entry.unneeded:
                 if name in ready:
-                    logger.info("%s is unloaded: no request needs it", name)
-                    await self._triton.unload(name)
+                    await self.budget.unload(entry, "idle")
+                else:
+                    entry.ours, entry.stamp, entry.served = False, None, {}
 
     def _has_news(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
-        if entry.base and entry.used is None:
+        if entry.on_demand and entry.used is None and (entry.base or entry.tried or not self.budget.fits(entry)):
             return False
         if entry.stamp not in {None, self._repository.stamps[entry.name]}:
             entry.again = entry.pause = 0.0
@@ -336,26 +401,41 @@ class Catalogue:
         return entry.stamp != stamp or not loaded
 
     def _begin(self, entry: Entry) -> asyncio.Task[None]:
-        if entry.loading is None or entry.loading.done():
-            entry.loading, entry.began = asyncio.create_task(self._load_and_warm(entry)), time.monotonic()
+        if not entry.is_loading:
+            entry.tried, entry.began = True, time.monotonic()
+            entry.used = entry.used or entry.began
+            entry.loading = asyncio.create_task(self._load_and_warm(entry))
+        assert entry.loading is not None  # noqa: S101
         return entry.loading
 
     async def _load_and_warm(self, entry: Entry) -> None:
         """Serve the versions of a model, the newest first; whatever fails concerns them alone and is tried again."""
-        name = entry.name
+        name, start, to_load = entry.name, time.monotonic(), False
         try:
             ready = await self._triton.ready_versions()
+            entry.note(ready)
+            if entry.on_demand and not entry.loaded:
+                if not await self.budget.admit(entry):
+                    entry.used = None
+                    return
+                start, ready = time.monotonic(), await self._triton.ready_versions()
+                entry.note(ready)
             to_load = self._to_load(entry, ready)
             entry.stamp = self._repository.stamps.get(name, frozenset())
             if to_load:
                 await self._load(entry)
                 ready = await self._triton.ready_versions()
+                entry.note(ready)
             failed = not all([await self._admit(entry, number) for number in sorted(entry.cold(ready), reverse=True)])
         except Problem as problem:
             if problem.kind == "triton-unavailable":
                 self.lost()
                 return
             failed = True
+        finally:
+            entry.reserved = False
+        if to_load and entry.loaded:
+            await self.budget.loaded(entry, time.monotonic() - start)
         if failed or (self._loads and not entry.served):
             entry.delay()
         else:
@@ -419,4 +499,5 @@ class Catalogue:
         for name, number in self._repository.newest.items():
             entry = self._entries[name]
             if not entry.base or entry.used is not None:
-                self._newest_served.labels(name).set(number in entry.served)
+                waiting = entry.on_demand and not entry.base and number in entry.fit
+                self._newest_served.labels(name).set(number in entry.served or waiting)

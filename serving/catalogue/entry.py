@@ -20,6 +20,7 @@ from serving.triton import Batch
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
+TURN_SECONDS = 2.0  # that a model stays loaded at least where not all of them fit
 
 
 @dataclass(eq=False)
@@ -41,13 +42,49 @@ class Entry:
     pause: float = 0.0
     uses: int = 0
     calls: int = 0  # in flight
-    used: float | None = None  # of a companion that is wanted: when it was used last
     withdrawn: float = -math.inf
+    # Of a model that is loaded at its first use
+    on_demand: bool = False
+    used: float | None = None  # when it was used last, as long as it is wanted
+    waits: int = 0  # requests that wait until it is loaded
+    holds: int = 0  # open streams
+    tried: bool = False  # whether it has been loaded, or was to be
+    reserved: bool = False  # whether it is about to be loaded
+    loaded: set[int] = field(default_factory=set)  # versions that Triton has loaded, by us or by another gateway
+    since: float = -math.inf  # when it was loaded
+    stays: float = -math.inf  # until when it is not unloaded for another model
+    leaving: bool = False  # whether it takes no further requests, and is unloaded once it has answered those it has
 
     @property
     def newest(self) -> Card | None:
         """The card of the newest version in the repository, if one can be read."""
         return self.present[max(self.present)] if self.present else None
+
+    @property
+    def fit(self) -> dict[int, Card]:
+        """The versions in the repository that have not failed."""
+        return {number: card for number, card in (self.present or {}).items() if number not in self.faults}
+
+    def note(self, ready: Mapping[str, Collection[int]]) -> None:
+        """Note which versions Triton has loaded."""
+        found = set(ready.get(self.name, ()))
+        if found and not self.loaded:
+            self.since = time.monotonic()
+            self.stays = self.since + TURN_SECONDS
+        self.loaded = found
+
+    @property
+    def last_use(self) -> float:
+        return max(self.since, self.used or -math.inf)
+
+    @property
+    def unneeded(self) -> bool:
+        """Whether no request is in flight or waits, no stream is open, and it is not being loaded."""
+        return not (self.calls or self.waits or self.holds or self.is_loading)
+
+    @property
+    def is_loading(self) -> bool:
+        return self.loading is not None and not self.loading.done()
 
     def cold(self, ready: Mapping[str, Collection[int]]) -> set[int]:
         """Return the versions that Triton has loaded and that are not served, or doubted."""

@@ -26,7 +26,7 @@ from typing import IO, Self
 
 from serving import timing
 from serving.device import Device
-from serving.local_triton import environment, supervisor
+from serving.local_triton import environment, memory, supervisor
 from serving.local_triton.device import Machine, choose
 from serving.settings import Settings
 from serving.triton import KEY_HEADER
@@ -177,6 +177,15 @@ class TritonServer:
             self._restarted, self._restarting = now, True
             process.close()
         return True
+
+    def memory(self) -> dict[str, int]:
+        """Return the bytes that each model takes, of the card or of the machine; empty while Triton does not run."""
+        if self._process is None or self.device is None:
+            return {}
+        with contextlib.suppress(OSError, IndexError):  # Triton is the child of its supervisor
+            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text("ascii")
+            return memory.by_model(int(children.split()[0]), self.device.kind)
+        return {}
 
     async def _lifetime(self) -> float:
         """Wait for the end of the process, and end one that is silent; return the seconds until then."""

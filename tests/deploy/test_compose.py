@@ -104,7 +104,9 @@ def test_the_gateway_waits_for_triton_and_has_time_to_drain() -> None:
     assert min(seconds.values()) > 20  # PETROV_DRAIN_SECONDS, and --exit-timeout-secs
 
 
-def test_a_gpu_is_added_to_triton_only() -> None:
+def test_a_gpu_is_added_to_triton_and_its_memory_to_the_gateway() -> None:
     added = yaml.safe_load((DEPLOY / "compose.gpu.yaml").read_text())
-    assert added["services"].keys() == {"triton"}
+    assert added["services"].keys() == {"triton", "gateway"}
+    assert added["services"]["gateway"].keys() == {"environment"}
+    assert added["services"]["gateway"]["environment"].keys() == {"PETROV_GPU_MEMORY"}
     assert added["services"]["triton"].keys() == {"deploy"}

@@ -1,0 +1,197 @@
+"""A budget for memory: a real Triton on a processor loads and unloads plain models as requests come.
+
+What the models take is a stand-in's, so that one or two of them fit; that the processes themselves are measured rightly
+is a test of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import psutil
+import pytest
+
+from serving.catalogue.budget import Limit
+from serving.codecs import binary
+from serving.device import Device
+from serving.local_triton import memory
+from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from tests import toy_rollouts
+from tests.conftest import Gateway, RunService, wait_until
+from tests.serving.catalogue.test_loading import FIELD, KEY, loaded
+from tests.serving.triton.test_faults import add, stubs, tritons
+
+NAMES = ("blur", "other", "third")
+MEBIBYTE = 2**20
+EACH = 200 * MEBIBYTE  # as much as is estimated before it is measured
+POINTS = 50_000  # of a frame that takes 200 kB, more than a socket holds of several
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    toy_repository: Path, tmp_path_factory: pytest.TempPathFactory, run_service: RunService
+) -> Iterator[Gateway]:
+    """Yield a gateway of four models, of which two fit."""
+    folder = tmp_path_factory.mktemp("budget") / "repository"
+    for name in ("blur", toy_rollouts.NAME):
+        shutil.copytree(toy_repository / name, folder / name)
+    for name in NAMES[1:]:
+        add(folder, name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TritonServer, "memory", lambda _: dict.fromkeys((*NAMES, toy_rollouts.NAME), EACH))
+        with run_service(folder, KEY, empty=True, model_memory=5 * EACH // 2, shadow_share=0.0) as running:
+            yield running
+
+
+def predict(gateway: Gateway, model: str) -> httpx2.Response:
+    return httpx2.post(f"{gateway.url}/v1/models/{model}/predict", json=FIELD, timeout=60)
+
+
+def states(gateway: Gateway) -> dict[str, str]:
+    return {each["name"]: each["state"] for each in httpx2.get(f"{gateway.url}/v1/models").json()["models"]}
+
+
+def metric(gateway: Gateway, name: str) -> float:
+    """Return the sum of a metric over its labels."""
+    lines = httpx2.get(f"{gateway.url}/metrics").text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+
+
+def test_what_fits_is_loaded_and_the_rest_is_ready_on_demand(gateway: Gateway) -> None:
+    wait_until(lambda: len(loaded(gateway.settings)) == 2)
+    assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
+    found = states(gateway)
+    assert sorted(found.values()) == ["loaded", "loaded", "on demand", "on demand"]
+    waiting = next(name for name, state in found.items() if state == "on demand")
+    assert httpx2.get(f"{gateway.url}/v2/models/{waiting}/ready").status_code == 200
+    assert httpx2.get(f"{gateway.url}/v1/models/{waiting}").json()["card"]["model"] == waiting
+    assert metric(gateway, "petrov_models_memory_bytes") == 2 * EACH
+    assert metric(gateway, "petrov_models_memory_limit_bytes") == 5 * EACH // 2
+    assert metric(gateway, "petrov_newest_version_served") == 4
+
+
+def test_the_model_that_is_used_stays_and_the_one_that_is_not_leaves(gateway: Gateway) -> None:
+    assert predict(gateway, "blur").status_code == 200
+    assert predict(gateway, "other").status_code == 200
+    assert loaded(gateway.settings) == {"blur", "other"}
+    before = metric(gateway, "petrov_model_loads_total")
+    assert predict(gateway, "blur").status_code == 200
+    assert predict(gateway, "third").status_code == 200
+    assert loaded(gateway.settings) == {"blur", "third"}
+    assert metric(gateway, "petrov_model_loads_total") == before + 1
+    assert metric(gateway, "petrov_model_unloads_total") > 0
+
+
+def test_users_of_more_models_than_fit_are_all_answered_in_turns(gateway: Gateway) -> None:
+    """Each has always a request in flight, so that no model is ever idle: none is passed over, and turns are long."""
+    before, answers = metric(gateway, "petrov_model_loads_total"), dict.fromkeys(NAMES, 0)
+
+    def use(name: str) -> set[int]:
+        found = set()
+        while min(answers.values()) < 10:
+            found.add(predict(gateway, name).status_code)
+            answers[name] += 1
+        return found
+
+    with ThreadPoolExecutor(2 * len(NAMES)) as pool:
+        assert {status for each in pool.map(use, NAMES * 2) for status in each} == {200}
+    loads = metric(gateway, "petrov_model_loads_total") - before
+    assert 1 <= loads <= 8
+    assert len(loaded(gateway.settings)) <= 2
+
+
+def test_a_model_with_an_open_stream_stays_and_who_waits_in_vain_is_told_when_to_come_back(gateway: Gateway) -> None:
+    body, npy = binary.write_npy(np.ones(POINTS, np.float32)), {"Content-Type": binary.NPY}
+    url = f"{gateway.url}/v1/models/{toy_rollouts.NAME}/rollout?frames=100"
+    small = {"inputs": [{"name": "coefficient", "shape": [1, 4, 4], "datatype": "FP32", "data": [1.0] * 16}]}
+    with httpx2.stream("POST", url, content=body, headers=npy, timeout=60) as stream:
+        assert stream.status_code == 200
+        chunks = stream.iter_raw()
+        assert next(chunks)
+        gateway.service.catalogue.budget.limit = Limit(EACH, "cpu")  # one of them fits
+        try:
+            late = small | {"parameters": {"timeout": 2_000_000}}
+            refused = [
+                httpx2.post(f"{gateway.url}/v2/models/{name}/infer", json=late, timeout=60) for name in NAMES[:2]
+            ]
+            idle = [each.status_code for each in refused].count(200)
+            assert idle <= 1, [each.text for each in refused]  # what was loaded beside the stream
+            assert toy_rollouts.NAME in loaded(gateway.settings)
+        finally:
+            gateway.service.catalogue.budget.limit = Limit(5 * EACH // 2, "cpu")
+        refusal = next(each for each in refused if each.status_code == 503)
+        assert int(refusal.headers["retry-after"]) >= 1
+        assert "waits for memory" in refusal.text
+        assert sum(map(len, chunks)) > 99 * 4 * POINTS
+
+
+def test_what_was_used_is_loaded_again_after_a_kill_and_the_rest_stays_on_demand(gateway: Gateway) -> None:
+    assert predict(gateway, "third").status_code == 200
+    (server,) = tritons(gateway.settings)
+    server.send_signal(signal.SIGKILL)
+    psutil.wait_procs([server])
+    wait_until(lambda: bool(tritons(gateway.settings)))
+    wait_until(lambda: httpx2.get(f"{gateway.url}/health/ready").status_code == 200)
+    wait_until(lambda: "third" in loaded(gateway.settings))
+    for name in NAMES:
+        assert predict(gateway, name).status_code == 200
+    assert len(loaded(gateway.settings)) == 2
+
+
+def test_an_instance_is_measured_by_its_process(gateway: Gateway) -> None:
+    (server,) = tritons(gateway.settings)
+    found = memory.by_model(server.pid, "cpu")
+    assert found.keys() == loaded(gateway.settings)
+    resident = sum(each.memory_info().rss for each in stubs(server))
+    assert all(10 * MEBIBYTE < each < resident for each in found.values())
+    assert memory.by_model(server.pid, "gpu") == {}
+
+
+def test_an_idle_model_leaves(gateway: Gateway) -> None:
+    catalogue = gateway.service.catalogue
+    catalogue._settings = gateway.settings.model_copy(update={"companion_idle_seconds": 1.0})
+    wait_until(lambda: not loaded(gateway.settings))
+    catalogue._settings = gateway.settings
+    assert set(states(gateway).values()) == {"on demand"}
+    assert predict(gateway, "blur").status_code == 200
+
+
+def test_the_driver_s_program_says_what_a_process_takes_of_all_cards(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho '12, 700'\necho '12, 650'\necho '13, [N/A]'\n")
+    program.chmod(0o755)
+    assert memory.on_cards((str(program),)) == {12: 1350 * MEBIBYTE}
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert memory.on_cards((str(program),)) == {}
+    assert memory.on_cards((str(tmp_path / "missing"),)) == {}
+
+
+CARD = Device(kind="gpu", name="NVIDIA L4", count=1, memory_bytes=8 * 2**30)
+PROCESSOR = Device(kind="cpu")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "expected"),
+    [
+        ({}, CARD, Limit(7 * 2**30, "gpu")),
+        ({"gpu_memory": "6GiB"}, CARD, Limit(6 * 2**30, "gpu")),
+        ({"gpu_memory": "0"}, CARD, None),
+        ({"gpu_memory": "6GB"}, PROCESSOR, None),
+        ({"model_memory": "2GB"}, PROCESSOR, Limit(2 * 10**9, "cpu")),
+        ({}, PROCESSOR, None),
+        ({"gpu_memory": ""}, None, None),
+        ({"gpu_memory": "8GB"}, None, Limit(8 * 10**9, "gpu")),
+    ],
+)
+def test_the_budget_is_what_is_asked_for_or_what_a_card_has(
+    wanted: dict[str, Any], device: Device | None, expected: Limit | None
+) -> None:
+    assert Limit.of(Settings.model_validate(wanted), device) == expected
