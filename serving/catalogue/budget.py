@@ -159,9 +159,10 @@ class Budget:
 
     async def look(self) -> None:
         """Measure now and then; where models have grown beyond the budget, unload those that are not in use."""
-        if self.limit is None or time.monotonic() < self._again:
+        if self.limit is None:
             return
-        await self._measure()
+        if time.monotonic() > self._again:
+            await self._measure()
         while sum(self.taken().values()) > self.limit.bytes:
             old = time.monotonic() - UNUSED_SECONDS
             may = [each for each in self._entries() if each.loaded and each.unneeded and each.last_use < old]

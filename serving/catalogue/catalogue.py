@@ -21,7 +21,9 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from google.protobuf.text_format import ParseError
 
 from serving.catalogue.budget import Budget, Limit
 from serving.catalogue.card import KINDS, REFINED, Card, Kind, Model, ModelSummary, Readiness
@@ -56,6 +58,7 @@ class Catalogue:
         self._entries: dict[str, Entry] = {}  # by name, in order
         self.budget = Budget(triton, lambda: self._present, metrics)
         self.budget.limit = Limit.of(settings, None) if not settings.embedded else None  # else once the device is known
+        self._gpu = self.budget.limit is not None and self.budget.limit.kind == "gpu"  # models are loaded for one
         self._loads = True  # whether this Triton loads models on request
         self._late = 0  # looks in a row
         self.restart: Callable[[], bool] = lambda: True  # a local Triton, unless it was restarted a moment ago
@@ -197,8 +200,8 @@ class Catalogue:
             raise Problem("triton-unavailable", "the inference server does not respond; try again in a moment")
 
     def computes_on(self, device: Device) -> None:
-        """Take the budget of the device that the local Triton computes on."""
-        self.budget.limit = Limit.of(self._settings, device)
+        """Take the budget of the device that the local Triton computes on, and load models for it."""
+        self.budget.limit, self._gpu = Limit.of(self._settings, device), device.kind == "gpu"
 
     # What has disappeared, and what is wanted
 
@@ -359,6 +362,8 @@ class Catalogue:
     def _forget_gone(self, ready: Mapping[str, Collection[int]]) -> None:
         """Forget the versions that Triton has unloaded, and note the models that have no other one."""
         for name, entry in self._entries.items():
+            if entry.loaded and name not in ready and entry.on_demand and not self._settings.embedded:
+                entry.used = None  # another gateway has unloaded it
             entry.note(ready)
             loaded = {number for number in entry.loaded if number in (entry.present or ())}
             kept = {number: card for number, card in entry.served.items() if number in loaded}
@@ -444,6 +449,9 @@ class Catalogue:
     async def _load(self, entry: Entry) -> None:
         """Have Triton load a model; without the versions that it cannot load."""
         broken, config, name = set[int](), None, entry.name
+        if self._gpu:
+            with suppress(OSError, ValueError, ParseError):  # of which Triton says more
+                config = await asyncio.to_thread(self._repository.configuration, name, (), gpu=True)
         while True:
             try:
                 self._loads = await self._triton.load(name, config)
@@ -458,7 +466,11 @@ class Catalogue:
                 broken |= found
                 if name in await self._triton.ready_versions():
                     return  # what was loaded before stays
-                config = await asyncio.to_thread(self._repository.configuration, name, broken) if found else None
+                config = (
+                    await asyncio.to_thread(self._repository.configuration, name, broken, gpu=self._gpu)
+                    if found
+                    else None
+                )
                 if config is None:
                     raise
             else:

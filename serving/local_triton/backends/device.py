@@ -28,6 +28,8 @@ PRODUCT = b64decode(
     b"CgMSAW4KAxIBbkIECgAQEg=="
 )
 
+SHRINKAGE = "memory.enable_memory_arena_shrinkage"
+LARGE_BYTES = 2**23  # of the inputs of a run that leaves its memory to others: a hundred fields of 141 x 141
 #: Where a config says nothing, unlike in NVIDIA's backend, so that older repositories have a processor's numbers, too:
 #: no TF32, in which a guaranteed bound was 37 % off, and no search that takes 60 ms more on each new grid.
 DEFAULTS = {
@@ -92,6 +94,17 @@ def open_session(runtime: Any, model: Any, options: Any, config: Mapping[str, An
     session = runtime.InferenceSession(model, options, providers=providers)
     check_providers(session.get_providers(), gpu)
     return session
+
+
+def shrinking(runtime: Any, gpu: int) -> Any:
+    """Return the options of a run after which its arena on a GPU gives back what it has taken beyond the first piece.
+
+    Only for large runs, since the next one has to ask the driver again. On a processor the name of a card is an error,
+    so that no config that both read can hold it (`memory.enable_memory_arena_shrinkage` for NVIDIA's backend).
+    """
+    options = runtime.RunOptions()
+    options.add_run_config_entry(SHRINKAGE, f"gpu:{gpu}")
+    return options
 
 
 def check_providers(found: Sequence[str], gpu: int | None) -> None:

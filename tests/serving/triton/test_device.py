@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
 import onnxruntime
 import pytest
 
@@ -197,6 +198,18 @@ def test_a_session_on_another_device_is_an_error(found: list[str], gpu: int | No
 def test_onnx_runtime_itself_falls_back_without_an_error_and_we_do_not() -> None:
     with pytest.raises(program.DeviceError, match="opened it with CPUExecutionProvider"):
         program.open_session(onnxruntime, program.PRODUCT, onnxruntime.SessionOptions(), {}, 0)
+
+
+def test_a_large_run_gives_back_memory_on_a_gpu_and_its_option_is_an_error_on_a_processor() -> None:
+    """ONNX Runtime knows the option, and finds no arena of a card in a session on the processor."""
+    session = program.open_session(onnxruntime, program.PRODUCT, onnxruntime.SessionOptions(), {}, None)
+    feeds = dict.fromkeys("ab", np.eye(4, dtype=np.float32))
+    options = program.shrinking(onnxruntime, 1)
+    assert options.get_run_config_entry(program.SHRINKAGE) == "gpu:1"
+    with pytest.raises(Exception, match=r"arena.*gpu:1"):
+        session.run(None, feeds, options)
+    options.add_run_config_entry(program.SHRINKAGE, "cpu:0")
+    np.testing.assert_array_equal(session.run(None, feeds, options)[0], np.eye(4))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from batching import Model  # type: ignore[import-not-found]  # found by Triton's interpreter
-from device import open_session  # type: ignore[import-not-found]  # as above
+from device import LARGE_BYTES, open_session, shrinking  # type: ignore[import-not-found]  # as above
 
 
 class TritonPythonModel(Model):  # type: ignore[misc]  # see above
@@ -54,10 +54,12 @@ class TritonPythonModel(Model):  # type: ignore[misc]  # see above
         options.enable_mem_reuse = parameters.get("enable_mem_reuse", "1") == "1"
         options.enable_mem_pattern = parameters.get("enable_mem_pattern", "1") == "1"
         self.session = open_session(onnxruntime, file, options, self.config, gpu)
+        self.shrinking = None if gpu is None else shrinking(onnxruntime, gpu)
         for names, nodes in ((self.inputs, self.session.get_inputs()), (self.outputs, self.session.get_outputs())):
             known = sorted(node.name for node in nodes)
             if missing := set(names).difference(known):
                 raise ValueError(f"the config names {sorted(missing)} but {file} has {known}")
 
     def run(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        return self.session.run(self.outputs, dict(zip(self.inputs, arrays, strict=True)))  # type: ignore[no-any-return]
+        options = self.shrinking if sum(array.nbytes for array in arrays) > LARGE_BYTES else None
+        return self.session.run(self.outputs, dict(zip(self.inputs, arrays, strict=True)), options)  # type: ignore[no-any-return]
