@@ -35,6 +35,14 @@ def in_files(default: Default) -> Any:
     return Field(default=default, exclude_if=lambda value: value == default)
 
 
+def frame_seen(value: Any) -> Any:
+    """Read the key `per_frame`, of which true is the frame that a step starts from."""
+    return ("start" if value else None) if isinstance(value, bool) else value
+
+
+PerFrame = Annotated[Literal["start", "end"] | None, BeforeValidator(frame_seen)]
+
+
 class Frozen(BaseModel):
     """A part of a description; unknown keys are errors."""
 
@@ -51,6 +59,10 @@ class Tensor(Frozen):
     # What is subtracted from the data before they are cast to float32: on the wire are the differences from it.
     offset: float = in_files(0.0)
     files: tuple[str, ...] = in_files(())  # the data files of this tensor alone, as those of the section `data`
+    # Of an input or parameter that is known in advance for every frame, which of its values a step sees: that of the
+    # frame which it starts from (`start`, or true), or of the frame that it leads to (`end`). None where it does not
+    # change in time.
+    per_frame: PerFrame = Field(default=None, exclude_if=lambda frame: frame is None)
 
     @property
     def array(self) -> str:

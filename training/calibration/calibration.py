@@ -131,8 +131,13 @@ class CalibratedOperator(Operator):
         return (*outputs, *self.judged(*fields))
 
     def judged(self, *fields: Tensor) -> tuple[Tensor, ...]:
-        """Return what the calibration reports of these arguments, `[batch, 1]` each."""
+        """Return what the calibration reports of these arguments, `[batch, 1]` each.
+
+        Where some have a value per frame of a trajectory it is `[batch, frame]`: of the first state with each of them.
+        """
         found: tuple[Tensor, ...] = self.calibration(*self.operator.canonical(*fields))
+        if getattr(self.operator.config, "forced", ()):
+            return tuple(each.reshape(len(fields[0]), -1) for each in found)
         return found
 
 

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Description
+from schema.problem import Description, Quantity
 from training.data.readers import DataFile, LazyArray, open_file
 from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
@@ -91,9 +91,9 @@ def write(
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
             # A chunk is what is read at once: a field, or a frame of a trajectory; numbers are not divided.
-            is_trajectory = problem.time is not None and name in problem.output_names
-            chunk = (1, 1, *column.shape[1:]) if is_trajectory else (1, *column.shape)
-            file.create_dataset(name, shape, np.float32, chunks=chunk if column.shape else None)
+            chunk = (1, 1, *column.shape[1:]) if name in problem.timed else (1, *column.shape)
+            is_field = isinstance(problem.stored[name], Quantity)
+            file.create_dataset(name, shape, np.float32, chunks=chunk if is_field else None)
 
         box: list[Array] = []
 
@@ -174,7 +174,8 @@ class SampleFile:
         if name in problem.output_names:
             return "trajectory" if problem.time is not None else "output"
         parameters = {one.name for one in problem.parameters}
-        return "parameter" if name in parameters else "input" if name in problem.argument_names else "weights"
+        found = "parameter" if name in parameters else "input" if name in problem.argument_names else "weights"
+        return f"{found} per frame" if name in problem.timed else found
 
     def statistic(self, name: str, key: str) -> float:
         """Return the minimum, maximum, mean or deviation of all values of a tensor."""
@@ -191,9 +192,9 @@ class SampleFile:
         return {name: self.pick(name, rows) for name in self.problem.stored}
 
     def windows(self, rows: Rows, starts: Sequence[int] | Rows, length: int) -> dict[str, Array]:
-        """Read `length` frames of trajectories `[window, frame, (component), *grid]`, steady fields and parameters."""
+        """Read `length` frames of what changes in time `[window, frame, (component), *grid]`, and the rest whole."""
         pairs = [*zip(rows.tolist(), map(int, starts), strict=True)]
-        trajectories = {name: self.tensor(name) for name in self.problem.output_names}
+        trajectories = {name: self.tensor(name) for name in self.problem.stored if name in self.problem.timed}
         found = {
             name: np.stack([frames[row, start : start + length] for row, start in pairs])
             for name, frames in trajectories.items()

@@ -234,13 +234,18 @@ def positions(axis: Axis, points: int) -> Field:
 
 
 def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
-    """Draw trajectories on a line as planes of space and time: truth, prediction and difference."""
+    """Draw trajectories on a line as planes of space and time: inputs that change in time, truth, prediction, error."""
     [line], step = description.axes, description.frames.step if description.frames else 1.0
-    figure = Figure(figsize=(8.4, 2.2 * len(rows) + 0.7), layout="constrained")
-    grid = figure.subplots(len(rows), 3, squeeze=False, sharex=True, sharey=True)
-    columns, scales, _ = panels(rows, [], output, component, lambda field, at: field if at is None else field[:, at])
-    extent = (0.0, line.length, 0.5 * step, (len(columns[0][0]) + 0.5) * step)
-    show(grid, rows, extent, columns, scales, ("truth", "prediction", "difference"), units_of(description, [], output))
+    changing = [one for one in description.inputs if one.per_frame]
+    inputs = [*components(changing, rows[0].inputs)][:MOST]
+    figure = Figure(figsize=(2.8 * (len(inputs) + 3), 2.2 * len(rows) + 0.7), layout="constrained")
+    grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False, sharex=True, sharey=True)
+    columns, scales, _ = panels(
+        rows, inputs, output, component, lambda field, at: field if at is None else field[:, at]
+    )
+    extent = (0.0, line.length, 0.5 * step, (len(columns[-1][0]) + 0.5) * step)
+    titles = (*(label for *_, label in inputs), "truth", "prediction", "difference")
+    show(grid, rows, extent, columns, scales, titles, units_of(description, inputs, output))
     finish(grid, rows, "time", line.name)
     return figure
 

@@ -146,6 +146,10 @@ class OwnWorkload(OperatorWorkload):
             most = int(values["counts"].max())
             values = {name: value[:, :most] if value.ndim > 1 else value for name, value in values.items()}
         tensors = {name: torch.from_numpy(value) for name, value in values.items()}
+        for one in self.file.tensors:
+            if one.per_frame:
+                first = self.history - (one.per_frame == "start")
+                tensors[one.name] = tensors[one.name][:, first : first + values[one.name].shape[1] - self.history]
         outputs = {name: tensors.pop(name) for name in self.file.output_names}
         for name, output in self.file.states.items():
             tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
@@ -191,10 +195,7 @@ class OwnWorkload(OperatorWorkload):
             return values
         description = description.model_copy(update={"symmetries": names})
         fields = {one.name: torch.from_numpy(values[one.name]) for one in self.file.fields if one.name in values}
-        frames = {
-            name: each.unbind(1) if self.is_trajectory and name in self.file.output_names else (each,)
-            for name, each in fields.items()
-        }
+        frames = {name: each.unbind(1) if name in self.file.timed else (each,) for name, each in fields.items()}
         found = iter(symmetries.transform(description, [each for every in frames.values() for each in every], rng))
         after = {name: [next(found) for _ in every] for name, every in frames.items()}
         moved = {
@@ -249,10 +250,8 @@ class OwnWorkload(OperatorWorkload):
     @torch.no_grad()
     def last_step(self, network: Any, batch: Batch) -> Batch:
         """Return the last step of rollouts, which starts from what the network predicts."""
-        inputs: Sequence[Tensor] = batch.inputs
-        for _ in range(batch.outputs[0].shape[1] - 1):
-            inputs = network.advance(inputs)
-        return Batch([*inputs], [each[:, -1:] for each in batch.outputs])
+        inputs = network.after(batch.inputs, batch.outputs[0].shape[1] - 1)
+        return Batch(inputs, [each[:, -1:] for each in batch.outputs])
 
     def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
         """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`."""
@@ -333,9 +332,11 @@ class OwnWorkload(OperatorWorkload):
         return mask.expand_as(output)
 
     def shown(self, name: str, values: Tensor) -> Tensor:
-        """Return the part of a sample that is drawn: of trajectories the last frame, or all frames on a line."""
+        """Return the part of a sample that is drawn: of what changes in time the last frame, or all on a line."""
+        if name in self.file.timed:
+            return values if len(self.file.axes) == 1 else values[-1]
         if name in self.file.output_names:
-            return values if not self.is_trajectory or len(self.file.axes) == 1 else values[-1]
+            return values
         return values[-1] if name in self.file.states and self.history > 1 else values
 
     # The card
@@ -434,13 +435,13 @@ class OwnWorkload(OperatorWorkload):
         return CalibrationSamples([first], [validation, Measured(self.batch(rows[1::2]).inputs)], [test])
 
     def states(self, rows: Rows) -> Measured:
-        """Draw what steps of some trajectories start from, at any of their frames."""
-        frames = self.samples.frames or 1
-        starts = frames - self.history + 1
+        """Draw what steps of some trajectories start from, at any of their frames, with what the steps see."""
+        frames, length = self.samples.frames or 1, self.history + any(one.per_frame for one in self.file.tensors)
+        starts = frames - length + 1
         most = affordable(MOST_FITTED, self.samples.sample_bytes * self.history // frames)
         pairs = len(rows) * starts
         drawn = np.random.default_rng(self.recipe.seed).choice(pairs, min(pairs, most), replace=False)
-        return Measured(self.as_batch(self.samples.windows(rows[drawn // starts], drawn % starts, self.history)).inputs)
+        return Measured(self.as_batch(self.samples.windows(rows[drawn // starts], drawn % starts, length)).inputs)
 
     def examples(self) -> Tensors:
         rows, frames = self.samples.split("test")[:MOST_EXAMPLES], None

@@ -37,6 +37,7 @@ UNROLL = (1, 1, 2)  # steps of training rollouts, each for an equal share of the
 LONGER = 1.2  # of a preset's time for trajectories
 BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
 """Fields of each quantity that are looked at, and what waves beyond the band may hold of a field's deviation."""
+FORCED_FRAMES = 8  # about how many frames of an input that changes in time are looked at
 OVERSAMPLING = 4
 """Points per wave number of the band: products of fields hold twice its wave numbers, products of those four times."""
 
@@ -176,6 +177,9 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         components=components(problem.outputs),
         states=tuple(positions[inputs[name]] for name in problem.output_names),
         conserved=tuple(name in problem.time.conserved for name in problem.output_names),
+        forced=tuple(
+            index for index, one in enumerate((*problem.inputs, *problem.parameters)) if one.per_frame is not None
+        ),
         bounded=closed,
     )
 
@@ -274,7 +278,9 @@ def working_grid(samples: SampleFile) -> tuple[int, ...]:
     numbers = []
     for one in (*problem.outputs, *(one for one in problem.inputs if one.name not in problem.states)):
         values = samples.file[one.name]
-        found = values[rows.start : rows.stop, -1] if one in problem.outputs else values[rows.start : rows.stop]
+        # Of what is known in advance some frames, as it may vanish in the last one.
+        frames = (-1,) if one in problem.outputs else (slice(None, None, max(1, values.shape[1] // FORCED_FRAMES)),)
+        found = values[rows.start : rows.stop, *(frames if one.name in problem.timed else ())]
         numbers.append(band(found.reshape(-1, *samples.sides)))
     most = np.max(numbers, axis=0)
     return tuple(min(side, OVERSAMPLING * int(number)) for side, number in zip(samples.sides, most, strict=True))

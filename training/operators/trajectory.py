@@ -3,7 +3,8 @@ r"""The general step operator: the next frame of a trajectory from the last ones
 .. math::
     u_{n+1} = u_n + S(u_{n-h+1}, \dots, u_n, c, p), \qquad n = 0, 1, \dots
 
-with h frames of history, steady fields c and parameters p. The step S is a general operator
+with h frames of history, fields c and parameters p, which are steady or known in advance for every frame: the step
+then sees c_n (or c_{n+1}, where the data's frames are cut so; see `Tensor.per_frame`). The step S is a general operator
 (`training.operators.field`) on the increments, whose size its normaliser takes from the data. Where a state's mean over
 a periodic grid is conserved, the mean of its increment is subtracted. On periodic axes the waves of every new state may
 be bounded by those of the training states (`WaveBounds`), so that long rollouts stay finite;
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from typing import Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from training.nn.grids import indices
@@ -38,6 +39,8 @@ class TrajectoryConfig(BaseModel):
     components: tuple[NonNegativeInt, ...]  # components of every state, 0 for a scalar field
     states: tuple[NonNegativeInt, ...]  # per output the index of the input that it starts from
     conserved: tuple[bool, ...]  # per output whether its mean over the grid stays what it is
+    # Positions of the arguments that have a value for every step, `[batch, frame, ...]`.
+    forced: tuple[NonNegativeInt, ...] = Field(default=(), exclude_if=lambda forced: not forced)
     # Whether the waves of the states are bounded by those of the training states. All axes are periodic.
     bounded: bool = False
 
@@ -46,6 +49,8 @@ class TrajectoryConfig(BaseModel):
         """Require one entry per output."""
         if not len(self.states) == len(self.components) == len(self.conserved) == len(self.step.output_components):
             raise ValueError("expected as many states, components and conserved as the step has outputs")
+        if not {*self.states}.isdisjoint(self.forced):
+            raise ValueError("expected no states among forced")
         if self.bounded and not all(self.step.periodic):
             raise ValueError("expected periodic axes only with bounded")
         return self
@@ -83,7 +88,7 @@ class TrajectoryOperator(Operator):
     def fit_normalisers(self, *tensors: Tensor) -> None:
         """Take the statistics of training samples: arguments without `frame`, then the next frame of every state."""
         count = len(tensors) - len(self.config.states)
-        arguments, following = tensors[:count], tensors[count:]
+        arguments, following = self.at(tensors[:count], 0), tensors[count:]
         pairs = zip(following, self.config.states, strict=True)
         increments = [after - self.last(arguments[index]) for after, index in pairs]
         self.step.fit_normalisers(*self.stepped(arguments), *increments)
@@ -95,28 +100,56 @@ class TrajectoryOperator(Operator):
 
         Arguments are states `[batch, (history), (component), *grid]` and steady fields `[batch, (component), *grid]` in
         their order, parameters `[batch]`, and a tensor `[batch, frame]` whose shape says how many frames are wanted.
+        Fields and parameters that are known for every frame have as many, `[batch, frame, ...]`.
         """
         *inputs, frame = arguments
         found = self.rollout(inputs, frame.shape[1])
         return found[0] if len(found) == 1 else tuple(found)
 
     def canonical(self, *arguments: Tensor) -> tuple[Tensor, ...]:
-        """Return the last frames of states, steady fields and parameters, without the argument that counts frames."""
+        """Return the last frames of states, steady fields and parameters, without the argument that counts frames.
+
+        Of what is known for every frame, every one of them is with the state that the first one starts from: the first
+        axis of all has a row per sample and frame.
+        """
         inputs = [each for each in arguments if each.is_floating_point()]
         for index in self.config.states:
             inputs[index] = self.last(inputs[index])
+        if self.config.forced:
+            frames = inputs[self.config.forced[0]].shape[1]
+            for index, each in enumerate(inputs):
+                if index not in self.config.forced:
+                    inputs[index] = each[:, None].expand(-1, frames, *each.shape[1:])
+                inputs[index] = inputs[index].flatten(0, 1)
         return tuple(inputs)
 
     def rollout(self, inputs: Sequence[Tensor], frames: int) -> list[Tensor]:
         """Return the following frames `[batch, frame, (component), *grid]` of every state."""
         made = []
-        for _ in range(frames):
-            inputs = self.advance(inputs)
+        for number in range(frames):
+            inputs = self.moved(inputs, number)
             made.append([self.last(inputs[index]) for index in self.config.states])
         return [torch.stack(each, dim=1) for each in zip(*made, strict=True)]
 
+    def after(self, inputs: Sequence[Tensor], steps: int) -> list[Tensor]:
+        """Return the inputs of the rollout that goes on after some steps, without what these have seen."""
+        for number in range(steps):
+            inputs = self.moved(inputs, number)
+        return [each[:, steps:] if index in self.config.forced else each for index, each in enumerate(inputs)]
+
+    def moved(self, inputs: Sequence[Tensor], number: int) -> list[Tensor]:
+        """Return inputs whose states have made a step, the one of a number."""
+        found, step = list(inputs), self.advance(self.at(inputs, number))
+        for index in self.config.states:
+            found[index] = step[index]
+        return found
+
+    def at(self, inputs: Sequence[Tensor], number: int) -> list[Tensor]:
+        """Return what the step of a number sees of inputs."""
+        return [each[:, number] if index in self.config.forced else each for index, each in enumerate(inputs)]
+
     def advance(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return the inputs of the next step: states moved on by one frame, the rest as it is."""
+        """Return the inputs of one step with states moved on by one frame, the rest as it is."""
         increments = self.step(*self.stepped(inputs))
         increments = (increments,) if isinstance(increments, Tensor) else increments
         moved = list(inputs)

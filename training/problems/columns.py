@@ -34,6 +34,7 @@ class Part:
     array: LazyArray  # as stored
     tensor: Quantity | Parameter  # what the problem file says of it
     shape: tuple[int, ...]  # of one sample: `[(time), (component), *grid]`, on points `[point, (component)]`
+    timed: bool = False  # whether it has a time axis
 
     @property
     def label(self) -> str:
@@ -46,7 +47,7 @@ class Part:
             if self.tensor.frame is not None:
                 values = values[:, self.tensor.frame]
             if self.tensor.components and self.tensor.component_axis == "last":
-                values = np.moveaxis(values, -1, values.ndim - len(self.shape))
+                values = np.moveaxis(values, -1, 2 if self.timed else 1)
         elif self.tensor.column is not None:
             values = values.reshape(len(values), -1)[:, self.tensor.column]
         if self.tensor.offset:
@@ -144,7 +145,8 @@ def columns_of(
             arrays = [(path, as_components(array, axis)) for path, array in arrays]
         # On points the components stay behind them.
         tensor = one.model_copy(update={"component_axis": "first"}) if problem.scattered else one
-        parts = (Part(path, array, tensor, shape(problem, name, array, path)) for path, array in arrays)
+        timed = name in problem.timed
+        parts = (Part(path, array, tensor, shape(problem, name, array, path), timed) for path, array in arrays)
         found[name] = Column(name, tuple(parts))
     check_samples(problem, found)
     check_together(problem, found)
@@ -153,8 +155,7 @@ def columns_of(
 
 def has_frames(problem: ProblemFile, one: Quantity | Parameter) -> bool:
     """Return whether an array of the data has a time axis."""
-    moving = problem.time is not None and one in problem.outputs
-    return isinstance(one, Quantity) and (one.frame is not None or moving)
+    return (isinstance(one, Quantity) and one.frame is not None) or one.name in problem.timed
 
 
 def samples_of(problem: ProblemFile, file: DataFile) -> int:
@@ -262,6 +263,10 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
     def unexpected(wanted: str, seen: str) -> DataError:
         return DataError(f"{path}: expected {wanted} in {found.name!r} but found {seen}")
 
+    if isinstance(one, Parameter) and one.per_frame:
+        if len(sides) != 1 and not (len(sides) == 2 and sides[1] == 1):
+            raise unexpected("axes [sample, time]", f"shape {found.shape}")
+        return sides[:1]
     if isinstance(one, Parameter):
         count = math.prod(sides)
         if one.column is None and count != 1:
@@ -269,22 +274,21 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
         if not -count <= (one.column or 0) < count:
             raise unexpected(f"a column {one.column}", f"shape {found.shape}")
         return ()
-    moving = problem.time is not None and name in problem.output_names
-    time, grid = ("time",) if one.frame is not None or moving else (), problem.axis_names
+    time, grid = ("time",) if has_frames(problem, one) else (), problem.axis_names
     components = ("component",) if one.components else ()
     axes = (*time, *grid, *components) if one.component_axis == "last" else (*time, *components, *grid)
     if not components and len(sides) == len(axes) + 1 and sides[len(time)] == 1:
         sides = (*sides[: len(time)], *sides[len(time) + 1 :])
     if len(sides) != len(axes):
-        changes = len(sides) == len(axes) + 1 and problem.time is not None and one not in problem.outputs
-        reason = ": inputs that change in time are not supported" if changes else ""
+        changes = len(sides) == len(axes) + 1 and problem.time is not None and not time
+        reason = ": `per_frame = true` if it changes in time" if changes else ""
         raise unexpected(f"axes [{', '.join(('sample', *axes))}]", f"shape {found.shape}{reason}")
     side = dict(zip(axes, sides, strict=True))
     if components and side["component"] != len(one.components):
         wanted = f"{len(one.components)} components ({', '.join(one.components)})"
         raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
     order = (*grid, *components) if problem.scattered else (*components, *grid)
-    return tuple(side[axis] for axis in (*(("time",) if moving else ()), *order))
+    return tuple(side[axis] for axis in (*(time if name in problem.timed else ()), *order))
 
 
 def check_samples(problem: ProblemFile, columns: Mapping[str, Column]) -> None:
@@ -304,7 +308,8 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
         check_points_together(columns)
         return
     rank, fewest = len(problem.axes), 1 + (problem.time.history if problem.time is not None else 0)
-    lead, *fields = (part for column in columns.values() if column.shape for part in column.parts)
+    known = [columns[name].parts for name, one in problem.stored.items() if isinstance(one, Quantity)]
+    lead, *fields = (part for parts in known for part in parts)
     for one in fields:
         if one.shape[-rank:] != lead.shape[-rank:]:
             raise DataError(
@@ -317,7 +322,8 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
                 f"{lead.label} has {side} points along the axis {axis.name!r}; expected at least {FEWEST}: name few "
                 "layers as `components` of a vector field instead"
             )
-    first, *others = (part for name in problem.output_names for part in columns[name].parts)
+    timed = (*problem.output_names, *(name for name in columns if name in problem.timed - {*problem.output_names}))
+    first, *others = (part for name in timed for part in columns[name].parts)
     if problem.time is not None and first.shape[0] < fewest:
         raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {fewest}")
     for one in others if problem.time is not None else ():

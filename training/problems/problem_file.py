@@ -62,7 +62,13 @@ IDENTITY = {
     "axes": ("length", "boundary", "points"),
 }
 """What tells prepared samples apart, in the order that their files' names are made from."""
-LATER = {"offset", "static", "column", "complex"}  # and, where they have other values than the usual ones, these
+LATER = {
+    "offset",
+    "static",
+    "column",
+    "complex",
+    "per_frame",
+}  # and, where they have other values than the usual ones, these
 
 
 class ProblemFileError(UserError):
@@ -333,6 +339,23 @@ class ProblemFile(Schema):
         return self
 
     @model_validator(mode="after")
+    def check_per_frame(self) -> ProblemFile:
+        """Require inputs and parameters of trajectories, which are no states, where values change in time."""
+        for part in ("inputs", "parameters", "outputs"):
+            for one in getattr(self, part):
+                label = f"{part}.{one.name}.per_frame"
+                if one.per_frame is None:
+                    continue
+                if self.time is None:
+                    raise ValueError(f"{label}: expected it with [time] only")
+                if part == "outputs" or one.name in self.states:
+                    raise ValueError(f"{label}: expected it of inputs that are known in advance, and this is a state")
+                taken = [key for key in ("static", "frame", "column") if getattr(one, key, None) not in {None, False}]
+                if taken:
+                    raise ValueError(f"{label}: expected none with {taken[0]}")
+        return self
+
+    @model_validator(mode="after")
     def check_conserved(self) -> ProblemFile:
         """Refuse a conserved mean of what is no output, or on a grid with ends."""
         conserved = self.time.conserved if self.time is not None else ()
@@ -349,6 +372,13 @@ class ProblemFile(Schema):
             return {}
         outputs = {one.array: one.name for one in self.outputs}
         return {one.name: outputs[one.array] for one in self.inputs if one.array in outputs}
+
+    @property
+    def timed(self) -> frozenset[str]:
+        """The names of the tensors whose data have a time axis, all frames of which are read."""
+        if self.time is None:
+            return frozenset()
+        return frozenset({*self.output_names, *(one.name for one in self.tensors if one.per_frame)})
 
     @property
     def stored(self) -> dict[str, Quantity | Parameter]:

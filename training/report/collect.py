@@ -277,7 +277,8 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
             {name: work.shown(name, one[0]).numpy() for name, one in zip(problem.output_names, some, strict=True)}
             for some in (batch.outputs, work.predictions(network, batch))
         )
-        parameters = {one.name: float(values.pop(one.name)) for one in problem.parameters}
+        numbers = {one.name: values.pop(one.name) for one in problem.parameters}
+        parameters = {name: float(value) for name, value in numbers.items() if name not in problem.timed}
         if problem.mask is not None:
             inside = values[INSIDE] == 1
             blank = ({name: np.where(inside, one, np.nan) for name, one in some.items()} for some in (truth, predicted))
