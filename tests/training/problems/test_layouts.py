@@ -227,10 +227,10 @@ def refused(arrays: Arrays, folder: Path, **parts: str) -> None:
     prepare(problem, folder, folder / "data")
 
 
-def test_an_input_that_changes_in_time_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_input_that_changes_in_time_has_to_be_declared(tmp_path: Path) -> None:
     frames = np.moveaxis(FRAMES, -1, 1)
     more = '[time]\nstep = 0.1\n[inputs.first]\nkey = "u"'
-    sentence = r"'k' but found shape \(20, 5, 8, 9\): inputs that change in time are not supported"
+    sentence = r"'k' but found shape \(20, 5, 8, 9\): `per_frame = true` if it changes in time"
     with pytest.raises(DataError, match=sentence):
         refused({"k": frames, "u": frames, "nu": NU}, tmp_path, more=more)
 
