@@ -316,7 +316,11 @@ def draw(
             field = field * known.deviation + (0 if base != tensor.name else known.mean)
         fields.append(field.astype(np.float32))
     frame = [np.zeros(shapes[-1], np.int32)] if signature.frames else []
-    parameters = (numbers(shape[0], each, seed, like.get(each.name)) for each in signature.parameters)
+    sizes = shapes[len(signature.inputs) :]
+    parameters = (
+        numbers(each, parameter, seed, like.get(parameter.name))
+        for (each, _), parameter in zip(sizes, signature.parameters, strict=False)
+    )
     if signature.scattered:
         fields[0] = cloud(shapes[0], seed, like.get(COORDINATES))
         rng, (_, *others) = np.random.default_rng(seed), parameters
@@ -332,8 +336,10 @@ def cloud(shape: tuple[int, ...], seed: int, like: Spread | None) -> NDArray[np.
     return np.random.default_rng(seed).uniform(low, high + 0.2 * (high - low), shape).astype(np.float32)
 
 
-def numbers(batch: int, parameter: ParameterSpec, seed: int = 0, like: Spread | None = None) -> NDArray[np.float32]:
-    """Draw the values `[batch]` of a parameter between its bounds; without them like the data, or near its default."""
+def numbers(
+    shape: int | tuple[int, ...], parameter: ParameterSpec, seed: int = 0, like: Spread | None = None
+) -> NDArray[np.float32]:
+    """Draw the values of a parameter between its bounds; without them like the data, or near its default."""
     middle = 0.0 if parameter.default is None else parameter.default
     if like is not None:
         low, high = float(like.low.min()), float(like.high.max())
@@ -344,7 +350,7 @@ def numbers(batch: int, parameter: ParameterSpec, seed: int = 0, like: Spread | 
         high = low + 2 if parameter.minimum is not None else middle + 1
     low = low if parameter.minimum is None else parameter.minimum
     high = high if parameter.maximum is None else parameter.maximum
-    return np.random.default_rng(seed).uniform(low, max(low, high), batch).astype(np.float32)
+    return np.random.default_rng(seed).uniform(low, max(low, high), shape).astype(np.float32)
 
 
 def sentences(shape: tuple[int, ...], words: int, seed: int = 0) -> NDArray[np.int32]:

@@ -8,7 +8,7 @@ names in Triton, over the Open Inference Protocol and in safetensors files.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -81,12 +81,24 @@ class TensorSpec(Quantity):
 
 
 class ParameterSpec(Parameter):
-    """A number per sample: on the wire FP32 `[batch]`. It may be left out where it has a default."""
+    """A number per sample, or per sample and frame: on the wire FP32 `[batch]`, or `[batch, frame]`.
+
+    It may be left out where it has a default.
+    """
 
     name: str  # as that of a tensor
     dtype: str = "FP32"
     axes: tuple[str, ...] = ("batch",)
     shape: tuple[int | None, ...] = (None,)
+
+    @classmethod
+    def of(cls, parameter: Parameter) -> Self:
+        """Describe a parameter of a problem."""
+        axes = ("batch", FRAME) if parameter.per_frame else ("batch",)
+        return cls(axes=axes, shape=(None,) * len(axes), **parameter.model_dump())
+
+
+Spec = TypeVar("Spec", TensorSpec, ParameterSpec)
 
 
 class GridSpec(GridLimits):
@@ -124,7 +136,8 @@ class Signature(Frozen):
     # Numbers per sample, which follow the inputs among the graph's arguments.
     parameters: tuple[ParameterSpec, ...] = ()
     outputs: tuple[TensorSpec, ...]  # fields, or the scores of labels
-    # Quality outputs, `[batch, 1]` each, which follow the outputs among the graph's results.
+    # Quality outputs, `[batch, 1]` each, which follow the outputs among the graph's results; `[batch, frame]` where
+    # inputs have a value per frame.
     quality: tuple[Quality, ...] = ()
     solve_bound: float | None = None  # the largest number of that name of an output that is sent as it is
     novelty: float | None = None  # the least number of that name of an input whose output is sent as it is
@@ -152,12 +165,10 @@ class Signature(Frozen):
         history: dict[str, int | None] = {"history": frames.history} if frames and frames.history > 1 else {}
         states = frames.states if frames else ()
         following: dict[str, int | None] = {FRAME: None} if frames else {}
+        times = {one.name: following for one in problem.inputs if one.per_frame} | dict.fromkeys(states, history)
         return cls(
-            inputs=tuple(
-                TensorSpec.of(quantity, axes, time=history if quantity.name in states else None)
-                for quantity in problem.inputs
-            ),
-            parameters=tuple(ParameterSpec(**parameter.model_dump()) for parameter in problem.parameters),
+            inputs=tuple(TensorSpec.of(quantity, axes, time=times.get(quantity.name)) for quantity in problem.inputs),
+            parameters=tuple(map(ParameterSpec.of, problem.parameters)),
             outputs=tuple(
                 TensorSpec.of(quantity, axes, problem.output_grid, following) for quantity in problem.outputs
             ),
@@ -250,8 +261,31 @@ class Signature(Frozen):
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
-        """All tensors that the graph returns, in its order: the outputs, then the quality outputs `[batch, 1]`."""
-        return (*self.outputs, *(_column(name, QUALITY[name]) for name in self.quality))
+        """All tensors that the graph returns, in its order: the outputs, then the quality outputs `[batch, 1]`.
+
+        Where inputs have a value per frame of a trajectory, so do these: `[batch, frame]`.
+        """
+        last: dict[str, int | None] = {FRAME: None} if self.forced else {"value": 1}
+        return (*self.outputs, *(_beside_samples(name, QUALITY[name], last) for name in self.quality))
+
+    @property
+    def forced(self) -> tuple[str, ...]:
+        """The names of the arguments that have a value per frame of a trajectory."""
+        return tuple(one.name for one in (*self.inputs, *self.parameters) if FRAME in one.axes)
+
+    def step(self) -> Self:
+        """Return the signature of one step of a rollout, which sees one frame of every argument; states alone follow.
+
+        Its results are the next states, and no quality outputs.
+        """
+        arguments: dict[str, Any] = {
+            "inputs": tuple(map(_of_one_frame, self.inputs)),
+            "parameters": tuple(map(_of_one_frame, self.parameters)),
+        }
+        states = {spec.name: spec for spec in self.inputs}
+        names = self.frames.states if self.frames else ()
+        following = tuple(states[name].model_copy(update={"name": f"next_{name}"}) for name in names)
+        return self.model_copy(update={**arguments, "outputs": following, "frames": None, "quality": ()})
 
     @property
     def result_names(self) -> tuple[str, ...]:
@@ -268,14 +302,27 @@ class Signature(Frozen):
             default = 0.0 if len(self.outputs) > 1 else None
             cotangents = (_beside("cotangents", spec, default) for spec in self.outputs)
             fields = (_beside("gradients", spec) for spec in self.inputs)
-            numbers = (_column(f"gradients.{one.name}", f"gradient of {one.name}") for one in self.parameters)
+            numbers = (
+                _beside_samples(
+                    f"gradients.{one.name}",
+                    f"gradient of {one.name}",
+                    {FRAME: None} if one.name in self.forced else {"value": 1},
+                )
+                for one in self.parameters
+            )
             more: dict[str, Any] = {
                 "inputs": (*self.inputs, *cotangents),
                 "outputs": (*self.outputs, *fields, *numbers),
             }
         else:
             directions = (
-                ParameterSpec(name=f"tangents.{one.name}", meaning=f"tangent of {one.name}", default=0.0)
+                ParameterSpec(
+                    name=f"tangents.{one.name}",
+                    meaning=f"tangent of {one.name}",
+                    default=0.0,
+                    axes=one.axes,
+                    shape=one.shape,
+                )
                 for one in self.parameters
             )
             more = {
@@ -293,9 +340,17 @@ def _beside(role: str, spec: TensorSpec, default: float | None = None) -> Tensor
     """Describe a vector that has the shape of a tensor of the model."""
     meaning = f"{role.removesuffix('s')} of {spec.name}"
     update = {"name": f"{role}.{spec.name}", "meaning": meaning, "units": "1", "positive": False, "default": default}
+    update["per_frame"] = None
     return spec.model_copy(update=update)
 
 
-def _column(name: str, meaning: str) -> TensorSpec:
-    """Describe a number per sample that a graph returns."""
-    return TensorSpec(name=name, axes=("batch", "value"), shape=(None, 1), meaning=meaning)
+def _beside_samples(name: str, meaning: str, last: dict[str, int | None]) -> TensorSpec:
+    """Describe a number per sample that a graph returns, or a number per sample and frame; `last` is its last axis."""
+    return TensorSpec(name=name, axes=("batch", *last), shape=(None, *last.values()), meaning=meaning)
+
+
+def _of_one_frame(spec: Spec) -> Spec:
+    """Describe one frame of an argument that has a value for each of them; others stay as they are."""
+    kept = [index for index, axis in enumerate(spec.axes) if axis != FRAME]
+    axes, shape = (tuple(each[index] for index in kept) for each in (spec.axes, spec.shape))
+    return spec.model_copy(update={"axes": axes, "shape": shape})

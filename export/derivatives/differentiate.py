@@ -12,9 +12,10 @@ The products of a rollout are loops around the products of one step:
     x_{n+1} = F(x_n, p), \qquad \lambda_n = F_x(x_n, p)^T (\lambda_{n+1} + c_{n+1}), \quad
     g_p = \sum_n F_p(x_n, p)^T (\lambda_{n+1} + c_{n+1})
 
-A vector-Jacobian product keeps the states x that the steps start from, then runs backwards over them with the
-cotangents c of the frames; a step is computed again where its derivative needs it. A Jacobian-vector product is the
-rollout of state and tangent together.
+where p are the arguments beside the states; a step sees one frame of those that have a value per frame, whose gradient
+is that of each step, without a sum. A vector-Jacobian product keeps the states x that the steps start from, then runs
+backwards over them with the cotangents c of the frames; a step is computed again where its derivative needs it. A
+Jacobian-vector product is the rollout of state and tangent together.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.derivatives.rules import CONSTANT, RULES, Step
 from export.derivatives.tape import FLOATS, ONE, PREFIX, Tape
-from export.graphs.to_onnx import LAST, GraphError, looped, renamed, unshaped, value
+from export.graphs.to_onnx import LAST, NOW, GraphError, looped, renamed, unshaped, value
 from export.layout import FRAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from export.signature import Kind, Signature, TensorSpec
+
+
+#: The integers that turn an axis round, and the last axis of columns.
+BACKWARDS = {"from_last": -1, "to_first": -(2**63), "zero_axis": 0, "one_back": -1, "two_axis": 2}
 
 
 def differentiate(model: onnx.ModelProto, kind: Kind, signature: Signature) -> onnx.ModelProto:
@@ -141,10 +146,8 @@ def differentiate_rollout(model: onnx.ModelProto, kind: Kind, signature: Signatu
     Raises:
         GraphError: The model is no rollout, or an operator of its step has no known derivative.
     """
-    states = states_of(signature)
-    following = tuple(spec.model_copy(update={"name": f"next_{spec.name}"}) for spec in states)
-    step = signature.model_copy(update={"outputs": following, "frames": None, "quality": ()})
-    product = differentiate(step_of(model, states), kind, step.product(kind))
+    states, step = states_of(signature), signature.step()
+    product = differentiate(step_of(model, signature), kind, step.product(kind))
     if kind == "vjp":
         return pulled(model, product, signature)
     both = [*(spec.name for spec in states), *(f"tangents.{spec.name}" for spec in states)]
@@ -157,15 +160,17 @@ def states_of(signature: Signature) -> list[TensorSpec]:
     return [inputs[name] for name in (signature.frames.states if signature.frames else ())]
 
 
-def step_of(model: onnx.ModelProto, states: Sequence[TensorSpec]) -> onnx.ModelProto:
+def step_of(model: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
     """Return the graph of one step of a rollout: what `looped` was made of."""
-    body = body_of(loop_of(model.graph.node))
-    names = {f"{spec.name}_before": spec.name for spec in states}
+    body, states = body_of(loop_of(model.graph.node)), states_of(signature)
+    names = {f"{spec.name}_before": spec.name for spec in states} | {f"{name}{NOW}": name for name in signature.forced}
     results = body.output[1 : 1 + len(states)]
+    nodes = [renamed(node, names) for node in body.node if names.keys().isdisjoint(node.output)]
+    specs = {spec.name: value(spec) for spec in signature.step().arguments if spec.name in signature.forced}
     graph = helper.make_graph(
-        needed([renamed(node, names) for node in body.node], {each.name for each in results}),
+        needed(nodes, {each.name for each in results}),
         "step",
-        [each for each in model.graph.input if each.name != FRAME],
+        [specs.get(each.name, each) for each in model.graph.input if each.name != FRAME],
         results,
         [each for each in model.graph.initializer if each.name != LAST],
         value_info=body.value_info,
@@ -189,7 +194,8 @@ def body_of(loop: onnx.NodeProto) -> onnx.GraphProto:
 def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
     """Return the vector-Jacobian product of a rollout; `product` is that of one step."""
     product_signature, states = signature.product("vjp"), states_of(signature)
-    names = [name for name in signature.argument_names if name != FRAME]
+    names = [name for name in signature.argument_names if name not in {FRAME, *signature.forced}]
+    columns = {parameter.name for parameter in signature.parameters}
     forward = copied(needed(model.graph.node, {spec.name for spec in signature.outputs}))
     loop = loop_of(forward)
     for spec in states:  # it returns the states that its steps start from, too, one after the other
@@ -199,15 +205,15 @@ def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signatur
     backward = helper.make_node(
         "Loop",
         ["frame_count", "", *(f"{name}_zeros" for name in names)],
-        [f"gradients.{name}" for name in names],
+        [*(f"gradients.{name}" for name in names), *(f"{name}_backwards" for name in signature.forced)],
         body=backward_body(product, signature),
     )
-    columns = {parameter.name for parameter in signature.parameters}
     nodes = [
         *forward,
         helper.make_node("Sub", ["frame_count", "one_index"], ["last_frame"]),
         *(node for name in names for node in zeros(name, column=name in columns)),
         backward,
+        *(node for spec in product_signature.outputs for node in forwards(spec, signature, columns)),
     ]
     constants = {each.name: each for graph in (model.graph, product.graph) for each in graph.initializer}
     constants |= {each.name: each for each in integers(states, signature.frames.history if signature.frames else 1)}
@@ -223,11 +229,16 @@ def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signatur
 
 
 def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphProto:
-    """Return the body of the loop backwards, which carries the gradients by all arguments, those by states stepwise."""
+    """Return the body of the loop backwards, which carries the gradients by all arguments, those by states stepwise.
+
+    Gradients by what has a value per frame are its results, one for each step.
+    """
     states, several = states_of(signature), signature.frames is not None and signature.frames.history > 1
     carried = [spec.name for spec in states]
-    summed = [name for name in signature.argument_names if name not in {*carried, FRAME}]
+    summed = [name for name in signature.argument_names if name not in {*carried, *signature.forced, FRAME}]
+    now = {name: f"{name}{NOW}" for name in signature.forced}
     nodes = [helper.make_node("Sub", ["last_frame", "iteration"], ["backward_frame"])]
+    nodes += [helper.make_node("Gather", [name, "backward_frame"], [here], axis=1) for name, here in now.items()]
     for spec, result in zip(states, signature.outputs, strict=True):
         name = spec.name
         nodes += [
@@ -235,14 +246,14 @@ def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphP
             *cotangent(f"cotangents.{result.name}", name, several=several),
             helper.make_node("Add", [f"{name}_after", f"{name}_cotangent"], [f"cotangents.next_{name}"]),
         ]
-    own = {name: f"{name}_before" for name in carried}
-    own |= {f"gradients.{name}": f"{name}_gradient" for name in (*carried, *summed)}
-    results = {f"gradients.{name}" for name in (*carried, *summed)}
+    own = {name: f"{name}_before" for name in carried} | now
+    own |= {f"gradients.{name}": f"{name}_gradient" for name in (*carried, *summed, *now)}
+    results = {f"gradients.{name}" for name in (*carried, *summed, *now)}
     nodes += [renamed(node, own) for node in needed(product.graph.node, results)]
     nodes += [helper.make_node("Identity", [f"{name}_gradient"], [f"{name}_pulled"]) for name in carried]
     nodes += [helper.make_node("Add", [f"{name}_after", f"{name}_gradient"], [f"{name}_pulled"]) for name in summed]
     nodes.append(helper.make_node("Identity", ["go_on"], ["still_going_on"]))
-    names = [name for name in signature.argument_names if name != FRAME]
+    names = [name for name in signature.argument_names if name not in {FRAME, *now}]
     return helper.make_graph(
         nodes,
         "step_backwards",
@@ -254,8 +265,28 @@ def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphP
         [
             helper.make_tensor_value_info("still_going_on", TensorProto.BOOL, []),
             *(unshaped(f"{name}_pulled") for name in names),
+            *(unshaped(f"{name}_gradient") for name in now),
         ],
     )
+
+
+def forwards(spec: TensorSpec, signature: Signature, columns: Collection[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that order a gradient `[step, batch, ...]`, the last step first, as its argument is.
+
+    There are none for other results than gradients by what has a value per frame. A number per sample is a column.
+    """
+    name = spec.name.removeprefix("gradients.")
+    if name == spec.name or name not in signature.forced:
+        return []
+    turned, ordered = f"{name}_forwards", f"{name}_ordered"
+    nodes = [
+        helper.make_node("Slice", [f"{name}_backwards", "from_last", "to_first", "zero_axis", "one_back"], [turned])
+    ]
+    if name not in columns:
+        perm = [1, 0, *range(2, len(spec.shape))]
+        return [*nodes, helper.make_node("Transpose", [turned], [spec.name], perm=perm)]
+    nodes.append(helper.make_node("Transpose", [turned], [ordered], perm=[1, 0, 2]))
+    return [*nodes, helper.make_node("Squeeze", [ordered, "two_axis"], [spec.name])]
 
 
 def cotangent(frames: str, state: str, *, several: bool) -> list[onnx.NodeProto]:
@@ -284,6 +315,8 @@ def integers(states: Sequence[TensorSpec], history: int) -> Iterator[onnx.Tensor
     """Return the integers that nodes of this module read; `history` counts the frames of a state."""
     yield helper.make_tensor("one_index", TensorProto.INT64, [], [1])
     yield helper.make_tensor("one_axis", TensorProto.INT64, [1], [1])
+    for name, number in BACKWARDS.items():
+        yield helper.make_tensor(name, TensorProto.INT64, [1], [number])
     for spec in states:
         before = [0, history - 1, *[0] * (len(spec.shape) - 2)]  # a frame becomes the last one
         yield helper.make_tensor(

@@ -48,6 +48,7 @@ FORBIDDEN = frozenset({"DFT", "STFT", "Rfft", "Irfft"})
 
 TYPES = {"FP32": TensorProto.FLOAT, "INT32": TensorProto.INT32}
 JUDGED = "judged_"  # before the names of what only quality outputs need
+NOW = "_now"  # behind the names of what a step sees of arguments that have a value per frame
 LAST = "last_index"  # -1, for the last frame of a history
 
 
@@ -96,7 +97,8 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
         return traced(module, signature, signature.arguments, signature.result_names)
     arguments = tuple(spec for spec in signature.arguments if spec.name != FRAME)
     names = tuple(spec.name for spec in arguments)
-    step = traced(module.step(names), signature, arguments, [f"next_{name}" for name in signature.frames.states])
+    described = signature.step()
+    step = traced(module.step(names), described, described.arguments, described.result_names)
     model = looped(step, signature, signature.frames.states)
     if signature.quality:
         append_judgement(model, traced(module.judgement(names), signature, arguments, signature.quality))
@@ -128,7 +130,7 @@ def traced(
 
 
 def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -> onnx.ModelProto:
-    """Return the graph that repeats a step, from states, steady fields and parameters, once per column of `frame`."""
+    """Return the graph that repeats a step, from states and other arguments, once per column of `frame`."""
     several = signature.frames is not None and signature.frames.history > 1
     scanned = [f"{spec.name}_frames" for spec in signature.outputs]
     loop = helper.make_node(
@@ -159,10 +161,12 @@ def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -
 def loop_body(step: onnx.GraphProto, signature: Signature, states: Sequence[str]) -> onnx.GraphProto:
     """Return the loop's body: (iteration, condition, states) to (condition, next states, frames).
 
-    What a step reads beside the states comes from outside the loop.
+    What a step reads beside the states comes from outside the loop; of what has a value per frame it takes its own.
     """
     own = {name: f"{name}_before" for name in states}  # a name must not mean two things inside and outside of the loop
-    nodes = [renamed(node, own) for node in step.node]
+    now = {name: f"{name}{NOW}" for name in signature.forced}
+    nodes = [helper.make_node("Gather", [name, "iteration"], [here], axis=1) for name, here in now.items()]
+    nodes += [renamed(node, own | now) for node in step.node]
     nodes.append(helper.make_node("Identity", ["go_on"], ["still_going_on"]))
     several = signature.frames is not None and signature.frames.history > 1
     for result in step.output:

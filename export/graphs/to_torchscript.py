@@ -114,15 +114,16 @@ class Listed(nn.Module):
 class Loop(nn.Module):
     """Repeat the trace of a `Listed` step as often as a tensor has columns. The module is scripted."""
 
-    def __init__(self, step: nn.Module, states: Sequence[int], *, several: bool) -> None:
+    def __init__(self, step: nn.Module, states: Sequence[int], forced: Sequence[bool], *, several: bool) -> None:
         super().__init__()
-        self.step, self.states, self.several = step, list(states), several
+        self.step, self.states, self.forced, self.several = step, list(states), list(forced), several
 
     def forward(self, inputs: list[Tensor], frame: Tensor) -> list[Tensor]:
         current = list(inputs)
         made: list[list[Tensor]] = [[] for _ in self.states]
-        for _ in range(frame.shape[1]):
-            following: list[Tensor] = self.step(current)
+        for number in range(frame.shape[1]):
+            now = [each[:, number] if forced else each for each, forced in zip(current, self.forced)]  # noqa: B905
+            following: list[Tensor] = self.step(now)
             for index, state in enumerate(self.states):
                 current[state] = following[index]
                 made[index].append(following[index][:, -1] if self.several else following[index])
@@ -139,9 +140,11 @@ class ScriptedRollout(nn.Module):
         several = signature.frames is not None and signature.frames.history > 1
         # A step is traced with three samples on a small, unequal grid.
         sides = (signature.grid.minimum + step for step in range(4, 4 + 3 * len(signature.grid.axes), 3))
-        inputs = [torch.ones(each) for each, dtype in argument_shapes(signature, (3, *sides)) if dtype == "FP32"]
+        inputs = [torch.ones(each) for each, _ in argument_shapes(signature.step(), (3, *sides))]
         step = torch.jit.trace(Listed(module.step(names)), (inputs,), check_trace=False, strict=False)
-        self.loop: Any = torch.jit.script(Loop(step, states, several=several))
+        self.loop: Any = torch.jit.script(
+            Loop(step, states, [name in signature.forced for name in names], several=several)
+        )
         self.judgement = module.judgement(names) if signature.quality else None
         self.forward = renamed(self.rolled, signature.argument_names)
         self.eval()

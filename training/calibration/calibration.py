@@ -137,7 +137,7 @@ class CalibratedOperator(Operator):
         """
         found: tuple[Tensor, ...] = self.calibration(*self.operator.canonical(*fields))
         if getattr(self.operator.config, "forced", ()):
-            return tuple(each.reshape(len(fields[0]), -1) for each in found)
+            return tuple(each.reshape(fields[0].shape[0], -1) for each in found)
         return found
 
 

@@ -201,6 +201,7 @@ def test_the_documentation_shows_every_key() -> None:
     for model, tables in sections.items():
         assert set(model.model_fields) - {"name"} <= {key for table in tables for key in table}, model
     others = {"time", "symmetries"}  # the first needs a state, the second scalar fields
+    del document["inputs"]["rain"]  # which needs the first
     ProblemFile.model_validate({key: value for key, value in document.items() if key not in others})
 
 
