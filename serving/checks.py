@@ -35,11 +35,14 @@ def names(sent: Collection[str], known: Sequence[str], optional: Collection[str]
             raise Problem("wrong-input", detail, array=name[:64])
 
 
-def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
+def batch(
+    arrays: Mapping[str, NDArray[Any]], card: Card, count: int | None = None
+) -> tuple[dict[str, NDArray[Any]], bool]:
     """Check the inputs and parameters of a model, and convert them to batches of the card's types.
 
-    The arrays are single samples or batches; those with a default may be missing. The result is inputs `[B,
-    (component), *grid]` and parameters `[B]` by name, C-contiguous, and whether the input was a single sample.
+    The arrays are single samples or batches; those with a default may be missing. The result is inputs `[B, (frame),
+    (component), *grid]` and parameters `[B, (frame)]` by name, C-contiguous, and whether the input was a single sample;
+    `count` frames are wanted of a trajectory.
     """
     if card.scattered:
         arrays = without_padding(arrays, card)
@@ -62,14 +65,18 @@ def batch(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDA
             found_shapes = f"{tensor.name} has shape {sent.shape} and {lead.name} {arrays[lead.name].shape}"
             raise Problem("wrong-shape", f"{found_shapes}; expected the same samples and grid", array=tensor.name)
     if len(found) < len(card.inputs):
-        frames = (sent_frames(found, card) if card.frames else None) or 0
         for tensor in card.inputs:
             if tensor.name not in found:
-                leading = (frames if each is None else each for each in tensor.leading)
+                leading = ((count or 0) if each is None else each for each in tensor.leading)
                 shape = (size, *leading, *(tensor.points or grid), *tensor.trailing)
                 found[tensor.name] = np.full(shape, tensor.default, np.float32)
         found = {tensor.name: found[tensor.name] for tensor in card.inputs}
-    return found | {each.name: _numbers(arrays.get(each.name), each, size) for each in card.parameters}, single
+    sizes = {"batch": size, FRAME: count or 0}
+    numbers = {
+        each.name: _numbers(arrays.get(each.name), each, tuple(sizes[axis] for axis in each.axes))
+        for each in card.parameters
+    }
+    return found | numbers, single
 
 
 def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[Any]]:
@@ -82,7 +89,7 @@ def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str,
         return found
     parameter = next(each for each in card.parameters if each.name == COUNTS)
     points = sent.shape[-2]
-    counts = _numbers(arrays[COUNTS], parameter, len(sent) if sent.ndim > 2 else 1)
+    counts = _numbers(arrays[COUNTS], parameter, (len(sent) if sent.ndim > 2 else 1,))
     known = (counts == np.floor(counts)) & (counts >= card.grid.minimum) & (counts <= points)
     wrong = ~known & (counts != 0)
     if wrong.any():
@@ -198,13 +205,17 @@ def _float32(values: NDArray[Any], name: str, *, single: bool) -> NDArray[np.flo
     return cast
 
 
-def _numbers(array: NDArray[Any] | None, parameter: Parameter, count: int) -> NDArray[np.float32]:
-    """Return the values `[B]` of a parameter: one per sample, one for all of them, or its default."""
+def _numbers(array: NDArray[Any] | None, parameter: Parameter, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return the values `[B]` of a parameter: one per sample, one for all of them, or its default.
+
+    Those of frames are `[B, frame]`: one per sample and frame, one per frame for all samples, or one for all.
+    """
     name = parameter.name
     if array is None:
-        return np.full(count, parameter.default, np.float32)
-    if array.shape not in {(), (count,)}:
-        detail = f"{name} has shape {array.shape}; expected one number, or one per sample ({count},)"
+        return np.full(shape, parameter.default, np.float32)
+    if array.shape not in {(), shape, shape[1:]}:
+        several = f"one per frame {shape[1:]}, or one per sample and frame" if shape[1:] else "or one per sample"
+        detail = f"{name} has shape {array.shape}; expected one number, {several} {shape}"
         raise Problem("wrong-shape", detail, array=name)
     cast = _float32(array, name, single=False)
     low = np.float32(-np.inf if parameter.minimum is None else parameter.minimum)
@@ -213,7 +224,7 @@ def _numbers(array: NDArray[Any] | None, parameter: Parameter, count: int) -> ND
     if outside.any():
         index = first(outside)
         raise problem("out-of-range", name, index, f"is {array[index]}; expected {low:g} to {high:g}")
-    return np.ascontiguousarray(np.broadcast_to(cast, (count,)))
+    return np.ascontiguousarray(np.broadcast_to(cast, shape))
 
 
 def tokens(values: NDArray[Any], tensor: Tensor, vocabulary: Vocabulary, *, single: bool) -> NDArray[np.int32]:
@@ -253,26 +264,31 @@ def shown(array: str, index: tuple[int, ...]) -> str:
     return f"{array}[{','.join(map(str, index))}]" if index else array
 
 
-def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card) -> int | None:
-    """Return the frames of cotangents `[B, frame, ...]`, some of which may be missing; None where there are none."""
-    framed = [tensor.name for tensor in card.inputs if FRAME in tensor.axes]
-    found = [(name, arrays[name].shape[1]) for name in framed if name in arrays]
-    for name, count in found[1:]:
-        if count != found[0][1]:
-            raise Problem("wrong-shape", f"{name} has {count} frames and {found[0][0]} {found[0][1]}", array=name)
-    return found[0][1] if found else None
+def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card, expected: int | None = None) -> int | None:
+    """Return how many frames arrays have that a request sends, such as a forcing; None where none of them has any.
+
+    They are single samples or batches `[B, frame, ...]`. All have as many frames, and those that are `expected`
+    (`wrong-shape`).
+    """
+    found: dict[str, int] = {}
+    for argument in card.arguments:
+        array, rank = arrays.get(argument.name), len(argument.axes)
+        if FRAME in argument.axes and array is not None and array.ndim in {rank - 1, rank}:
+            found[argument.name] = array.shape[argument.axes.index(FRAME) - (array.ndim < rank)]
+    lead = next(iter(found), None)
+    for name, count in found.items():
+        if lead is not None and count != found[lead]:
+            raise Problem("wrong-shape", f"{name} has {count} frames and {lead} {found[lead]}", array=name)
+        if expected not in {None, count}:
+            raise Problem("wrong-shape", f"{name} has {count} frames; expected {expected}, as frames says", array=name)
+    return None if lead is None else found[lead]
 
 
 def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes: int) -> NDArray[np.int32]:
     """Return the argument `[B, frame]` whose shape says how many frames are wanted.
 
-    The frames of all samples of one output take at most `max_bytes` (`invalid-parameter`); cotangents have as many
-    (`wrong-shape`).
+    The frames of all samples of one output take at most `max_bytes` (`invalid-parameter`).
     """
-    sent = sent_frames(arrays, card)
-    if sent not in {None, count}:
-        name = next(tensor.name for tensor in card.inputs if FRAME in tensor.axes)
-        raise Problem("wrong-shape", f"{name} has {sent} frames; expected {count}, as frames says", array=name)
     samples, points = len(next(iter(arrays.values()))), math.prod(card.grid_of(arrays))
     most = max_bytes // (4 * samples * points * max(math.prod(tensor.vector) for tensor in card.outputs))
     if count > most:

@@ -23,7 +23,7 @@ class Rollout:
     def __init__(self, card: Card, inputs: Batch) -> None:
         assert card.frames is not None  # noqa: S101  the caller has looked
         self._card, self._frames, self._inputs = card, card.frames, inputs
-        self.left = int(inputs[FRAME].shape[1])
+        self._wanted = self.left = int(inputs[FRAME].shape[1])
         size = max(inputs[name].nbytes // self._frames.history for name in self._frames.states)
         self._most = min(PIECE, max(1, RUN_BYTES // size))
 
@@ -46,7 +46,11 @@ class Rollout:
 
     @property
     def start(self) -> dict[str, NDArray[np.float32]]:
-        return {**self._inputs, FRAME: self._inputs[FRAME][:, : min(self.left, self._most)]}
+        """The inputs of the next call: of what has a value per frame, those of its frames."""
+        done = self._wanted - self.left
+        own = slice(done, done + self._most)
+        forced = (FRAME, *self._card.forced)
+        return {**self._inputs, **{name: np.ascontiguousarray(self._inputs[name][:, own]) for name in forced}}
 
     def follow(self, start: Batch, outputs: Outputs) -> None:
         """Let the next call start from the last frames of these outputs, whose call had the inputs `start`."""

@@ -215,15 +215,15 @@ class Predictor:
             policy.check(card, solver=self.classical.solves(card))
 
         def check() -> Inputs:
-            arrays, single = checks.batch(sent, card)
+            frames = policy.count(card, exchange.frames or checks.sent_frames(sent, card))
+            checks.sent_frames(sent, card, frames)
+            arrays, single = checks.batch(sent, card, frames)
             lead = arrays[card.inputs[0].name]
             grid = card.inputs[0].grid_of(lead.shape)
             cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
-            if card.frames is not None or exchange.frames is not None:
-                frames = policy.count(card, exchange.frames or checks.sent_frames(arrays, card))
-                if frames is not None:
-                    arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
-                    cost *= frames
+            if frames is not None:
+                arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
+                cost *= frames
             size, outputs = own_bytes(arrays), output_bytes(arrays, card, PIECE if streamed else None)
             return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost, size, outputs)
 

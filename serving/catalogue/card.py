@@ -18,6 +18,8 @@ COMPONENT, HISTORY, FRAME = "component", "history", "frame"
 #: A vector-Jacobian or a Jacobian-vector product.
 Kind = Literal["vjp", "jvp"]
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
+#: Which value a step sees of what is known for every frame: that of the frame before it, or of the one it leads to.
+PerFrame = Literal["start", "end"]
 #: The graph of the method without the network, with smaller error bounds.
 REFINED: Literal["refined"] = "refined"
 
@@ -46,6 +48,12 @@ class Tensor(Part):
     positive: bool
     default: float | None = Field(
         default=None, description="The value everywhere of an input that a request leaves out; null: it must be sent."
+    )
+    per_frame: PerFrame | None = Field(
+        default=None,
+        description="Of an input with the axis `frame`, which is known in advance: value i is that of the frame which "
+        "step i starts from (`start`), or which it leads to (`end`).",
+        exclude_if=lambda frame: frame is None,
     )
 
     @cached_property
@@ -84,7 +92,10 @@ class Tensor(Part):
 
 
 class Parameter(Part):
-    """A number per sample: `[batch]`, or one number for all samples of a request."""
+    """A number per sample: `[batch]`, or one number for all samples of a request.
+
+    With the axis `frame` it is a number per sample and frame: `[batch, frame]`, or `[frame]` or one number for all.
+    """
 
     name: str
     dtype: Literal["FP32"] = "FP32"
@@ -96,10 +107,13 @@ class Parameter(Part):
     )
     minimum: float | None = None
     maximum: float | None = None
+    per_frame: PerFrame | None = Field(
+        default=None, description="As of an input.", exclude_if=lambda frame: frame is None
+    )
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
-        return (None,)
+        return (None,) * len(self.axes)
 
 
 class Grid(Part):
@@ -267,6 +281,11 @@ class Card(Part):
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(argument.name for argument in self.arguments)
+
+    @cached_property
+    def forced(self) -> tuple[str, ...]:
+        """The names of the arguments that have a value per frame."""
+        return tuple(argument.name for argument in self.arguments if FRAME in argument.axes)
 
     @cached_property
     def result_names(self) -> tuple[str, ...]:

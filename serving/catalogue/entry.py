@@ -115,7 +115,9 @@ class Entry:
 
 def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
     """Yield the simplest inputs of each declared grid, one sample of ones, unless they are too large to be sent."""
-    numbers: dict[str, NDArray[Any]] = {parameter.name: np.ones(1, np.float32) for parameter in card.parameters}
+    numbers: dict[str, NDArray[Any]] = {
+        parameter.name: np.ones((1,) * len(parameter.axes), np.float32) for parameter in card.parameters
+    }
     if card.frames is not None:
         numbers[FRAME] = np.zeros((1, 1), np.int32)
     for grid in card.grid.shapes:
