@@ -316,10 +316,9 @@ def draw(
             field = field * known.deviation + (0 if base != tensor.name else known.mean)
         fields.append(field.astype(np.float32))
     frame = [np.zeros(shapes[-1], np.int32)] if signature.frames else []
-    sizes = shapes[len(signature.inputs) :]
     parameters = (
         numbers(each, parameter, seed, like.get(parameter.name))
-        for (each, _), parameter in zip(sizes, signature.parameters, strict=False)
+        for each, parameter in zip(shapes[len(signature.inputs) :], signature.parameters, strict=False)
     )
     if signature.scattered:
         fields[0] = cloud(shapes[0], seed, like.get(COORDINATES))

@@ -63,7 +63,8 @@ def batch(
         alike = (sent.ndim < len(tensor.axes)) == single and len(found[tensor.name]) == size
         if not alike or (tensor.points is None and tensor.grid_of(found[tensor.name].shape) != grid):
             found_shapes = f"{tensor.name} has shape {sent.shape} and {lead.name} {arrays[lead.name].shape}"
-            raise Problem("wrong-shape", f"{found_shapes}; expected the same samples and grid", array=tensor.name)
+            axes = f", ({', '.join(tensor.axes[single:])}) of {tensor.name}" if FRAME in tensor.axes else ""
+            raise Problem("wrong-shape", f"{found_shapes}; expected the same samples and grid{axes}", array=tensor.name)
     if len(found) < len(card.inputs):
         for tensor in card.inputs:
             if tensor.name not in found:

@@ -108,6 +108,7 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy_fields.add_derivatives(repository)
     toy_gauges.add(repository)
     toy_rollouts.add(repository)
+    toy_rollouts.add_pushed(repository)
     return repository
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
 from petrov_client._meshes import arrays_of, is_mesh, with_outputs
-from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import COMPONENT, FRAME, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._quality import Quality, Response, coverage_of, quality_of, warn
 from petrov_client._vocabulary import PADDING, Vocabulary
 
@@ -104,9 +104,10 @@ class PredictionInput:
 
     info: ModelInfo
     inputs: tuple[FieldInput, ...]  # in the model's order; at least one
-    numbers: Mapping[str, Fields]  # parameters `[batch]`
+    numbers: Mapping[str, Fields]  # parameters `[batch]`, or `[batch, frame]`, one frame where it is for all
     labels: Labels | None = None  # where the caller passed inputs with xarray
     mesh: Any = None  # whose points and data the inputs are, where the caller passed one
+    frames: int | None = None  # that inputs and parameters have, such as a forcing; None where none of them says it
 
     def __len__(self) -> int:
         return len(self.inputs[0])
@@ -138,11 +139,16 @@ class PredictionInput:
         }
         return next(iter(named.values())) if len(named) == 1 else named
 
-    def arrays(self, piece: slice) -> dict[str, npt.NDArray[Any]]:
-        """Return a piece of all inputs and parameters by name, as the wire has it."""
-        return {each.tensor.name: each.fields(piece) for each in self.inputs} | {
-            name: numbers[piece] for name, numbers in self.numbers.items()
-        }
+    def arrays(self, piece: slice, frames: int | None = None) -> dict[str, npt.NDArray[Any]]:
+        """Return a piece of all inputs and parameters by name, as the wire has it.
+
+        A number that is for all frames of a trajectory is repeated for so many, by default those of a training one.
+        """
+        numbers = {name: each[piece] for name, each in self.numbers.items()}
+        if self.frames is None and self.info.frames is not None:
+            count = frames or self.info.frames.trained
+            numbers |= {name: np.repeat(numbers[name], count, axis=1) for name in self.info.forced if name in numbers}
+        return {each.tensor.name: each.fields(piece) for each in self.inputs} | numbers
 
 
 class PredictionOutput:
@@ -233,16 +239,33 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
                 f"{tuple(each.array.shape)}"
             )
             raise _refusal(each.tensor, f"expected the same fields and grid but {shapes}")
+    count = _frames(info, inputs, passed)
+    sizes = {"batch": len(first), FRAME: 1 if count is None else count}
     numbers = {
-        each.name: _numbers(each, passed[each.name], len(first)) for each in info.parameters if each.name in passed
+        each.name: _numbers(each, passed[each.name], tuple(sizes.get(axis, 1) for axis in each.axes))
+        for each in info.parameters
+        if each.name in passed
     }
-    checked = PredictionInput(info, inputs, numbers, labels, mesh)
+    checked = PredictionInput(info, inputs, numbers, labels, mesh, count)
     mask = next((each for each in inputs if each.tensor.name == info.mask), None)
     for each in inputs:
         for piece in checked.pieces():
             read = None if mask is None or each is mask else mask.fields(piece) == 1
             _check_values(each, piece, info.vocabulary, read)
     return checked
+
+
+def _frames(info: ModelInfo, inputs: tuple[FieldInput, ...], passed: Mapping[str, Any]) -> int | None:
+    """Return how many frames inputs and parameters have that have a value for each; None where none of them says it."""
+    found = {each.tensor.name: each.shape[0] for each in inputs if FRAME in each.tensor.axes}
+    numbers = [each.name for each in info.parameters if FRAME in each.axes and each.name in passed]
+    found |= {name: shape[-1] for name in numbers if (shape := np.shape(passed[name]))}
+    lead = next(iter(found), "")
+    for name, count in found.items():
+        if count != found[lead]:
+            message = f"expected as many frames in all but {lead} has {found[lead]} and {name} {count}"
+            raise InvalidInput(message, where=Where(name))
+    return found.get(lead)
 
 
 def _named(info: ModelInfo, array: Any, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,14 +332,15 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
     return checked
 
 
-def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
+def _numbers(parameter: ParameterInfo, value: Any, shape: tuple[int, ...]) -> Fields:
     where = Where(parameter.name)
     values = _array(parameter.name, value)
     if values.dtype.kind not in "fiu":
         raise InvalidInput(f'expected real numbers but got {values.dtype} for "{parameter.name}"', where=where)
-    if values.shape not in {(), (count,)}:
+    if values.shape not in {(), shape, shape[1:]}:
+        several = f"{shape[1:]} or {shape}" if shape[1:] else f"{shape}"
         raise InvalidInput(
-            f'expected one number or ({count},) numbers but got {values.shape} for "{parameter.name}"', where=where
+            f'expected one number or {several} numbers but got {values.shape} for "{parameter.name}"', where=where
         )
     with np.errstate(over="ignore"):
         numbers = np.asarray(values, "<f4")
@@ -330,7 +354,7 @@ def _numbers(parameter: ParameterInfo, value: Any, count: int) -> Fields:
         where = Where(parameter.name, index or None)
         rule = f"expected {low:g} to {high:g}" if np.isfinite(numbers[index]) else FINITE
         raise InvalidInput(f"{where} is {values[index]}; {rule}", where=where)
-    return np.array(np.broadcast_to(numbers, (count,)))
+    return np.array(np.broadcast_to(numbers, shape))
 
 
 def _check_values(

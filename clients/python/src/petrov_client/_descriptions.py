@@ -93,12 +93,23 @@ def _tensor(document: Mapping[str, Any]) -> TensorInfo:
         dtype=str(document["dtype"]),
         components=tuple(str(name) for name in document.get("components", ())),
         default=_number(document, "default"),
+        per_frame=None if document.get("per_frame") is None else str(document["per_frame"]),
     )
 
 
 def _parameter(document: Mapping[str, Any]) -> ParameterInfo:
-    texts = [str(document[name]) for name in ("name", "units", "meaning")]
-    return ParameterInfo(*texts, *(_number(document, name) for name in ("default", "minimum", "maximum")))  # type: ignore[arg-type]  # in this order
+    axes = tuple(str(axis) for axis in document.get("axes", ("batch",)))
+    return ParameterInfo(
+        name=str(document["name"]),
+        units=str(document["units"]),
+        meaning=str(document["meaning"]),
+        default=_number(document, "default"),
+        minimum=_number(document, "minimum"),
+        maximum=_number(document, "maximum"),
+        shape=(None,) * len(axes),
+        axes=axes,
+        per_frame=None if document.get("per_frame") is None else str(document["per_frame"]),
+    )
 
 
 def _number(document: Mapping[str, Any], name: str) -> float | None:

@@ -132,7 +132,7 @@ class GrpcWire:
     def _inference(
         method: str, info: ModelInfo, inputs: Arrays, options: Options, responses: int = 0
     ) -> Call[Response]:
-        shapes = {parameter.name: parameter.shape[1:] for parameter in info.parameters}
+        shapes = {each.name: each.shape[1:] for each in info.parameters if None not in each.shape[1:]}
         tensors = {
             name: np.ascontiguousarray(array.reshape(len(array), *shapes.get(name, array.shape[1:])))
             for name, array in inputs.items()

@@ -41,6 +41,8 @@ class TensorInfo:
         dtype: "FP32", or "INT32" for the tokens of a sequence.
         components: Names of the components of a vector field.
         default: The value everywhere of an input that may be left out; None where it is required.
+        per_frame: Of an input with the axis "frame", which is known in advance, what a step sees: "start", its value at
+            the frame that the step starts from, or "end", that at the frame which it leads to; None of any other.
     """
 
     name: str
@@ -52,6 +54,7 @@ class TensorInfo:
     dtype: str = "FP32"
     components: tuple[str, ...] = ()
     default: float | None = None
+    per_frame: str | None = None
 
     @property
     def vector(self) -> int:
@@ -61,7 +64,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class ParameterInfo:
-    """A number per field.
+    """A number per field, or per field and frame of a trajectory.
 
     Attributes:
         name: Its name on the wire.
@@ -70,7 +73,9 @@ class ParameterInfo:
         default: Its value where it is left out; None where it is required.
         minimum: The least value; None for no bound.
         maximum: The greatest value; None for no bound.
-        shape: The shape on the wire: `[batch]`, or `[batch, 1]` of a plain Triton.
+        shape: The shape on the wire: `[batch]`, or `[batch, 1]` of a plain Triton; `[batch, frame]` of one per frame.
+        axes: Names of its axes: the batch, and "frame" of one per frame.
+        per_frame: As of an input.
     """
 
     name: str
@@ -80,6 +85,8 @@ class ParameterInfo:
     minimum: float | None = None
     maximum: float | None = None
     shape: tuple[int | None, ...] = (None,)
+    axes: tuple[str, ...] = ("batch",)
+    per_frame: str | None = None
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -169,7 +176,7 @@ class ModelInfo:
 
     def _repr_html_(self) -> str:
         rows = [
-            (each.name, kind, " x ".join(getattr(each, "axes", ("batch",))), each.units or "", each.meaning or "")
+            (each.name, kind, " x ".join(each.axes), each.units or "", each.meaning or "")
             for kind, group in (("input", self.inputs), ("parameter", self.parameters), ("output", self.outputs))
             for each in group
         ]
@@ -196,6 +203,11 @@ class ModelInfo:
     def required(self) -> tuple[str, ...]:
         """The names of the inputs and parameters without a default."""
         return tuple(each.name for each in self.arguments if each.default is None)
+
+    @property
+    def forced(self) -> tuple[str, ...]:
+        """The names of the inputs and parameters that have a value per frame of a trajectory."""
+        return tuple(each.name for each in self.arguments if FRAME in each.axes)
 
     def alone(self, names: Iterable[str]) -> bool:
         """Return whether there is one name, and only it is required, so that a file of one array can be sent."""

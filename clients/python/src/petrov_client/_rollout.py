@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._arrays import Fields, PredictionInput, PredictionOutput
-from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError
+from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, Where
 from petrov_client._models import FramesInfo, ModelInfo
 from petrov_client._quality import IncompleteRolloutWarning, Options, Quality, Response, issue, one_solver, quality_of
 
@@ -29,18 +29,22 @@ class Rollout:
 
     def __init__(self, checked: PredictionInput, piece: slice, total: int, wanted: Options) -> None:
         self.info = checked.info
-        self.inputs: dict[str, Any] = checked.arrays(piece)  # from which the next request starts
+        self.inputs: dict[str, Any] = checked.arrays(piece, total)  # from which the next request starts
         self.done = 0  # frames that have arrived
         self.fault: PetrovError | None = None  # of the model on all samples, where the others of the batch go on
         self.stream: Any = None  # the open response; None before the first request, and after one that broke off
         self._failed = np.zeros(piece.stop - piece.start, np.bool_)
         self._time, self._total, self._wanted = time_axis(self.info), total, wanted
+        self._forced = {name: self.inputs[name] for name in self.info.forced if name in self.inputs}
         size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
         self._most = max(1, min(self._time.maximum, REQUEST_BYTES // size))
 
     def options(self) -> Options:
-        """Return what the next request asks for."""
-        return replace(self._wanted, frames=min(self._total - self.done, self._most), after=self.done)
+        """Return what the next request asks for; of inputs that have a value per frame it sends those of its frames."""
+        count = min(self._total - self.done, self._most)
+        for name, whole in self._forced.items():
+            self.inputs[name] = np.ascontiguousarray(whole[:, self.done : self.done + count])
+        return replace(self._wanted, frames=count, after=self.done)
 
     def follow(self, response: Response) -> Response:
         """Go on from a frame `[batch, (component), *grid]` of every output, and return it.
@@ -90,21 +94,26 @@ class Rollouts:
     """The rollout of a batch, in as few requests at one time as may hold it.
 
     Raises:
-        InvalidInput: The model computes no trajectories, the number is not positive, or an earlier frame does not fit.
+        InvalidInput: The model computes no trajectories, the number is not positive or another than inputs have, or an
+            earlier frame does not fit.
     """
 
     checked: PredictionInput
     options: Options
-    frames: int | None = None  # as many as a training trajectory has if None
+    frames: int | None = None  # as many as inputs have, such as a forcing, or a training trajectory, if None
     earlier: InitVar[Iterable[Any]] = ()  # as `shown` returns them without their quality
     fault: PetrovError | None = field(default=None, init=False)  # that ended the rollout after some frames
     pieces: list[Rollout] = field(init=False)
 
     def __post_init__(self, earlier: Iterable[Any]) -> None:
         time = time_axis(self.checked.info)
-        self.total = time.trained if self.frames is None else self.frames
+        given = self.checked.frames
+        self.total = (given or time.trained) if self.frames is None else self.frames
         if self.total < 1:
             raise InvalidInput(f"expected at least one frame but got {self.total}")
+        if given not in {None, self.total}:
+            name = self.checked.info.forced[0]
+            raise InvalidInput(f"expected {self.total} frames in {name} but got {given}", where=Where(name))
         slices = self.checked.pieces(len(self.checked))
         self.pieces = [Rollout(self.checked, piece, self.total, self.options) for piece in slices]
         for number, frame in enumerate(earlier, 1):

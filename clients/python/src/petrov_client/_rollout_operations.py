@@ -70,7 +70,8 @@ class RolloutOperations(Exchange):
         Args:
             model: A model of trajectories.
             array: Its first input, the states to start from; see `predict`.
-            frames: How many frames follow; as many as a training trajectory has if None.
+            frames: How many frames follow; if None as many as inputs have that are known for every frame, such as a
+                forcing, or else as a training trajectory has.
             version: A version of the model; the newest if None.
             timeout: Seconds for each frame, repetitions included; the client's if None.
             progress: True for a progress bar, or a function of (frames done, frames in all).
@@ -194,7 +195,8 @@ class RolloutOperations(Exchange):
         while piece.fault is None:
             try:
                 if piece.stream is None:
-                    call = self.wire.rollout(piece.info, piece.inputs, wanted := piece.options())
+                    wanted = piece.options()
+                    call = self.wire.rollout(piece.info, piece.inputs, wanted)
                     opened = aclosing(self.driver.receive(call.request, attempts.remaining()))
                     replies = await stack.enter_async_context(opened)
                     piece.stream = replies, call.read, piece.done + (wanted.frames or 0)

@@ -1,0 +1,66 @@
+"""Inputs that change in time by all four clients: whole rollouts, streams in several requests, gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from petrov_client import Client, InvalidInput
+from petrov_client import _rollout as rollouts
+from tests import toy_rollouts
+from tests.clients.conftest import KINDS, address_for
+from tests.conftest import Gateway
+
+MODEL, FRAMES = toy_rollouts.PUSHED, 11
+RNG = np.random.default_rng(0)
+U = RNG.standard_normal((3, 16)).astype(np.float32)
+F = RNG.standard_normal((3, FRAMES, 16)).astype(np.float32)
+POWER = RNG.uniform(1, 2, (3, FRAMES)).astype(np.float32)
+
+
+async def rolled(kind: str, gateway: Gateway, *args: Any, **named: Any) -> Any:
+    if kind.startswith("Async"):
+        async with KINDS[kind](address_for(kind, gateway)) as client:
+            return await client.rollout(MODEL, *args, **named)
+    with KINDS[kind](address_for(kind, gateway)) as client:
+        return client.rollout(MODEL, *args, **named)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_rollout_has_as_many_frames_as_its_forcing(
+    gateway: Gateway, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = await rolled(kind, gateway, u=U, f=F, power=POWER)
+    np.testing.assert_allclose(found, toy_rollouts.push(U, F, POWER), rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(rollouts, "REQUEST_BYTES", 4 * U.nbytes)  # four frames a request
+    found = await rolled(kind, gateway, u=U, f=F, power=POWER[0])
+    np.testing.assert_allclose(found, toy_rollouts.push(U, F, POWER[:1]), rtol=1e-4, atol=1e-5)
+
+
+def test_one_number_is_for_all_frames_and_one_sample_needs_no_batch(gateway: Gateway) -> None:
+    with Client(gateway.url) as client:
+        found = client.rollout(MODEL, u=U[0], f=F[0], power=2.0)
+        np.testing.assert_allclose(found, toy_rollouts.push(U, F, 2.0)[0], rtol=1e-4, atol=1e-5)
+        [*frames] = client.rollout_stream(MODEL, u=U, f=F, frames=FRAMES)
+        np.testing.assert_allclose(np.stack(frames, 1), toy_rollouts.push(U, F), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(client.predict(MODEL, u=U, f=F), np.stack(frames, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_another_number_of_frames_is_refused_before_it_is_sent(gateway: Gateway) -> None:
+    with Client(gateway.url) as client:
+        with pytest.raises(InvalidInput, match=f"expected 5 frames in f but got {FRAMES}"):
+            client.rollout(MODEL, u=U, f=F, frames=5)
+        with pytest.raises(InvalidInput, match=f"as many frames in all but f has {FRAMES} and power 4"):
+            client.rollout(MODEL, u=U, f=F, power=POWER[:, :4])
+
+
+def test_the_gradient_by_a_forcing_has_its_frames(gateway: Gateway) -> None:
+    cotangent = RNG.standard_normal((3, 5, 16)).astype(np.float32)
+    with Client(gateway.url) as client:
+        _, gradients = client.vjp(MODEL, {"u": U, "f": F[:, :5], "power": 1.0}, {"state": cotangent})
+    after = np.cumsum(cotangent[:, ::-1], axis=1)[:, ::-1]
+    np.testing.assert_allclose(gradients["f"], after, rtol=1e-4, atol=1e-5)
+    assert gradients["power"].shape == (3, 5)
+    np.testing.assert_allclose(gradients["power"], (after * F[:, :5]).sum(axis=2), rtol=1e-4, atol=1e-4)
