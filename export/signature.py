@@ -271,7 +271,8 @@ class Signature(Frozen):
     @property
     def forced(self) -> tuple[str, ...]:
         """The names of the arguments that have a value per frame of a trajectory."""
-        return tuple(one.name for one in (*self.inputs, *self.parameters) if FRAME in one.axes)
+        arguments: tuple[TensorSpec | ParameterSpec, ...] = (*self.inputs, *self.parameters)
+        return tuple(one.name for one in arguments if FRAME in one.axes)
 
     def step(self) -> Self:
         """Return the signature of one step of a rollout, which sees one frame of every argument; states alone follow.

@@ -14,7 +14,16 @@ from tests.serving.umbridge.suite import (
     check_second_derivatives,
 )
 
-MODELS = ["blur", "drift", "gauge", "growth", "limited", "limited_unsolved", "unsolved"]  # others have no vectors
+MODELS = [
+    "blur",
+    "drift",
+    "gauge",
+    "growth",
+    "limited",
+    "limited_unsolved",
+    "pushed",
+    "unsolved",
+]  # others have no vectors
 
 
 @pytest.fixture(params=MODELS)
