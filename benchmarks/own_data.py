@@ -27,12 +27,12 @@ from torch import Tensor, nn
 from benchmarks.harness import OWN, Kept, Row, grouped, interpreter, result_of, run
 from benchmarks.networks import Samples
 from training.checkpoint import load_operator
+from training.data import augment
 from training.data.samples import SampleFile, prepare
 from training.fit.presets import PRESETS, fitting
 from training.fit.presets import network as preset_network
 from training.nn import Dropout
 from training.operators.field import FieldConfig, FieldOperator
-from training.problems import symmetries
 from training.problems.problem_file import read_problem_file
 
 PROBLEMS, FOLDER, ENVIRONMENT = Path(__file__).parent / "problems", Path("data/own-data"), "own_data"
@@ -169,7 +169,7 @@ def moved(prepared: dict[str, Any], seed: int) -> Callable[[Samples], Samples]:
     description, fields = problem.describe(samples.sides, samples.counts[0], samples.frames), len(problem.inputs)
 
     def move(batch: Samples) -> Samples:
-        *inputs, output = symmetries.transform(description, [*batch.inputs[:fields], batch.output], rng)
+        *inputs, output = augment.transform(description, [*batch.inputs[:fields], batch.output], rng)
         return replace(batch, inputs=[*inputs, *batch.inputs[fields:]], output=output)
 
     return move

@@ -24,7 +24,8 @@ import torch
 from benchmarks.harness import Array, Row, Side, Worker, interleave, interpreter, result_of, run, timed
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
-from training.data.samples import SampleFile, generate
+from training.data import generate
+from training.data.samples import SampleFile
 from training.evaluation import measures
 from training.metrics import METRICS
 from training.operators.navier_stokes import NavierStokesOperator
@@ -106,7 +107,7 @@ def measure(name: str, checkpoints: Path, data: Path, kept: list[Row], seconds: 
 def trajectories(name: str, data: Path, split: str) -> tuple[Array, Array]:
     """Return trajectories `[trajectory, frame, *grid]` of a built-in problem, and their parameter `[trajectory]`."""
     generated = PROBLEMS[name].require_trajectories()
-    samples = SampleFile(generate(generated, data), generated.file)
+    samples = SampleFile(generate.trajectories(generated, data), generated.file)
     start = samples.split(split).start
     [output], [parameter] = generated.file.outputs, generated.file.parameters
     found = (samples.file[each.name][start : start + TRAJECTORIES] for each in (output, parameter))

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from training import checkpoint
 from training import recipe as config
 from training.data.fields import read
-from training.data.generated import prepare
+from training.data.generate import prepare
 from training.evaluation import predict
 from training.files import write_json
 from training.fit import run

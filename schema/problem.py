@@ -179,7 +179,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def check_symmetries(symmetries: Collection[str], axes: Iterable[Axis], fields: Iterable[Quantity]) -> None:
-    """Require symmetries that the axes and the fields have, each once; see `training.problems.symmetries`."""
+    """Require symmetries that the axes and the fields have, each once; see `training.data.augment`."""
     if not symmetries:
         return
     axes, found = [*axes], [*fields]
@@ -310,7 +310,7 @@ class Schema(Frozen):
     parameters: Parameters = ()  # numbers per sample
     outputs: Quantities = Field(min_length=1)  # the output fields
     axes: Axes = Field(min_length=1)  # the axes of every field, in the order of the arrays' axes
-    symmetries: tuple[str, ...] = ()  # names of the exact symmetries; see `training.problems.symmetries`
+    symmetries: tuple[str, ...] = ()  # names of the exact symmetries; see `training.data.augment`
     symmetries_location: ClassVar[str] = ""  # where a user wrote them, for error messages
 
     @property

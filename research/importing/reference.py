@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,8 +24,8 @@ from research.importing.files import (
 )
 from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
 from training import checkpoint, evaluation
-from training.data import generated
 from training.data.fields import Samples, Split, only_pair, read
+from training.data.samples import SampleGroup
 from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import Operator, build
 from training.operators.transformers import (
@@ -285,18 +286,19 @@ def _recipe(request: Request, config: LineTransformerConfig | PlaneTransformerCo
 def _samples(path: Path, split: Split, most: int, problem: str, grid: int, output: int) -> Samples:
     """Read the first samples as the reference has them: strided, and for the inverse problem pooled twice."""
     try:
-        with generated.opened(path) as file:
-            count = min(generated.finished(file, split), most)
+        stored = SampleGroup(path, "test" if split == "test" else "train")
+        with closing(stored):
+            count = min(stored.finished(), most)
         if not count:
             raise ValueError(f"there are no finished samples in {split}")  # noqa: TRY301 - one error for all faults
         requested = PROBLEMS[problem]
         found = read(path, split, count, grid, problem=requested.source)
         if requested.source is requested:
             return found
-        with generated.opened(path) as file:
-            fields = file[split][only_pair(requested.description).output.name]
-            native, coarse = (grid, grid), (output, output)
-            outputs = np.stack([block_mean(block_mean(fields[i], native), coarse) for i in range(count)])
+        native, coarse = (grid, grid), (output, output)
+        with closing(stored):
+            fields = stored.fields(only_pair(requested.description).output.name, range(count))
+            outputs = np.stack([block_mean(block_mean(field, native), coarse) for field in fields])
         # Without a fixed output grid: these outputs are pooled already.
         pooled = replace(requested, description=requested.description.model_copy(update={"output_grid": None}))
         return replace(found, inputs=found.outputs, outputs=outputs, problem=pooled)
@@ -311,8 +313,8 @@ def _measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[d
     points = recipe.drawn.grids[0]
     output = config.output[0] if isinstance(config, PlaneTransformerConfig) else points
     test = _samples(path, "test", recipe.drawn.test, str(recipe.problem), points, output)
-    with generated.opened(path) as file:
-        mesh = int(file.attrs["mesh"])
+    with closing(SampleGroup(path)) as stored:
+        mesh = int(stored.attributes["mesh"])
     single = build(config)
     single.load_state_dict(operator.state_dict())
     case = evaluation.Case(test, mesh)

@@ -16,12 +16,12 @@ from physics.numerics.grid import relative_l2
 from research import neuralop_darcy as neuralop
 from research.neuralop_darcy import PROBLEM, solve_material
 from training import recipe as config
+from training.data.augment import transform
 from training.data.fields import read
-from training.data.generated import Request, prepare
+from training.data.generate import Request, prepare
 from training.evaluation import Case, measured_grids
 from training.fit.run import train
 from training.operators import build
-from training.problems.symmetries import transform
 
 ROOT = Path(__file__).parents[2]
 GALLERY = {16: 0.0975, 32: 0.139}  # of neuraloperator's own Fourier neural operator, trained on 16 x 16 points

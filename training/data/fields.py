@@ -3,14 +3,6 @@ r"""Fields of a built-in problem in memory: a split of a stored file on a coarse
 The limit of these trainings is one scalar input and one scalar output, and any parameters (`only_pair`); inputs that
 have a default are not in the samples. The store keeps whatever a problem has.
 
-**Noise** is that of an instrument,
-
-.. math::
-    \tilde u_i = u_i + \epsilon\, \sigma_i\, \xi_i, \qquad \xi_i \sim N(0, 1),
-
-with :math:`\sigma_i` the deviation at grid point `i` over the training fields, so that a level :math:`\epsilon` means
-the same at every point (Cao, NeurIPS 2021, adds :math:`\epsilon \xi` to inputs standardised by point).
-
 **Gradients**, which a weighted loss compares predicted gradients with, are central differences on the finest mesh with
 the mesh width h = 1/n for n points an axis, as the published code does (h = 1/421 and 1/8192):
 
@@ -24,23 +16,20 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-import h5py
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from physics.numerics.grid import block_mean, common_grid
 from schema.problem import Description, Quantity
-from training.data.generated import finished, opened
-from training.losses import Batch
+from training.data.samples import SampleGroup
 from training.problems.problem import PROBLEMS, Array, Problem, Stream
-from training.problems.symmetries import transform
 from training.user_error import UserError
 
 Split = Literal["train", "validation", "test"]
@@ -97,33 +86,6 @@ class Samples:
         return self.inputs.std(axis=0)
 
 
-def draw(
-    samples: Mapping[int, Samples],
-    chosen: NDArray[np.int64],
-    rng: np.random.Generator,
-    *,
-    symmetries: bool,
-    noise: tuple[float, ...] = (),
-) -> Batch:
-    """Return samples on a drawn grid, moved by a symmetry each, with noise of a drawn level in deviations of inputs."""
-    source, chosen = samples[int(rng.choice(list(samples)))], np.sort(chosen)
-    inputs, outputs = torch.from_numpy(source.inputs[chosen]), torch.from_numpy(source.outputs[chosen])
-    gradients = None if source.gradients is None else torch.from_numpy(source.gradients[chosen])
-    if symmetries:
-        inputs, outputs = transform(source.problem.description, (inputs, outputs), rng)
-        gradients = None  # of the outputs before they were moved
-    size = None
-    if noise:
-        levels = rng.choice(np.asarray(noise, np.float32), len(inputs))
-        normals = rng.standard_normal(inputs.shape, dtype=np.float32)
-        inputs = torch.from_numpy(add_noise(inputs.numpy(), levels, source.deviation, normals))
-        size = torch.from_numpy(levels * np.sqrt(np.square(source.deviation).mean()))
-    means = torch.from_numpy(targets(source.problem.description, outputs.numpy()))
-    parameters = [torch.from_numpy(each[chosen]) for each in source.parameters]
-    weight = inputs if source.problem.energy_weight else None
-    return Batch([inputs, *parameters], [means], gradients, outputs, size, weight)
-
-
 def read(
     path: Path,
     split: Split,
@@ -147,32 +109,32 @@ def read(
     """
     if (split == "validation") != (after > 0):
         raise ValueError(f"expected the number of training samples for validation, else 0, but got {after} for {split}")
-    rows = slice(after, after + count)
-    with opened(path) as file:
-        stored, group = str(file.attrs["problem"]), file[STREAM_OF[split]]
-        if problem is not None and problem.source.name != stored:
-            raise UserError(f"expected samples of {problem.name} but {file.filename} holds those of {stored}")
-        wanted = (PROBLEMS[stored] if problem is None else problem).of_samples
-        if (ready := max(finished(file, STREAM_OF[split]) - after, 0)) < count:
+    rows, stored = range(after, after + count), SampleGroup(path, STREAM_OF[split])
+    with closing(stored):
+        made_for = str(stored.attributes["problem"])
+        if problem is not None and problem.source.name != made_for:
+            raise UserError(f"expected samples of {problem.name} but {path} holds those of {made_for}")
+        wanted = (PROBLEMS[made_for] if problem is None else problem).of_samples
+        if (ready := max(stored.finished() - after, 0)) < count:
             raise UserError(f"expected {count} samples in {split} of {path} but {ready} are there: prepare them first")
         pair, common = only_pair(wanted.description), wanted.description.output_grid
-        inputs, outputs = group[pair.input.name], group[pair.output.name]
-        fine = outputs.shape[1]
+        fine = stored.file[pair.output.name].shape[1]
         chosen = every(wanted.description, fine, points)
         sides = tuple(len(range(fine)[along]) for along in chosen)
         if common is not None:
             common = common_grid(common)
             strides(wanted.description, fine, common)  # a common grid of other points would lie elsewhere
-        slopes = [gradient(outputs[index])[chosen] for index in range(rows.start, rows.stop)] if gradients else None
+        outputs = stored.fields(pair.output.name, rows, chosen if common is None else ())
+        slopes = stored.fields(pair.output.name, rows) if gradients else None
         return Samples(
-            inputs=_each(inputs, rows, sides, lambda field: field[chosen]),
-            outputs=_each(outputs, rows, sides, lambda field: field[chosen])
+            inputs=together(stored.fields(pair.input.name, rows, chosen), (count, *sides)),
+            outputs=together(outputs, (count, *sides))
             if common is None
-            else _each(outputs, rows, common, lambda field: block_mean(field, common)),
+            else together((block_mean(each, common) for each in outputs), (count, *common)),
             problem=wanted,
-            provenance=str(file.attrs["provenance"]),
-            gradients=None if slopes is None else np.stack(slopes),
-            parameters=tuple(group[parameter.name][rows] for parameter in wanted.description.parameters),
+            provenance=str(stored.attributes["provenance"]),
+            gradients=None if slopes is None else np.stack([gradient(each)[chosen] for each in slopes]),
+            parameters=tuple(stored.pick(parameter.name, rows) for parameter in wanted.description.parameters),
         )
 
 
@@ -181,12 +143,12 @@ def deviation(path: Path, count: int, problem: Problem) -> Array:
 
     One stored field at a time is in memory; deviations about the first field lose no digits to a large mean.
     """
-    with opened(path) as file:
-        fields = file["train"][only_pair(problem.description).input.name]
-        first = fields[0].astype(np.float64)
+    with closing(SampleGroup(path, "train")) as stored:
+        fields = stored.fields(only_pair(problem.description).input.name, range(count))
+        first = next(fields).astype(np.float64)
         total, squares = np.zeros_like(first), np.zeros_like(first)
-        for index in range(count):
-            apart = fields[index] - first
+        for field in fields:
+            apart = field - first
             total += apart
             squares += apart**2
     variance = squares / count - (total / count) ** 2
@@ -218,9 +180,8 @@ def every(description: Description, mesh: int, points: Points) -> tuple[slice, .
 
 def mesh(path: Path, split: Split) -> int:
     """Return the points per axis of the stored fields of a split."""
-    with opened(path) as file:
-        first = next(field for field in file[STREAM_OF[split]].values() if field.ndim > 1)
-        return int(first.shape[1])
+    with closing(SampleGroup(path, STREAM_OF[split])) as stored:
+        return next(int(field.shape[1]) for field in stored.file.values() if field.ndim > 1)
 
 
 def grids(description: Description, mesh: int, index: int = 0) -> list[int]:
@@ -229,27 +190,12 @@ def grids(description: Description, mesh: int, index: int = 0) -> list[int]:
     return [n for n in range(end + 1, mesh + 1) if (mesh - end) % (n - end) == 0]
 
 
-def _each(dataset: h5py.Dataset, rows: slice, sides: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
-    # One stored field at a time is in memory.
-    changed = np.empty((rows.stop - rows.start, *sides), dtype=np.float32)
-    for field, index in zip(changed, range(rows.start, rows.stop), strict=True):
-        field[...] = change(dataset[index])
-    return changed
-
-
-def add_noise(
-    fields: NDArray[Real], levels: NDArray[Real], deviation: NDArray[Real], normals: NDArray[Real]
-) -> NDArray[Real]:
-    """Add noise of levels `[sample]`, relative to the deviation `[*grid]`, to fields `[sample, *grid]`."""
-    return fields + levels.reshape(-1, *(1,) * deviation.ndim) * deviation * normals
-
-
-def measured(
-    fields: NDArray[Real], deviation: NDArray[Real], levels: tuple[float, ...], rng: np.random.Generator
-) -> NDArray[Real]:
-    """Return fields `[sample, *grid]` with fresh noise, each of one of some levels, relative to the deviation."""
-    drawn = rng.choice(np.asarray(levels, dtype=fields.dtype), len(fields))
-    return add_noise(fields, drawn, deviation, rng.standard_normal(fields.shape, dtype=np.float32).astype(fields.dtype))
+def together(fields: Iterable[Array], shape: tuple[int, ...]) -> Array:
+    """Return fields as one array `[field, *grid]`; one field at a time is in memory besides it."""
+    found = np.empty(shape, np.float32)
+    for into, field in zip(found, fields, strict=True):
+        into[...] = field
+    return found
 
 
 def gradient(field: Array) -> Array:

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Environment of a worker: one thread each, so that they do not compete."""
 WAITING = 4  # jobs per core that a Ray cluster knows of at a time
-IMPORTED = ["training.data.generated"]
+IMPORTED = ["training.data.generate"]
 """What the process that forks local workers imports: once for all of them, and for those of later sets."""
 PACKAGES = ("schema", "physics", "training")
 """What Ray's workers import of this project; it is sent to the machines of the cluster."""

@@ -1,8 +1,13 @@
-"""Samples of a problem file as training reads them: one HDF5 file, checked and written in one pass.
+"""Samples as training reads them: HDF5 files of one layout, of a user's data and of built-in problems.
 
-The file has a float32 dataset `[sample, (time), (component), *grid]` per tensor, with a chunk per field or frame, and a
-summary of its values. A steady field is a trajectory of one frame without a time axis. Fields of samples that have
-points of their own are `[sample, point, (component)]`; padding is like a sample's first point, and 0 in outputs.
+A group has a float32 dataset `[sample, (time), (component), *grid]` per tensor under its name on the wire, `[sample]`
+per parameter, with a chunk per field or frame. A steady field is a trajectory of one frame without a time axis. Fields
+of samples that have points of their own are `[sample, point, (component)]`; padding is like a sample's first point, and
+0 in outputs.
+
+A user's data are checked and written in one pass, here: the group is the whole file, and each dataset has a summary of
+its values. Samples of built-in problems are made one by one, by `training.data.generate`, in two groups, `train` and
+`test`, each with a dataset `done`.
 """
 
 from __future__ import annotations
@@ -12,7 +17,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,15 +26,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Description, Quantity
-from training.data.readers import DataFile, LazyArray, open_file
+from training.data.readers import DataFile, open_file
 from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
-from training.problems.problem import Array, Trajectories
+from training.problems.problem import Array
 from training.problems.problem_file import ProblemFile, data_files, own_files
 
 Rows = NDArray[np.int64]
 
+DONE = "done"  # the dataset of a group that is being filled: 1 where the sample is there
 STATISTICS = ("minimum", "maximum", "mean", "deviation")
 IN_MEMORY = 2**28  # bytes of a tensor of all samples up to which it is held in memory
 
@@ -56,17 +61,6 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
             others = {name: [stack.enter_context(open_file(one)) for one in each] for name, each in own.items()}
             files = [stack.enter_context(open_file(each, problem.data.format)) for each in paths]
             write(problem, files, path, others)
-    return path
-
-
-def generate(made: Trajectories, data: Path) -> Path:
-    """Draw, check and write trajectories, unless that was done before; return their file."""
-    path = data / named(made.file, f"seed {made.file.seed}")
-    with locked(path):
-        if not path.exists():
-            drawn = {key: values.astype(np.float32) for key, values in made.sample(made.file.seed).items()}
-            arrays = {key: LazyArray.of(key, values) for key, values in drawn.items()}
-            write(made.file, [DataFile(path, "generated", arrays)], path)
     return path
 
 
@@ -111,27 +105,81 @@ def write(
         file.attrs["remarks"] = "\n".join(remarks(columns, found))
 
 
-@dataclass(frozen=True)
-class SampleFile:
-    """The samples of a prepared file."""
+class SampleGroup:
+    """Samples in a group of an HDF5 file: a dataset `[sample, ...]` per tensor, under its name on the wire."""
 
-    path: Path
-    problem: ProblemFile
-    # The open file of each process, by its number: a forked process must not use its parent's.
-    handles: dict[int, h5py.File] = field(default_factory=dict, repr=False, compare=False)
-    # Small tensors in memory, because every batch reads from many places.
-    held: dict[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    def __init__(self, path: Path, group: str = "/") -> None:
+        self.path, self.group = path, group
+        # The open file of each process, by its number: a forked process must not use its parent's.
+        self.handles: dict[int, h5py.File] = {}
+        # Small tensors in memory, because every batch reads from many places.
+        self.held: dict[str, Array] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.group)  # open files cannot be copied
 
     @property
-    def file(self) -> h5py.File:
-        """The file, opened once by every process that reads it."""
+    def file(self) -> h5py.Group:
+        """The group of the file, opened once by every process that reads it; a file that is being filled, too."""
         process = os.getpid()
         if process not in self.handles:
             self.handles[process] = h5py.File(self.path, locking=False)
-        return self.handles[process]
+        return self.handles[process][self.group]
 
-    def __reduce__(self) -> tuple[type[SampleFile], tuple[Path, ProblemFile]]:
-        return SampleFile, (self.path, self.problem)  # open files cannot be copied
+    def close(self) -> None:
+        """Close the file of this process."""
+        if (opened := self.handles.pop(os.getpid(), None)) is not None:
+            opened.close()
+
+    @property
+    def attributes(self) -> h5py.AttributeManager:
+        """What the file says about its numbers."""
+        return self.file.file.attrs
+
+    def finished(self) -> int:
+        """Count the samples from the first up to the first one that is missing, while a file is being filled."""
+        done = self.file[DONE][:]
+        return int(len(done) if done.all() else done.argmin())
+
+    def fields(self, name: str, rows: range, chosen: tuple[slice, ...] = ()) -> Iterator[Array]:
+        """Read a tensor of samples one by one, at some points of its grid; all by default."""
+        stored = self.file[name]
+        return (stored[row][chosen] for row in rows)
+
+    def statistic(self, name: str, key: str) -> float:
+        """Return the minimum, maximum, mean or deviation of all values of a tensor."""
+        return float(self.file[name].attrs[key])
+
+    def tensor(self, name: str) -> Any:
+        """Return a tensor of all samples, from memory where it is small: every batch reads from many places."""
+        if name not in self.held:
+            stored = self.file[name]
+            if 4 * stored.size > IN_MEMORY:
+                return stored
+            self.held[name] = stored[:]
+        return self.held[name]
+
+    def pick(self, name: str, rows: Rows | range) -> Array:
+        """Read a tensor of samples by their numbers, in any order and as often as named."""
+        stored = self.tensor(name)
+        held = isinstance(stored, np.ndarray)
+        if isinstance(rows, range):  # a copy of what is held, which HDF5 makes anyway
+            return np.array(stored[rows.start : rows.stop], copy=held or None)
+        if held:
+            return np.asarray(stored[rows])
+        chosen, back = np.unique(rows, return_inverse=True)  # HDF5 reads in ascending order, each sample once
+        return np.asarray(stored[chosen][back])
+
+
+class SampleFile(SampleGroup):
+    """The samples of a problem file, which are divided by their numbers."""
+
+    def __init__(self, path: Path, problem: ProblemFile) -> None:
+        super().__init__(path)
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SampleFile, (self.path, self.problem)
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -177,10 +225,6 @@ class SampleFile:
         found = "parameter" if name in parameters else "input" if name in problem.argument_names else "weights"
         return f"{found} per frame" if name in problem.timed else found
 
-    def statistic(self, name: str, key: str) -> float:
-        """Return the minimum, maximum, mean or deviation of all values of a tensor."""
-        return float(self.file[name].attrs[key])
-
     def split(self, name: str) -> range:
         """Return the numbers of the samples of a split: `train`, `validation` or `test`."""
         train, validation, test = self.counts
@@ -200,26 +244,6 @@ class SampleFile:
             for name, frames in trajectories.items()
         }
         return found | {name: self.pick(name, rows) for name in self.problem.stored if name not in trajectories}
-
-    def tensor(self, name: str) -> Any:
-        """Return a tensor of all samples, from memory where it is small: every batch reads from many places."""
-        if name not in self.held:
-            stored = self.file[name]
-            if 4 * stored.size > IN_MEMORY:
-                return stored
-            self.held[name] = stored[:]
-        return self.held[name]
-
-    def pick(self, name: str, rows: Rows | range) -> Array:
-        """Read a tensor of samples by their numbers, in any order and as often as named."""
-        stored = self.tensor(name)
-        held = isinstance(stored, np.ndarray)
-        if isinstance(rows, range):  # a copy of what is held, which HDF5 makes anyway
-            return np.array(stored[rows.start : rows.stop], copy=held or None)
-        if held:
-            return np.asarray(stored[rows])
-        chosen, back = np.unique(rows, return_inverse=True)  # HDF5 reads in ascending order, each sample once
-        return np.asarray(stored[chosen][back])
 
 
 def checksum(paths: Sequence[Path], known: Path) -> str:

@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import Tensor
 
 from schema.problem import Description
-from training.data import fields
+from training.data.augment import noisy
 from training.data.fields import Samples, deviation, every, grids, only_pair, read
 from training.evaluation.measures import (
     Fields,
@@ -62,7 +62,7 @@ class Case:
     def inputs(self) -> Array:
         """The inputs with their noise, drawn alike at every call and not kept in memory."""
         found = self.samples.inputs
-        return fields.measured(found, self.spread, (self.noise,), np.random.default_rng(0)) if self.noise else found
+        return noisy(found, self.spread, (self.noise,), np.random.default_rng(0)) if self.noise else found
 
     @cached_property
     def truth(self) -> Array:

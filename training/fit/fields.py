@@ -16,8 +16,9 @@ from numpy.random import Generator
 from training import evaluation
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, joined
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.data.fields import Samples, Split, add_noise, draw, every, grids, measured, mesh, only_pair, read
-from training.data.generated import Request, prepare
+from training.data.augment import add_noise, augmented, noisy
+from training.data.fields import Samples, Split, every, grids, mesh, only_pair, read
+from training.data.generate import Request, prepare
 from training.data.pools import ALL_CORES, Pool
 from training.data.samples import Rows
 from training.evaluation.measures import processor
@@ -92,15 +93,15 @@ class FieldWorkload(OperatorWorkload):
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         del share
         fit = self.recipe.fit
-        return draw(self.train, chosen, rng, symmetries=bool(fit.symmetries), noise=fit.noise)
+        return augmented(self.train, chosen, rng, symmetries=bool(fit.symmetries), noise=fit.noise)
 
     def validation(self) -> list[Batch]:
         """Return the watched samples, once at every trained level of noise."""
         fit, fields, rng = self.recipe.fit, self.watched.inputs, np.random.default_rng(self.recipe.seed)
         deviation = self.train[fields.shape[1]].deviation
-        noisy = [measured(fields, deviation, (level,), rng) for level in fit.noise] or [fields]
-        others = [np.concatenate([each] * len(noisy)) for each in (*self.watched.parameters, self.watched.targets)]
-        parts = (torch.from_numpy(each).split(fit.batch) for each in (np.concatenate(noisy), *others))
+        inputs = [noisy(fields, deviation, (level,), rng) for level in fit.noise] or [fields]
+        others = [np.concatenate([each] * len(inputs)) for each in (*self.watched.parameters, self.watched.targets)]
+        parts = (torch.from_numpy(each).split(fit.batch) for each in (np.concatenate(inputs), *others))
         return [Batch(inputs, [outputs]) for *inputs, outputs in zip(*parts, strict=True)]
 
     def grid(self, batch: Batch, *, whole: bool = True) -> Grid:

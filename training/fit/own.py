@@ -21,13 +21,13 @@ from torch.utils.data import Dataset
 
 from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.data.samples import Rows, SampleFile, generate, prepare
+from training.data import augment, generate
+from training.data.samples import Rows, SampleFile, prepare
 from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
 from training.fit.task import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Order, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
 from training.operators import Operator
-from training.problems import symmetries
 from training.problems.problem import Problem, trajectories_of
 from training.problems.problem_file import INSIDE, WEIGHTS, DataSection
 from training.recipe import Recipe, RecipeError
@@ -196,7 +196,7 @@ class OwnWorkload(OperatorWorkload):
         description = description.model_copy(update={"symmetries": names})
         fields = {one.name: torch.from_numpy(values[one.name]) for one in self.file.fields if one.name in values}
         frames = {name: each.unbind(1) if name in self.file.timed else (each,) for name, each in fields.items()}
-        found = iter(symmetries.transform(description, [each for every in frames.values() for each in every], rng))
+        found = iter(augment.transform(description, [each for every in frames.values() for each in every], rng))
         after = {name: [next(found) for _ in every] for name, every in frames.items()}
         moved = {
             name: torch.stack(every, 1) if fields[name].ndim > every[0].ndim else every[0]
@@ -398,7 +398,7 @@ class OwnWorkload(OperatorWorkload):
             drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
             problem = generated.file.model_copy(update={"data": drawn, "seed": CALIBRATION_SEED})
             sample = partial(generated.sample, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
-            path = generate(replace(generated, file=problem, sample=sample), self.data)
+            path = generate.trajectories(replace(generated, file=problem, sample=sample), self.data)
         elif files:
             named = {"files": files, "coarse": None, **RENEWED}
             problem = self.file.model_copy(update={"data": self.file.data.model_copy(update=named)})
@@ -485,4 +485,4 @@ def made_again(recipe: Recipe, data: Path) -> Path:
             f"{missing} but found none, and `{problem.name}` is generated in another way now: "
             f"`{typed('fit', recipe.name)}` trains it anew"
         )
-    return generate(generated, data)
+    return generate.trajectories(generated, data)

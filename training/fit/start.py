@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training import checkpoint
-from training.data.samples import SampleFile, generate, prepare
+from training.data import generate
+from training.data.samples import SampleFile, prepare
 from training.files import read_toml
 from training.fit.earlier import located, start_of
 from training.fit.presets import fitting, preset_of, recipe
@@ -76,7 +77,7 @@ class OwnRun:
     def samples(self) -> SampleFile:
         """Check and prepare the data, or generate them."""
         if self.generated is not None:
-            return SampleFile(generate(self.generated, self.data), self.problem)
+            return SampleFile(generate.trajectories(self.generated, self.data), self.problem)
         return SampleFile(prepare(self.problem, self.folder, self.data), self.problem)
 
     def coarse(self) -> SampleFile | None:

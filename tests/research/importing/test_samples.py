@@ -17,7 +17,7 @@ from tests.research.importing.reference_cases import (
     case_file,
     refused,
 )
-from training.data import generated
+from training.data import generate
 from training.nn.pointwise import EPSILON
 from training.operators.transformers import PlaneTransformer
 from training.problems.problem import PROBLEMS
@@ -27,19 +27,19 @@ from training.problems.problem import PROBLEMS
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen random fields on a mesh of 85 points, as Darcy samples."""
     path, rng = tmp_path_factory.mktemp("samples") / "darcy.h5", np.random.default_rng(0)
-    generated.create(
-        path, generated.Layout(PROBLEMS["darcy"].description, 85, {"train": 12, "test": 4}, {"provenance": "test"})
+    generate.create(
+        path, generate.Layout(PROBLEMS["darcy"].description, 85, {"train": 12, "test": 4}, {"provenance": "test"})
     )
-    with generated.opened(path, "r+") as file:
+    with generate.opened(path, "r+") as file:
         for split, count in (("train", 12), ("test", 4)):
             for index in range(count):
                 fields = 1 + rng.random((2, 85, 85), dtype=np.float32)
-                generated.write(file, split, index, {"coefficient": fields[0], "solution": fields[1]})
+                generate.write(file, split, index, {"coefficient": fields[0], "solution": fields[1]})
     return path
 
 
 def fields_of(path: Path, name: str) -> Any:
-    with generated.opened(path) as file:
+    with generate.opened(path) as file:
         return file["train"][name][:].astype(float)
 
 

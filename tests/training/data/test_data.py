@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -17,10 +18,11 @@ import psutil
 import pytest
 
 from physics import darcy
-from training.data import fields, generated
+from training.data import fields, generate
 from training.data.fields import Samples, read
-from training.data.generated import Request, prepare
+from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
+from training.data.samples import SampleGroup
 from training.files import replacing
 from training.problems.problem import PROBLEMS
 
@@ -87,7 +89,7 @@ def test_the_file_says_what_its_numbers_are(darcy_file: Path, burgers_file: Path
             "problem": "darcy",
             "seed": 5,
             "mesh": 61,
-            "version": generated.VERSION,
+            "version": generate.VERSION,
             "provenance": "regenerated",
         }
         assert expected.items() <= dict(file.attrs).items()
@@ -114,7 +116,7 @@ def test_more_samples_extend_the_file_and_change_none(tmp_path: Path, darcy_file
 def test_a_killed_generation_goes_on_to_the_same_file(tmp_path: Path) -> None:
     request = Request(PROBLEMS["darcy"], mesh=61, train=150, test=4, seed=6)
     code = (
-        "from pathlib import Path; from training.data.generated import *; from training.data.pools import LocalPool; "
+        "from pathlib import Path; from training.data.generate import *; from training.data.pools import LocalPool; "
         "from training.problems.problem import PROBLEMS; "
         f"prepare(Request(PROBLEMS['darcy'], 61, train=150, test=4, seed=6), Path({str(tmp_path)!r}), LocalPool(2))"
     )
@@ -142,19 +144,19 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 
 def done(path: Path, split: fields.Split) -> int:
-    with generated.opened(path) as file:
-        return generated.finished(file, split)
+    with closing(SampleGroup(path, split)) as stored:
+        return stored.finished()
 
 
 def test_a_file_being_filled_may_be_read_as_far_as_it_is(tmp_path: Path) -> None:
     path = prepare(dataclasses.replace(DARCY, train=0, test=0), tmp_path, progress=False)
     attributes = {"provenance": "regenerated"}
-    generated.create(path, generated.Layout(DARCY.problem.description, 61, {"train": 3, "test": 2}, attributes))
+    generate.create(path, generate.Layout(DARCY.problem.description, 61, {"train": 3, "test": 2}, attributes))
     field = np.ones((61, 61), dtype=np.float32)
-    with generated.opened(path, "r+") as file:
-        generated.write(file, "test", 0, {"coefficient": 3 * field, "solution": field})
+    with generate.opened(path, "r+") as file:
+        generate.write(file, "test", 0, {"coefficient": 3 * field, "solution": field})
         assert read(path, "test", 1, 61).inputs.mean() == 3
-        assert generated.missing(file, "test", 2) == [1]
+        assert generate.missing(file, "test", 2) == [1]
         with pytest.raises(ValueError, match=r"expected 2 samples in test of .* but 1 are there"):
             read(path, "test", 2, 61)
 
@@ -213,5 +215,5 @@ def test_only_validation_samples_come_after_others(darcy_file: Path, split: fiel
 
 
 def test_the_stored_streams_are_the_generated_ones() -> None:
-    assert set(fields.STREAM_OF.values()) == set(generated.STREAMS)
+    assert set(fields.STREAM_OF.values()) == set(generate.STREAMS)
     assert set(fields.STREAM_OF) == set(get_args(fields.Split))

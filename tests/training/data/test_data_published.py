@@ -10,7 +10,7 @@ import pytest
 from scipy.io import savemat
 
 from training.data.fields import read
-from training.data.generated import Request, prepare
+from training.data.generate import Request, prepare
 from training.problems import problem as benchmark_files
 from training.problems.problem import PROBLEMS
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Description
-from training.data import fields, generated
-from training.data.fields import Samples, draw, read
-from training.data.generated import Layout
+from training.data import fields, generate
+from training.data.augment import augmented
+from training.data.fields import Samples, read
+from training.data.generate import Layout
 from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
@@ -26,11 +27,11 @@ ACCURACY = {"rtol": 1e-6, "atol": 1e-5}  # of float32 fields, whose differences 
 def stored(path: Path, problem: Description, inputs: Tensor, outputs: Tensor) -> Path:
     """Write fields `[sample, *grid]` as the training samples of a file."""
     layout = Layout(problem, inputs.shape[1], {"train": len(inputs), "test": 0}, {"provenance": "none"})
-    generated.create(path, layout)
+    generate.create(path, layout)
     names = (problem.inputs[0].name, problem.outputs[0].name)
-    with generated.opened(path, "r+") as file:
+    with generate.opened(path, "r+") as file:
         for index, pair in enumerate(zip(inputs.float().numpy(), outputs.float().numpy(), strict=True)):
-            generated.write(file, "train", index, dict(zip(names, pair, strict=True)))
+            generate.write(file, "train", index, dict(zip(names, pair, strict=True)))
     return path
 
 
@@ -91,6 +92,6 @@ def test_the_statistics_by_point_are_the_published_ones(darcy: tuple[dict[str, T
 
 def test_batches_carry_the_gradients_of_their_samples(darcy: tuple[Any, Samples]) -> None:
     samples = darcy[1]
-    batch = draw({21: samples}, np.arange(5), np.random.default_rng(0), symmetries=False)
+    batch = augmented({21: samples}, np.arange(5), np.random.default_rng(0), symmetries=False)
     assert batch.gradients is not None
     assert batch.gradients.numpy().tobytes() == samples.gradients.tobytes()

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from physics.numerics.grid import block_edges, block_mean, common_grid
-from training.data.fields import Samples, add_noise, draw, measured, read
-from training.data.generated import Request, prepare
+from training.data.augment import add_noise, augmented, noisy
+from training.data.fields import Samples, read
+from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
 from training.nn.pointwise import Normaliser
 from training.problems.problem import PROBLEMS
@@ -97,7 +98,7 @@ def test_the_output_is_the_same_for_every_grid_of_the_input(stored: Path) -> Non
 
 def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> None:
     samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
-    batch = draw({141: samples}, np.arange(3), np.random.default_rng(1), symmetries=True)
+    batch = augmented({141: samples}, np.arange(3), np.random.default_rng(1), symmetries=True)
     for pressure, coefficient in zip(batch.inputs[0].numpy(), batch.outputs[0].numpy(), strict=True):
         moved = [(samples.inputs, samples.outputs)]
         moved += [tuple(np.swapaxes(field, 1, 2) for field in moved[0])]
@@ -110,7 +111,8 @@ def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> 
 def test_noise_depends_on_the_random_stream_alone(stored: Path) -> None:
     samples = {141: read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])}
     first, again, other = (
-        draw(samples, np.arange(3), np.random.default_rng(seed), symmetries=False, noise=(0.1,)) for seed in (1, 1, 2)
+        augmented(samples, np.arange(3), np.random.default_rng(seed), symmetries=False, noise=(0.1,))
+        for seed in (1, 1, 2)
     )
     assert torch.equal(first.inputs[0], again.inputs[0])
     assert not torch.equal(first.inputs[0], other.inputs[0])
@@ -119,7 +121,7 @@ def test_noise_depends_on_the_random_stream_alone(stored: Path) -> None:
 
 def test_a_batch_says_how_large_its_noise_is(stored: Path) -> None:
     samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
-    batch = draw({141: samples}, np.arange(3), np.random.default_rng(0), symmetries=False, noise=(0.1,))
+    batch = augmented({141: samples}, np.arange(3), np.random.default_rng(0), symmetries=False, noise=(0.1,))
     assert batch.noise is not None
     added = batch.inputs[0].numpy() - samples.inputs
     np.testing.assert_allclose(batch.noise, np.sqrt(np.square(added).mean(axis=(1, 2))), rtol=0.05)
@@ -127,6 +129,6 @@ def test_a_batch_says_how_large_its_noise_is(stored: Path) -> None:
 
 def test_every_sample_has_a_level_of_its_own() -> None:
     quiet, deviation = np.zeros((200, 40, 40), np.float32), np.full((40, 40), 2, np.float32)
-    noisy = measured(quiet, deviation, (0.0, 0.01, 0.1), np.random.default_rng(0))
-    levels = noisy.std(axis=(1, 2)) / 2
+    found = noisy(quiet, deviation, (0.0, 0.01, 0.1), np.random.default_rng(0))
+    levels = found.std(axis=(1, 2)) / 2
     assert {round(level, 2) for level in levels.tolist()} == {0.0, 0.01, 0.1}

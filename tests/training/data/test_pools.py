@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from training.commands import app
-from training.data.generated import Request, prepare
+from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
 from training.problems.problem import PROBLEMS
 
@@ -23,7 +23,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import ray
-from training.data.generated import Request, prepare
+from training.data.generate import Request, prepare
 from training.data.pools import RayPool
 from training.problems.problem import PROBLEMS
 

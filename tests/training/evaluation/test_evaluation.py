@@ -15,7 +15,7 @@ from rich.console import Console
 from physics import darcy
 from training import evaluation
 from training.data.fields import Samples, deviation, read
-from training.data.generated import Request, prepare
+from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
 from training.evaluation import rows
 from training.metrics import METRICS

@@ -18,7 +18,7 @@ from training import calibration, checkpoint
 from training import recipe as config
 from training.commands import app
 from training.data.fields import read
-from training.data.generated import prepare
+from training.data.generate import prepare
 from training.fit import record as runlog
 from training.fit.fields import request
 from training.fit.record import RunError, RunFolder, StateIO

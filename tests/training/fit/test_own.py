@@ -143,7 +143,7 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: Sample
     folder = train(short(samples), tmp_path / "run", samples.path.parent)
     rows = [float(line.split(",")[2]) for line in (folder / "metrics.csv").read_text().splitlines()[1:]]
     assert rows[-1] < rows[0]
-    samples.file.close()
+    samples.close()
     for path in tmp_path.rglob("*.h5"):
         path.unlink()
     found = checkpoint.load(folder)

@@ -10,7 +10,7 @@ import pytest
 from physics import kuramoto_sivashinsky as line
 from physics import navier_stokes as plane
 from training import checkpoint
-from training.data.samples import generate
+from training.data import generate
 from training.files import read_toml
 from training.fit import start
 from training.fit.own import OwnWorkload
@@ -65,9 +65,9 @@ def test_a_recipe_of_fields_takes_no_problem_of_trajectories() -> None:
 @pytest.mark.usefixtures("few")
 def test_the_data_are_made_once_and_lie_on_the_disk_once(tmp_path: Path) -> None:
     problem = PROBLEMS["kuramoto_sivashinsky"].require_trajectories()
-    path = generate(problem, tmp_path)
+    path = generate.trajectories(problem, tmp_path)
     before = path.stat().st_mtime_ns
-    assert generate(problem, tmp_path) == path
+    assert generate.trajectories(problem, tmp_path) == path
     assert path.stat().st_mtime_ns == before
     assert [each for each in tmp_path.iterdir() if each.suffix != ".lock"] == [path]
 

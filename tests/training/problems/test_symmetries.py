@@ -12,10 +12,10 @@ import physics.burgers
 import physics.darcy
 import physics.poisson
 from schema.problem import Description
+from training.data.augment import transform
 from training.data.readers import open_file
 from training.problems.draft import draft
 from training.problems.problem import PROBLEMS, Problem
-from training.problems.symmetries import transform
 
 
 def fields(*arrays: np.ndarray) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-r"""Exact symmetries by name, drawn at random for every training sample.
+r"""Augmentation of training samples: exact symmetries and noise, drawn at random for every sample.
 
 If G maps inputs to outputs and a symmetry s commutes with the equation, then G(s(input)) = s(G(input)). Training draws
 s anew for every sample, which multiplies the training set at no cost.
@@ -13,20 +13,33 @@ s anew for every sample, which multiplies the training set at no cost.
 
 On an axis with ``left`` points a flip takes point i to n - i and leaves the first where it is. Where the first point
 is not on the boundary this moves fields by twice its distance from it; the flip is exact but for that.
+
+**Noise** is that of an instrument,
+
+.. math::
+    \tilde u_i = u_i + \epsilon\, \sigma_i\, \xi_i, \qquad \xi_i \sim N(0, 1),
+
+with :math:`\sigma_i` the deviation at grid point `i` over the training fields, so that a level :math:`\epsilon` means
+the same at every point (Cao, NeurIPS 2021, adds :math:`\epsilon \xi` to inputs standardised by point).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import permutations
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Description
+from training.data.fields import Samples, targets
+from training.losses import Batch
 
+Real = TypeVar("Real", bound=np.floating[Any])
 Move = Callable[[Tensor], Tensor]
 Draw = Callable[[tuple[int, ...], np.random.Generator], Move]
 
@@ -77,3 +90,48 @@ def transpose(sides: tuple[int, ...], rng: np.random.Generator) -> Move:
 def keep(field: Tensor) -> Tensor:
     """Return the field."""
     return field
+
+
+# Noise
+
+
+def add_noise(
+    fields: NDArray[Real], levels: NDArray[Real], deviation: NDArray[Real], normals: NDArray[Real]
+) -> NDArray[Real]:
+    """Add noise of levels `[sample]`, relative to the deviation `[*grid]`, to fields `[sample, *grid]`."""
+    return fields + levels.reshape(-1, *(1,) * deviation.ndim) * deviation * normals
+
+
+def noisy(
+    fields: NDArray[Real], deviation: NDArray[Real], levels: tuple[float, ...], rng: np.random.Generator
+) -> NDArray[Real]:
+    """Return fields `[sample, *grid]` with fresh noise, each of one of some levels, relative to the deviation."""
+    drawn = rng.choice(np.asarray(levels, dtype=fields.dtype), len(fields))
+    return add_noise(fields, drawn, deviation, rng.standard_normal(fields.shape, dtype=np.float32).astype(fields.dtype))
+
+
+def augmented(
+    samples: Mapping[int, Samples],
+    chosen: NDArray[np.int64],
+    rng: np.random.Generator,
+    *,
+    symmetries: bool,
+    noise: tuple[float, ...] = (),
+) -> Batch:
+    """Return samples on a drawn grid, moved by a symmetry each, with noise of a drawn level in deviations of inputs."""
+    source, chosen = samples[int(rng.choice(list(samples)))], np.sort(chosen)
+    inputs, outputs = torch.from_numpy(source.inputs[chosen]), torch.from_numpy(source.outputs[chosen])
+    gradients = None if source.gradients is None else torch.from_numpy(source.gradients[chosen])
+    if symmetries:
+        inputs, outputs = transform(source.problem.description, (inputs, outputs), rng)
+        gradients = None  # of the outputs before they were moved
+    size = None
+    if noise:
+        levels = rng.choice(np.asarray(noise, np.float32), len(inputs))
+        normals = rng.standard_normal(inputs.shape, dtype=np.float32)
+        inputs = torch.from_numpy(add_noise(inputs.numpy(), levels, source.deviation, normals))
+        size = torch.from_numpy(levels * np.sqrt(np.square(source.deviation).mean()))
+    means = torch.from_numpy(targets(source.problem.description, outputs.numpy()))
+    parameters = [torch.from_numpy(each[chosen]) for each in source.parameters]
+    weight = inputs if source.problem.energy_weight else None
+    return Batch([inputs, *parameters], [means], gradients, outputs, size, weight)

@@ -1,10 +1,8 @@
-"""Generated samples: an HDF5 file per built-in problem, mesh and seed, computed one by one, or converted once.
+"""Samplers of built-in problems write sample files: one by one per problem, mesh and seed, or trajectories at once.
 
-`training.data.fields` reads them; samples of problem files are those of `training.data.samples`.
-
-Layout: groups `train` and `test`. Each has one float32 dataset `[sample, *grid]` per quantity and `[sample]` per
-parameter under the names on the wire, one chunk per field, and `done` `[sample]`, which is 1 where the sample is there.
-Attributes say what the numbers are.
+`training.data.samples` has the layout. The groups `train` and `test` of fields are streams, from which as many samples
+are drawn as were requested; `done` is 1 where the sample is there. Attributes say what the numbers are. Published
+samples are converted once.
 
 Sample i of a stream is drawn from a random stream of its own, spawned from (seed, problem, mesh, stream, i). It is the
 same whichever process computes it, however often the work was interrupted, and however many samples were requested.
@@ -29,8 +27,11 @@ from numpy.typing import NDArray
 
 from schema.problem import Description, locations
 from training.data.pools import ALL_CORES, Pool
+from training.data.readers import DataFile, LazyArray
+from training.data.samples import DONE, named
+from training.data.samples import write as write_checked
 from training.files import locked, replacing
-from training.problems.problem import Array, Problem, Published, Stream
+from training.problems.problem import Array, Problem, Published, Stream, Trajectories
 from training.progress import counted
 from training.user_error import UserError
 
@@ -169,7 +170,18 @@ def convert(published: Published, request: Request, path: Path) -> None:
                             f"in {published.files}"
                         )
                     stored[:] = fields
-                file[stream]["done"][:] = 1
+                file[stream][DONE][:] = 1
+
+
+def trajectories(made: Trajectories, data: Path) -> Path:
+    """Draw, check and write trajectories, unless that was done before; return their file."""
+    path = data / named(made.file, f"seed {made.file.seed}")
+    with locked(path):
+        if not path.exists():
+            drawn = {key: values.astype(np.float32) for key, values in made.sample(made.file.seed).items()}
+            arrays = {key: LazyArray.of(key, values) for key, values in drawn.items()}
+            write_checked(made.file, [DataFile(path, "generated", arrays)], path)
+    return path
 
 
 @dataclass(frozen=True)
@@ -193,20 +205,20 @@ def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
             group = file.create_group(stream)
             allocate(group, layout, count)
             if source is not None:
-                copied = min(count, len(source[stream]["done"]))
+                copied = min(count, len(source[stream][DONE]))
                 for name, index in product(group, range(copied)):
                     group[name][index] = source[stream][name][index]
 
 
 def allocate(group: h5py.Group, layout: Layout, count: int) -> None:
     """Make a stream's datasets for `count` samples of the layout's grid, with their space on the disk."""
-    described, shapes = layout.description, {"done": ()}
+    described, shapes = layout.description, {DONE: ()}
     for one in described.tensors:
         components = getattr(one, "components", ())
         grid = () if one in described.parameters else (layout.mesh,) * len(described.axes)
         shapes[one.name] = (*((len(components),) if components else ()), *grid)
     for name, shape in shapes.items():
-        kind = h5py.h5t.NATIVE_UINT8 if name == "done" else h5py.h5t.IEEE_F32LE
+        kind = h5py.h5t.NATIVE_UINT8 if name == DONE else h5py.h5t.IEEE_F32LE
         early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         early.set_obj_track_times(False)
@@ -223,24 +235,18 @@ def write(file: h5py.File, stream: str, index: int, fields: Mapping[str, NDArray
     for name, array in fields.items():
         group[name][index] = array
     file.flush()
-    group["done"][index] = 1
+    group[DONE][index] = 1
     file.flush()
-
-
-def finished(file: h5py.File, stream: str) -> int:
-    """Count the samples of a stream from the first up to the first one that is missing."""
-    done = file[stream]["done"][:]
-    return int(len(done) if done.all() else done.argmin())
 
 
 def missing(file: h5py.File, stream: str, count: int) -> list[int]:
     """List those of the first `count` samples that are not there yet."""
-    return [int(index) for index in np.flatnonzero(file[stream]["done"][:count] == 0)]
+    return [int(index) for index in np.flatnonzero(file[stream][DONE][:count] == 0)]
 
 
 def room(file: h5py.File) -> dict[str, int]:
     """Return for how many samples of each stream the file was made."""
-    return {stream: len(file[stream]["done"]) for stream in STREAMS}
+    return {stream: len(file[stream][DONE]) for stream in STREAMS}
 
 
 def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> h5py.File:
