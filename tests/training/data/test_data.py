@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import signal
 import subprocess
@@ -18,13 +19,14 @@ import psutil
 import pytest
 
 from physics import darcy
-from training.data import fields, generate
+from training.data import fields, generate, samples
 from training.data.fields import Samples, read
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
 from training.data.samples import SampleGroup
 from training.files import replacing
 from training.problems.problem import PROBLEMS
+from training.problems.problem_file import ProblemFile
 
 ROOT = Path(__file__).parents[3]
 DARCY = Request(PROBLEMS["darcy"], mesh=61, train=6, test=3, seed=5)
@@ -75,6 +77,25 @@ def test_reading_strides_from_edge_to_edge_or_around_the_circle(darcy_file: Path
     np.testing.assert_array_equal(coarse.outputs, fine.outputs[:4, ::3, ::3])
     fine, coarse = read(burgers_file, "train", 2, 512), read(burgers_file, "train", 2, 128)
     np.testing.assert_array_equal(coarse.outputs, fine.outputs[:, ::4])
+
+
+def test_a_sampler_and_a_user_write_what_one_reader_reads(darcy_file: Path, tmp_path: Path) -> None:
+    solution = read(darcy_file, "train", 6, 61).outputs
+    stored = SampleGroup(darcy_file, "train")
+    numbers = np.array([3, 1, 3])
+    np.testing.assert_array_equal(stored.pick("solution", numbers), solution[numbers])
+    again = copy.copy(stored)  # as a process that reads batches has it
+    coarse = [*again.fields("solution", range(1, 3), (slice(None, None, 3), slice(None, None, 2)))]
+    np.testing.assert_array_equal(coarse, solution[1:3, ::3, ::2])
+    assert stored.attributes["provenance"] == "regenerated"
+    np.savez(tmp_path / "flow.npz", u=solution, v=-solution)
+    document = {"name": "flow", "data": {"files": ["flow.npz"]}, "inputs": {"u": {}}, "outputs": {"v": {}}}
+    problem = ProblemFile.model_validate(document | {"axes": {"row": {}, "column": {}}})
+    prepared = SampleGroup(samples.prepare(problem, tmp_path, tmp_path))
+    np.testing.assert_array_equal(prepared.pick("v", numbers), -solution[numbers])
+    assert (prepared.attributes["remarks"], stored.finished()) == ("", 6)
+    for each in (stored, again, prepared):
+        each.close()
 
 
 def test_every_sample_is_another_one(darcy_file: Path) -> None:
