@@ -17,7 +17,7 @@ from training.fit.presets import PRESETS
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFileError, read_problem_file
-from training.recipe import OwnFit, OwnRecipe
+from training.recipe import OF_PROBLEM_FILES, Fit, Recipe
 
 PUSHED = """
 name = "pushed"
@@ -72,14 +72,14 @@ def opened(folder: Path, text: str = PUSHED, **changed: Any) -> SampleFile:
 @pytest.fixture
 def work(tmp_path: Path) -> OwnWorkload:
     samples = opened(tmp_path)
-    recipe = OwnRecipe(
+    recipe = Recipe(
         model="pushed",
         preset="tiny",
         problem=samples.problem,
         samples=samples.path.name,
         seed=0,
         operator=presets.network(samples, PRESETS["tiny"]),
-        fit=OwnFit(epochs=4, batch=6, unroll=(2,)),
+        fit=Fit(epochs=4, batch=6, **(OF_PROBLEM_FILES | {"unroll": (2,)})),
     )
     return OwnWorkload(recipe, samples.path.parent)
 
