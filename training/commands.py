@@ -11,7 +11,6 @@ import shlex
 import sys
 import tomllib
 from contextlib import ExitStack
-from dataclasses import replace
 from glob import glob
 from pathlib import Path
 from typing import Annotated, Any
@@ -194,41 +193,16 @@ def describe(
     python -m training describe heat.h5 --outputs temperature --write
     python -m training describe plates > plates.toml
     """
-    from training.data.readers import (
-        TEST,
-        VALIDATION,
-        are_splits,
-        in_order,
-        merged,
-        meshes_in,
-        of_tensors,
-        open_file,
-        samples_of,
-        split_of,
-    )
+    from training.data.readers.sets import open_set
     from training.problems.draft import draft
     from training.problems.marks import refusal, unconfirmed
 
-    files = [path for given in files for path in named(given)]
-    folder = files[0] if len(files) == 1 and meshes_in(files[0]) else None
-    if folder is not None:
-        files = meshes_in(folder)
-    files = in_order(files)
     with ExitStack() as stack:
-        file = stack.enter_context(open_file(files[0], layout))
-        if are_splits(files):
-            each = [(split_of(path.stem), stack.enter_context(open_file(path, layout))) for path in files]
-            counts = {
-                split: sum(samples_of(one.arrays) for other, one in each if other == split)
-                for split in (VALIDATION, TEST)
-            }
-            file = replace(file, validation=counts[VALIDATION], test=counts[TEST])
-        elif folder is None and of_tensors(files):
-            others = [stack.enter_context(open_file(path, layout)) for path in files[1:]]
-            file = merged([file, *others])
+        found = open_set(stack, [path for given in files for path in named(given)], layout)
+        file = found.file
         names = [outputs] if outputs in file.arrays else [name for name in map(str.strip, outputs.split(",")) if name]
-        made = draft(file, files, folder, names)
-        title = f"{files[0].name}: {file.format}"
+        made = draft(file, found.files, found.folder, names, found.runs)
+        title = f"{(found.runs or found.files[0]).name}: {file.format}"
         table = Table("array", "shape", "type", "units", "taken as", title=title, title_justify="left")
         for array in file.arrays.values():
             shape = " x ".join(map(str, array.shape))
@@ -251,8 +225,10 @@ def describe(
 
 def named(path: Path) -> list[Path]:
     """Return the file that a path names, or those that fit it as a pattern."""
+    from training.data.readers import natural
+
     path = path.expanduser()
-    found = [] if path.exists() else [Path(each) for each in sorted(glob(str(path)))]  # noqa: PTH207 -- it may be absolute
+    found = [] if path.exists() else [Path(each) for each in sorted(glob(str(path)), key=natural)]  # noqa: PTH207 -- it may be absolute
     return found or [path]
 
 

@@ -38,7 +38,7 @@ from training.problems.ambiguity import (
 )
 from training.problems.columns import FEWEST, NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
-from training.problems.draft_points import cloud, coordinates_of, mesh
+from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
 from training.problems.problem_file import AXES, is_taken
 from training.problems.roles import assign_roles, is_positive, named_outputs, nothing, sort_out
 
@@ -47,7 +47,13 @@ NUMBERS = 16  # the most numbers of a sample that are taken for parameters
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 
-def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None, outputs: Sequence[str] = ()) -> Draft:
+def draft(
+    file: DataFile,
+    files: Sequence[Path],
+    folder: Path | None = None,
+    outputs: Sequence[str] = (),
+    runs: Path | None = None,
+) -> Draft:
     """Draft a problem file from the first of some data files, or of all meshes of a folder.
 
     Args:
@@ -55,38 +61,46 @@ def draft(file: DataFile, files: Sequence[Path], folder: Path | None = None, out
         files: All of them.
         folder: The folder, where they are all its meshes.
         outputs: The arrays that are outputs, by their names; the file's layout or a guess decides without.
+        runs: A folder of folders of one sample each, where `files` are a pattern of those.
 
     Raises:
         DraftError: There are no two fields with a common sample axis and grid, or no such output.
     """
     name, names = wire_name(file.path.stem), tuple(map(str, files))
-    if file.sources:
-        name, names = wire_name(file.path.resolve().parent.name), (str(files[0]),)
+    if runs is not None:
+        name, names = wire_name(runs.resolve().name), (str(files[0]),)
+    elif file.sources:
+        lead = next(iter(file.sources.values()))[0]
+        name, names = wire_name(file.path.resolve().parent.name), tuple(map(str, lead))
     elif folder is not None:
         name, names = wire_name(folder.resolve().name), (str(Path(escape(str(folder))) / f"*{files[0].suffix}"),)
     elif not are_splits(files) and (pattern := common_pattern(files)):
         name, names = wire_name(pattern.rpartition("*")[0]), (str(Path(escape(str(files[0].parent))) / pattern),)
     made = Draft(f"own_{name}" if is_taken(name) else name, names, file.format, left_out=dict(file.left_out))
     made.validation, made.test = file.validation, file.test
-    made.sources = {label: (str(path), key) for label, (path, key) in file.sources.items() if path != files[0]}
+    sources = {label: (tuple(map(str, paths)), key) for label, (paths, key) in file.sources.items()}
+    made.sources = {label: (paths, key) for label, (paths, key) in sources.items() if paths != names}
     made.keys = {label: key for label, (_, key) in file.sources.items()}
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
     wanted = named_outputs(file, outputs)
+    if runs is not None:
+        made.sample, made.guesses["sample"] = "file", "samples are counted by folders, one sample each"
     if file.format == "mesh":
         return mesh(made, file, wanted)
     waves = {name for name, one in file.arrays.items() if is_complex(one)}  # drafted by their real parts
     file = replace(file, arrays={name: real_part(one) if name in waves else one for name, one in file.arrays.items()})
     made.complex |= waves
     file = without_copies(made, file)
-    for sample in ("first", "last"):
-        turned = arranged(file, sample)[0]
+    for sample in ("first", "last") if runs is None else ("file",):
+        turned = arranged(file, sample)[0] if runs is None else file
+        refuse_moving([*turned.arrays.values()], file.path)
         if (coordinates := coordinates_of([one for one in turned.arrays.values() if one.shape])) is not None:
             made.sample = sample
             if sample == "last":
                 made.guesses["sample"] = f"samples are counted by the last axis, as of {shown(coordinates)}"
             numeric = [one for one in turned.arrays.values() if not sort_out(made, one)]
             return cloud(made, turned, wanted, numeric, coordinates)
-    file = with_samples_first(made, file, len(files))
+    file = file if runs is not None else with_samples_first(made, file, len(files))
     numeric = [one for one in file.arrays.values() if not sort_out(made, one)]
     numeric = with_time_first(made, numeric, wanted)
     return on_grid(made, file, wanted, numeric)
@@ -125,6 +139,9 @@ def without_copies(made: Draft, file: DataFile) -> DataFile:
 def with_samples_first(made: Draft, file: DataFile, files: int) -> DataFile:
     """Return a file with samples on the first axis of its arrays, by a marked guess where nothing tells which it is."""
     numeric = [one for one in file.arrays.values() if one.dtype.kind in NUMERIC]
+    if files > 1 and not file.samples and any(one.first for one in numeric):
+        made.sample, made.guesses["sample"] = "file", "samples are counted by files, since no dimension counts them"
+        return arranged(file, "file")[0]
     fields = fields_of(numeric)
     if file.samples or not fields or any(one.dimensions is not None for one in fields):
         return file
@@ -140,13 +157,16 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     if any(one.dimensions is not None for one in fields):
         return [*arrays]
     found = frames_of(fields, times, outputs)
+    if not found and {*outputs} >= {one.name for one in fields} and all(len(one.shape) > 2 for one in fields):
+        found = {one.name: {"first"} for one in fields}  # there would be no input
     where = {axis for axes in found.values() for axis in axes}
     if len(where) != 1 or (outputs and {*found} - {*outputs}):
         return [*arrays]
     made.time = where.pop()
     shown_ = next(one for one in fields if one.name in found)
     count = shown_.shape[-1 if made.time == "last" else 1]
-    reason = f"{times.name} has {count} values, too" if times is not None else f"{shown(shown_)} has it alone"
+    alone = f"{shown(shown_)} has it alone" if len(fields) > len(found) else "there would be no input without it"
+    reason = f"{times.name} has {count} values, too" if times is not None else alone
     made.guesses["time"] = f"time is the {made.time} axis behind the samples', of {count}: {reason}"
     turned = []
     for one in arrays:
@@ -203,7 +223,7 @@ def ask(
     """Mark the sample axis, and an axis that may be time or points, where neither the file nor its values tell them."""
     taken = [one for one in fields if one.name not in made.left_out]
     if taken and taken[0].dimensions is not None:
-        if not file.samples and "time" not in made.guesses:
+        if not file.samples and made.sample == "first" and "time" not in made.guesses:
             doubt = f"the first dimension ({taken[0].samples}), since none has a name such as sample, member or run"
             made.guesses["files"] = f"samples are counted by {doubt}"
         return

@@ -61,10 +61,10 @@ class Tensor:
         found = self.array.read().reshape(self.array.samples, -1)
         return np.asarray(found[:, self.column or 0])
 
-    def entries(self, key: str, file: str = "") -> list[str]:
-        """Write the table of the tensor, which has a key in the data files, or in a file of its own."""
+    def entries(self, key: str, files: tuple[str, ...] = ()) -> list[str]:
+        """Write the table of the tensor, which has a key in the data files, or in files of its own."""
         lines = [f"[{self.role}.{self.name}]{mark(self.guess)}"]
-        lines += [f"files = [{quoted(file)}]"] if file else []
+        lines += [f"files = [{', '.join(map(quoted, files))}]"] if files else []
         lines += [f"key = {quoted(key)}", *([] if self.column is None else [f"column = {self.column}"])]
         lines += ["static = true"] if self.static else []
         lines += ['complex = "components"  # real and imaginary part'] if self.complex else []
@@ -93,7 +93,8 @@ class Draft:
     validation: int = 0  # numbers of samples, where the files say them
     test: int = 0
     keys: dict[str, str] = field(default_factory=dict)  # names in their files of arrays that have another name here
-    sources: dict[str, tuple[str, str]] = field(default_factory=dict)  # files of arrays that have their own, and keys
+    # Files of arrays that have their own, and keys.
+    sources: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     tensors: list[Tensor] = field(default_factory=list)  # in the order of the data files
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by name
     guesses: dict[str, str] = field(
@@ -146,7 +147,7 @@ class Draft:
         for role in ROLES:
             for tensor in self.of(role):
                 name = tensor.array.name
-                lines += ["", *tensor.entries(self.keys.get(name, name), self.sources.get(name, ("",))[0])]
+                lines += ["", *tensor.entries(self.keys.get(name, name), self.sources.get(name, ((),))[0])]
                 lines += [LINEAR] if role == "inputs" and on_grid and not tensor.positive else []
         for axis, entry in self.axes.items():
             lines += ["", f"[axes.{axis}]{self.mark(f'axes.{axis}')}"]

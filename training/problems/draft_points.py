@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -27,12 +28,41 @@ def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
     """Complete the draft for mesh files, one sample each, by the fields of the first one."""
     made.points, made.cells = {"dimensions": file.arrays[COORDINATES].shape[-1]}, AREA in file.arrays
     for one in file.arrays.values():
-        if one.name not in {COORDINATES, AREA}:
+        points = file.arrays[COORDINATES].shape[:2]
+        if one.shape == points[:1]:
+            made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
+        elif one.shape[:2] != points:
+            made.left_out[one.name] = (
+                f"its shape {' x '.join(map(str, one.shape[1:]))} is not that of {points[1]} points"
+            )
+        elif one.name not in {COORDINATES, AREA}:
             vector, role = len(one.shape) > 2, "inputs" if one.name in DERIVED and one.name not in outputs else ""
             made.tensors.append(Tensor(wire_name(one.name), one, role, one.shape[-1] if vector else 0))
+    made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     assign_roles(made, file, outputs)
     made.remarks.append(f"every file is one sample; {file.path.name} has {file.arrays[COORDINATES].shape[1]} points")
     return made
+
+
+def refuse_moving(arrays: Sequence[LazyArray], path: Path) -> None:
+    """Refuse trajectories on points that move, `[sample, time, point, dimension]`.
+
+    Raises:
+        DraftError: There are such coordinates, and a field beside them.
+    """
+    for one in arrays:
+        if len(one.shape) == 4 and one.shape[-1] in {2, 3} and is_called(one, POINTS) and not one.dimensions:
+            beside = [each for each in arrays if each is not one and each.shape[:3] == one.shape[:3]]
+            if beside:
+                raise DraftError(
+                    f"{path}: expected points [sample, point, dimension] but found {one.described} beside "
+                    f"{beside[0].described}: trajectories on points are not supported"
+                )
+
+
+def is_called(one: LazyArray, names: str) -> bool:
+    """Return whether an array has one of some names, or one of them is a word of its name."""
+    return bool({last_name(one), *re.split(r"[^a-z]+", last_name(one))} & {*names.split()})
 
 
 def coordinates_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
@@ -42,8 +72,7 @@ def coordinates_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
     """
     for one in arrays:
         *lead, last = one.shape or (0,)
-        words = {last_name(one), *re.split(r"[^a-z]+", last_name(one))}
-        if not words & {*POINTS.split()} or last not in {2, 3} or one.dimensions:
+        if not is_called(one, POINTS) or last not in {2, 3} or one.dimensions:
             continue
         fields = [each for each in arrays if each is not one and len(each.shape) > 1 and each.shape[1] == lead[-1:][0]]
         if lead[-1] >= FEWEST_POINTS and any(len(lead) == 1 or each.samples == lead[0] for each in fields):
@@ -61,9 +90,9 @@ def cloud(
     samples = coordinates.samples if len(coordinates.shape) == 3 else on_points[0].samples
     made.points = {"coordinates": coordinates.name, "dimensions": dimensions}
     if coordinates.name in file.sources:  # the section has no files of its own
-        made.files = (str(file.sources[coordinates.name][0]),)
-        made.sources = {label: (str(path), key) for label, (path, key) in file.sources.items()}
-        made.sources.pop(coordinates.name)
+        sources = {label: (tuple(map(str, paths)), key) for label, (paths, key) in file.sources.items()}
+        made.files = sources[coordinates.name][0]
+        made.sources = {label: (paths, key) for label, (paths, key) in sources.items() if paths != made.files}
     for one in others:
         name, shape = wire_name(one.name), " x ".join(map(str, one.shape))
         if one in on_points and one.samples == samples:

@@ -34,6 +34,7 @@ from schema.problem import (
     Time,
     locations,
 )
+from training.data.readers import natural
 from training.files import read_toml
 from training.problems.marks import guessed_of_axes, refusal, unconfirmed
 from training.problems.problem import PROBLEMS
@@ -322,14 +323,14 @@ class ProblemFile(Schema):
         """Require that every output of trajectories is the state that one input begins with."""
         if self.time is None:
             return self
-        keys = [one.array for one in self.inputs]
+        keys = [(one.files, one.array) for one in self.inputs]
         for output in self.outputs:
-            if keys.count(output.array) != 1:
+            if keys.count((output.files, output.array)) != 1:
                 expected = f"expected one input with the key {output.array!r}, the state it starts from"
                 raise ValueError(f"outputs.{output.name}: {expected}")
             if output.positive:
                 raise ValueError(f"outputs.{output.name}: a positive state of a trajectory is not supported")
-            start = self.inputs[keys.index(output.array)]
+            start = self.inputs[keys.index((output.files, output.array))]
             if {start.frame, output.frame} != {None}:
                 raise ValueError(f"inputs.{start.name}: expected no frame: with [time] all frames are read")
             if start.components != output.components:
@@ -370,8 +371,9 @@ class ProblemFile(Schema):
         """The outputs of trajectories by the inputs that they start from, which have the same key."""
         if self.time is None:
             return {}
-        outputs = {one.array: one.name for one in self.outputs}
-        return {one.name: outputs[one.array] for one in self.inputs if one.array in outputs}
+        outputs = {(one.files, one.array): one.name for one in self.outputs}
+        keys = {one.name: (one.files, one.array) for one in self.inputs}
+        return {name: outputs[key] for name, key in keys.items() if key in outputs}
 
     @property
     def timed(self) -> frozenset[str]:
@@ -521,13 +523,32 @@ def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
 
 def own_files(problem: ProblemFile, folder: Path) -> dict[str, list[Path]]:
     """Return the data files of the tensors that have files of their own, by their names, as `data_files` does."""
-    return {
+    found = {
         name: fitting_files(one.files, folder, f"{name}.files") for name, one in problem.stored.items() if one.files
     }
+    if problem.data.sample == "file":
+        runs = {"data": data_files(problem, folder), **found}
+        check_runs({name: files for name, files in runs.items() if len({path.parent for path in files}) == len(files)})
+    return found
+
+
+def check_runs(files: Mapping[str, Sequence[Path]]) -> None:
+    """Refuse files of tensors that are not in the same folders, of a run each: values would be those of another run.
+
+    Raises:
+        ProblemFileError: A folder has a file of one tensor and none of another.
+    """
+    (first, lead), *others = files.items() or [("", ())]
+    for name, each in others:
+        if alone := {path.parent for path in lead} ^ {path.parent for path in each}:
+            raise ProblemFileError(
+                f"{name}.files: expected a file in every folder that has one of {first}.files, and in no other; "
+                f"one of both is not in {min(alone)}"
+            )
 
 
 def fitting_files(patterns: Sequence[str], folder: Path, label: str) -> list[Path]:
-    """Return the files that patterns fit, in order.
+    """Return the files that patterns fit, in the order of the numbers in their names.
 
     Raises:
         ProblemFileError: A name or a pattern fits no file.
@@ -536,7 +557,7 @@ def fitting_files(patterns: Sequence[str], folder: Path, label: str) -> list[Pat
     for pattern in patterns:
         literal = folder / pattern  # whose name may hold brackets
         matches = () if literal.exists() else glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 -- it may be absolute
-        fitting = [folder / name for name in sorted(matches)] or [literal]
+        fitting = [folder / name for name in sorted(matches, key=natural)] or [literal]
         if not all(path.is_file() or path.is_dir() for path in fitting):
             raise ProblemFileError(f"{label}: expected files for {pattern!r} in {folder} but there are none")
         found += fitting

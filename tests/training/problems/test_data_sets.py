@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
+import meshio
 import numpy as np
 import pytest
 import xarray
+import zarr
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
 from training.commands import app
+from training.data.readers import ReadError
 from training.data.samples import SampleFile, prepare
 from training.problems.draft import DraftError
 from training.problems.marks import unconfirmed
-from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
 
 RNG = np.random.default_rng(0)
 SAMPLES = 12
@@ -98,9 +103,104 @@ def split_files(folder: Path) -> None:
 
 
 def elasticity(folder: Path) -> None:
-    """As Geo-FNO's: samples last, and files of one array each."""
+    """Write samples last, and files of one array each, as Geo-FNO's."""
     np.save(folder / "Random_UnitCell_XY_10.npy", np.moveaxis(XY, 0, -1))
     np.save(folder / "Random_UnitCell_sigma_10.npy", STRESS.T)
+
+
+def cfdbench(folder: Path) -> None:
+    """Write a folder of a run each, with a file per tensor and the parameters in JSON."""
+    for number, frames in enumerate(FRAMES):
+        run = folder / "cavity" / "bc" / f"case{number:04}"
+        run.mkdir(parents=True)
+        np.save(run / "u.npy", frames)
+        np.save(run / "v.npy", 2 * frames)
+        (run / "case.json").write_text(json.dumps({"vel_in": NU[number], "note": "lid", "time": {"step": 0.1}}))
+
+
+def result_per_run(folder: Path) -> None:
+    for number, (k, nu) in enumerate(zip(K, NU, strict=True)):
+        (folder / "runs" / f"run{number}").mkdir(parents=True)
+        np.savez(folder / "runs" / f"run{number}" / "result.npz", k=k, u=2 * k, nu=nu)
+        (folder / "runs" / f"run{number}" / "log.txt").write_text("done")
+
+
+TRIANGLES = np.array([[0, 1, 2], [0, 2, 3]])
+
+
+def meshes_per_run(folder: Path) -> None:
+    """Write AirfRANS' mesh and boundary for each run, with the run in their names, and pressures as of ShapeNet-Car."""
+    for number, xy in enumerate(XY):
+        run = folder / "runs" / f"airFoil2D_{number}"
+        run.mkdir(parents=True)
+        meshio.Mesh(xy, [("triangle", TRIANGLES)], {"p": STRESS[number]}).write(run / f"{run.name}_internal.vtu")
+        meshio.Mesh(xy[:5], [("line", [[0, 1], [1, 2]])]).write(run / f"{run.name}_aerofoil.vtu")
+        np.save(run / "press.npy", 2 * STRESS[number])
+
+
+def file_per_run(folder: Path) -> None:
+    """Write netCDF files without a dimension of samples: the state of one run each."""
+    for number, (k, frames) in enumerate(zip(K, FRAMES, strict=True)):
+        data = {"k": (("y", "x"), k), "u": (("time", "y", "x"), frames), "nu": ((), NU[number])}
+        xarray.Dataset(data, {"time": np.arange(5.0)}).to_netcdf(folder / f"run{number:02}.nc")
+
+
+def tensors_of_splits(folder: Path) -> None:
+    for split, part in (("test", slice(9, None)), ("train", slice(9))):
+        np.save(folder / f"x_{split}.npy", K[part])
+        np.save(folder / f"y_{split}.npy", 2 * K[part])
+
+
+HEAD = (
+    '% Model,heat.mph\n% Version,COMSOL 6.1\n% Date,"Jan 1 2024, 10:00"\n% Dimension,2\n% Nodes,25\n% Expressions,{}\n'
+)
+
+
+def comsol(folder: Path) -> None:
+    """Write a spreadsheet of COMSOL for each sample, one with spaces between the columns."""
+    for number, xy in enumerate(XY):
+        rows = np.column_stack([xy, STRESS[number], 1 + STRESS[number]])
+        head = f'{HEAD.format(2)}% Description,"Temperature, Conductivity"\n% x,y,T (K),ht.k_iso (W/(m*K))\n'
+        np.savetxt(folder / f"run{number:02}.csv", rows, "%.17g", ",", header=head.rstrip("\n"), comments="")
+
+
+def comsol_text(folder: Path) -> None:
+    for number, xy in enumerate(XY):
+        head = "% Model:              heat.mph\n% Dimension:          2\n% x                 y                 T (K)"
+        rows = np.column_stack([xy, STRESS[number]])
+        np.savetxt(folder / f"run{number:02}.txt", rows, "%-25.17g", " ", header=head, comments="")
+
+
+def comsol_sweep(folder: Path) -> None:
+    """Write a sweep over two parameters as COMSOL does: a column for every value on one mesh."""
+    labels = ",".join(f"T (K) @ {number}: nu={nu:.6g}, q={number}" for number, nu in enumerate(NU, 1))
+    rows = np.column_stack([XY[0], *(NU[:, None] * STRESS[0])])
+    np.savetxt(folder / "sweep.csv", rows, "%.17g", ",", header=f"{HEAD.format(12)}% X,Y,{labels}", comments="")
+
+
+def json_lines(folder: Path) -> None:
+    samples = [{"nu": nu, "k": k.tolist(), "u": (2 * k).tolist()} for nu, k in zip(NU, K, strict=True)]
+    (folder / "runs.jsonl").write_text("\n".join(map(json.dumps, samples)))
+
+
+def zipped(folder: Path) -> None:
+    with zarr.storage.ZipStore(folder / "heat.zarr.zip", mode="w") as store:
+        group = zarr.create_group(store)
+        group["k"], group["u"] = K, 2 * K
+
+
+def zipped_by_xarray(folder: Path) -> None:
+    data = xarray.Dataset(
+        {"k": (("y", "x", "realization"), np.moveaxis(K, 0, -1)), "u": (("realization", "y", "x"), 2 * K)}
+    )
+    data.to_zarr(folder / "made.zarr", consolidated=False)
+    shutil.make_archive(str(folder / "heat"), "zip", folder / "made.zarr")
+
+
+def table_beside(folder: Path) -> None:
+    np.savez(folder / "fields.npz", k=K, u=2 * K)
+    rows = "\n".join(f"{number},{nu},steel" for number, nu in enumerate(NU))
+    (folder / "runs.csv").write_text(f"run,nu,material\n{rows}\n")
 
 
 TWICE: Arrays = {"k": K, "u": 2 * K}
@@ -123,6 +223,36 @@ CASES = {
     "records of HDF5": Case(records, ("records.h5",), "u", set(), {"data_k": K, "data_u": 2 * K, "params_nu": NU}),
     "groups of splits": Case(split_groups, ("all.h5",), "u", set(), TWICE),
     "files of splits": Case(split_files, ("ns_*.npz",), "u", set(), TWICE),
+    "CFDBench: a folder per run, a file per tensor, parameters in JSON": Case(
+        cfdbench,
+        ("cavity",),
+        "u,v",
+        {"samples", "time"},
+        {"u": FRAMES, "v": 2 * FRAMES, "vel_in": NU, "time_step": np.full(SAMPLES, 0.1)},
+    ),
+    "a folder per run": Case(result_per_run, ("runs",), "u", {"samples"}, {**TWICE, "nu": NU}),
+    "AirfRANS, ShapeNet-Car: a mesh per run, and a field of it in a file of its own": Case(
+        meshes_per_run, ("runs",), "p,press", {"samples"}, {"coordinates": XY, "p": STRESS, "press": 2 * STRESS}
+    ),
+    "a netCDF file per run": Case(file_per_run, ("run*.nc",), "u", {"samples"}, {"k": K, "u": FRAMES, "nu": NU}),
+    "files of a tensor and a split": Case(tensors_of_splits, ("*.npy",), "y", set(), {"x": K, "y": 2 * K}),
+    "COMSOL: a spreadsheet per sample": Case(
+        comsol, ("run*.csv",), "T", set(), {"coordinates": XY, "ht_k_iso": 1 + STRESS, "t": STRESS}
+    ),
+    "COMSOL: columns of text": Case(comsol_text, ("run*.txt",), "", set(), {"coordinates": XY, "t": STRESS}),
+    "COMSOL: a sweep": Case(
+        comsol_sweep,
+        ("sweep.csv",),
+        "T",
+        set(),
+        {"coordinates": np.broadcast_to(XY[0], XY.shape), "nu": NU, "t": NU[:, None] * STRESS[0]},
+    ),
+    "JSON lines": Case(json_lines, ("runs.jsonl",), "u", set(), {**TWICE, "nu": NU}),
+    "zarr in an archive": Case(zipped, ("heat.zarr.zip",), "u", set(), TWICE),
+    "zarr of xarray in an archive, a dimension of realizations": Case(
+        zipped_by_xarray, ("heat.zip",), "u", set(), TWICE
+    ),
+    "a table of parameters beside": Case(table_beside, ("fields.npz", "runs.csv"), "u", set(), {**TWICE, "nu": NU}),
     "Geo-FNO: clouds with samples last": Case(
         elasticity,
         ("*.npy",),
@@ -210,3 +340,62 @@ def test_weights_of_one_mesh_are_those_of_all_samples(last: bool, tmp_path: Path
     found = read((tmp_path / "problem.toml").read_text(), tmp_path)[1].read(range(SAMPLES))
     assert found["weights"] == pytest.approx(np.broadcast_to(weights, (SAMPLES, 25)), rel=1e-6)
     assert found["k"] == pytest.approx(k, rel=1e-6)
+
+
+def test_a_series_of_steps_and_points_that_move_are_refused_by_name(tmp_path: Path) -> None:
+    for run in ("a/VTK", "b/VTK"):
+        (tmp_path / "foam" / run).mkdir(parents=True)
+        for step in (0, 100, 200):
+            meshio.Mesh(XY[0], [("triangle", TRIANGLES)], {"p": STRESS[0]}).write(
+                tmp_path / "foam" / run / f"case_{step}.vtu"
+            )
+    with pytest.raises(ReadError, match=r"found 3 files case_#.vtu in VTK, a series of steps: trajectories"):
+        described(tmp_path, ("foam",), "p")
+    for number in range(3):
+        (tmp_path / "eagle" / str(number)).mkdir(parents=True)
+        np.savez(tmp_path / "eagle" / str(number) / "sim.npz", pointcloud=XY[:6], VX=STRESS[:6])
+    with pytest.raises(DraftError, match=r"found pointcloud \[1 x 6 x 25 x 2\] float64 beside VX .*: trajectories on"):
+        described(tmp_path, ("eagle",), "VX")
+
+
+def test_runs_that_lack_a_file_are_named(tmp_path: Path) -> None:
+    cfdbench(tmp_path)
+    text = described(tmp_path, ("cavity",), "u,v")
+    (tmp_path / "cavity" / "bc" / "case0003" / "v.npy").unlink()
+    (tmp_path / "cavity" / "bc" / "case0005" / "u.npy").unlink()  # as many files of each are left
+    with pytest.raises(ProblemFileError, match=r"files: expected a file in every folder .*case000[35]"):
+        read(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("train.tfrecord", "records of TensorFlow, as MeshGraphNets has them: save arrays"),
+        ("data.pkl", "never unpickled"),
+        ("runs.parquet", "a table of Arrow: save it as .csv"),
+        ("case.cgns", "save a .vtu file per sample"),
+        ("all.pvd", "a list of meshes: name its .vtu files"),
+        ("grid.vti", "a grid of VTK"),
+        ("notes.txt", "expected one of the formats"),
+    ],
+)
+def test_other_files_are_refused_by_what_they_are(name: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"some bytes")
+    with pytest.raises(ReadError, match=sentence):
+        described(tmp_path, (name,), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("1,2\n3,4\n", "expected a line of names"),
+        ("a,b\n3\n", "expected 2 columns in every line but found 1"),
+        ("% Dimension,1\n% x,T (K)\n0,1\n", "found the dimension 1, 2 names and 2 columns"),
+        ("% Dimension,2\n% x,y,T @ t=0,T @ t=1\n0,1,2,3\n", "expected values at one time but found 2"),
+        ("% Dimension,2\n% x,y,T @ q=0,U @ q=1\n0,1,2,3\n", "expected the same expressions for all values"),
+    ],
+)
+def test_tables_that_are_none_are_refused(text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(ReadError, match=sentence):
+        described(tmp_path, ("table.csv",), "")

@@ -2,26 +2,18 @@
 
 from training.data.readers.data_file import READERS, DataFile, LazyArray, ReadError, detect, meshes_in, open_file
 from training.data.readers.layout import (
-    TEST,
-    VALIDATION,
     are_splits,
     arranged,
     as_column,
     as_components,
-    in_order,
     is_complex,
-    merged,
-    of_tensors,
+    natural,
     real_part,
-    samples_of,
-    split_of,
     time_first,
 )
 
 __all__ = [
     "READERS",
-    "TEST",
-    "VALIDATION",
     "DataFile",
     "LazyArray",
     "ReadError",
@@ -30,14 +22,10 @@ __all__ = [
     "as_column",
     "as_components",
     "detect",
-    "in_order",
     "is_complex",
-    "merged",
     "meshes_in",
-    "of_tensors",
+    "natural",
     "open_file",
     "real_part",
-    "samples_of",
-    "split_of",
     "time_first",
 ]

@@ -39,12 +39,34 @@ READERS = {
     "zarr": "labelled:open_zarr",
     "netcdf": "labelled:open_netcdf",
     "mesh": "mesh:open_mesh",
+    "csv": "tables:open_table",
+    "comsol": "tables:open_table",
+    "json": "tables:open_json",
 }
 SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
     | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
+    | {".csv": "csv", ".json": "json", ".jsonl": "json"}
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
 )
+
+
+SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
+SAVE_MESHES = "save a .vtu file per sample, as ParaView and meshio do"
+UNREAD = (
+    dict.fromkeys((".pkl", ".pickle", ".joblib"), f"pickled Python objects, which are never unpickled: {SAVE_ARRAYS}")
+    | dict.fromkeys((".tfrecord", ".tfrecords"), f"records of TensorFlow, as MeshGraphNets has them: {SAVE_ARRAYS}")
+    | dict.fromkeys((".parquet", ".feather", ".arrow"), "a table of Arrow: save it as .csv, or its columns as .npz")
+    | dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet: save it as .csv")
+    | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".foam", ".ensi", ".case", ".frd"), SAVE_MESHES)
+    | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".vtm", ".vtmb", ".stl", ".ply", ".obj"), SAVE_MESHES)
+    | dict.fromkeys((".vti", ".vtr", ".vts"), "a grid of VTK: save its arrays as .npz, or the grid as .vtu")
+    | {".pvd": "a list of meshes: name its .vtu files, each of them a sample; trajectories on meshes are not read"}
+    | dict.fromkeys((".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"), "an archive: unpack it")
+    | dict.fromkeys((".grib", ".grb", ".grib2"), "GRIB: save it as netCDF, grib_to_netcdf or xarray with cfgrib")
+    | dict.fromkeys((".lmdb", ".mdb", ".npk", ".bin", ".raw"), f"bytes of a layout that no file says: {SAVE_ARRAYS}")
+)
+"""What files of other suffixes hold, and how to save them otherwise."""
 
 
 class ReadError(UserError):
@@ -70,6 +92,7 @@ class LazyArray:
         units: As the file says, or empty.
         meaning: As the file says, or empty.
         shared: Whether one value in the file stands for all samples.
+        first: The name of the first axis, where the file tells it.
     """
 
     name: str
@@ -80,6 +103,7 @@ class LazyArray:
     units: str = ""
     meaning: str = ""
     shared: bool = False
+    first: str = ""
 
     @classmethod
     def of(cls, name: str, values: NDArray[Any]) -> LazyArray:
@@ -129,7 +153,7 @@ class DataFile:
         left_out: What the file holds besides arrays, and why it is not read, by name.
         pieces: The samples as files of one each, where they have unequal numbers of points; the arrays are then those
             of the first one.
-        sources: File and name of each array, where they come from several files.
+        sources: Files and name of each array, where arrays come from files of their own.
         parts: Arrays of single splits, which problem files may name, too.
         validation: The number of samples for validation, before those for tests at the end, where the file says it.
         test: The number of samples for tests, where the file says it.
@@ -145,7 +169,7 @@ class DataFile:
     outputs: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict)
     pieces: tuple[DataFile, ...] = ()
-    sources: Mapping[str, tuple[Path, str]] = field(default_factory=dict)
+    sources: Mapping[str, tuple[tuple[Path, ...], str]] = field(default_factory=dict)
     parts: Mapping[str, LazyArray] = field(default_factory=dict)
     validation: int = 0
     test: int = 0
@@ -238,12 +262,31 @@ def detect(path: Path) -> str:
         return "zarr"
     if path.is_dir():
         raise ReadError(f"{path}: expected a file or a zarr store but found a folder")
+    if path.suffix.lower() == ".cgns":  # HDF5, too
+        raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD['.cgns']}")
     if path.suffix.lower() in {".h5", ".hdf5", ".hdf"} or h5py.is_hdf5(path):
         return detect_hdf5(path)
     if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return "npz" if any(name.endswith(".npy") for name in archive.namelist()) else "pt"
+        return detect_archive(path)
+    if path.suffix.lower() in UNREAD:
+        raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD[path.suffix.lower()]}")
+    with path.open("rb") as file:
+        if path.suffix.lower() == ".txt" and file.read(1) == b"%":
+            return "comsol"
     raise ReadError(f"{path}: expected one of the formats {', '.join(readers())}; name it as `format` if it is one")
+
+
+def detect_archive(path: Path) -> str:
+    """Return the name of the reader for a zip archive."""
+    with zipfile.ZipFile(path) as archive:
+        names = {*archive.namelist()}
+    if names & {"zarr.json", ".zgroup", ".zarray"}:
+        return "zarr"
+    kinds = {".npy": "npz", "data.pkl": "pt"}
+    for end, kind in kinds.items():
+        if any(name.endswith(end) for name in names):
+            return kind
+    raise ReadError(f"{path}: expected an archive of arrays but found {', '.join(sorted(names)[:3])} …: unpack it")
 
 
 def detect_hdf5(path: Path) -> str:

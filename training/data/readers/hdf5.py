@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
-from training.data.readers.layout import TEST, VALIDATION, samples_of, split_of
+from training.data.readers.layout import TEST, VALIDATION, joined, natural, samples_of, split_of
 from training.data.readers.packed import unpacked, without_records
 
 INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, component], PDEBench's, too
@@ -117,23 +117,6 @@ def of_splits(path: Path, groups: list[str], arrays: dict[str, LazyArray]) -> Da
     return DataFile(path, "hdf5", found, remarks=remarks, parts=arrays, validation=kept[0], test=kept[1])
 
 
-def joined(name: str, each: list[LazyArray]) -> LazyArray:
-    """Return arrays one after the other along the samples' axis; of numbers without axes, the first."""
-    if len(each) == 1 or not each[0].shape:
-        return replace(each[0], name=name)
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        found, first = [], 0
-        for one in each:
-            if start < first + one.samples and stop > first:
-                found.append(one.read(max(0, start - first), stop - first))
-            first += one.samples
-        return np.concatenate(found) if found else each[0].read(0, 0)
-
-    shape = (sum(one.samples for one in each), *each[0].shape[1:])
-    return replace(each[0], name=name, shape=shape, dtype=np.result_type(*(one.dtype for one in each)), rows=rows)
-
-
 def attributes(file: h5py.File, groups: list[str]) -> tuple[dict[str, LazyArray], dict[str, str]]:
     """Return the attributes of the samples' groups that are numbers, and which are left out and why."""
     found, left_out = {}, {}
@@ -197,11 +180,6 @@ def stacked(file: h5py.Group, groups: list[str], name: str) -> LazyArray:
         return np.stack([array(file[group][name], name).read() for group in groups[start:stop]])
 
     return replace(first, shape=(len(groups), *first.shape), rows=rows)
-
-
-def natural(name: str) -> tuple[Any, ...]:
-    """Return a sort key in which 10 follows 9."""
-    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name))
 
 
 def text(value: Any) -> str:

@@ -37,7 +37,8 @@ def open_netcdf(path: Path) -> Iterator[DataFile]:
 def open_zarr(path: Path) -> Iterator[DataFile]:
     """Open a zarr store of version 2 or 3, written by xarray or by zarr itself."""
     with damage_named(path, "a zarr store"):
-        group = zarr.open(path, mode="r")
+        store = zarr.storage.ZipStore(path, mode="r") if path.is_file() else path
+        group = zarr.open(store, mode="r")
         if isinstance(group, zarr.Array):
             yield DataFile(path, "zarr", {"array": plain(group, "array")})
             return
@@ -47,7 +48,7 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
         yield DataFile(path, "zarr", {name: plain(item, name) for name, item in arrays.items()})
         return
     with damage_named(path, "a zarr store of xarray"):
-        data = xarray.open_zarr(path, decode_times=False, chunks=None, consolidated=False)
+        data = xarray.open_zarr(store, decode_times=False, chunks=None, consolidated=False)
     with data:
         yield labelled(path, "zarr", data)
 
@@ -91,7 +92,7 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
     turned = value.transpose(*order)
 
     def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(turned[start:stop].values)
+        return np.asarray(part(turned, start, stop).values)
 
     attributes = value.attrs
     return LazyArray(
@@ -102,6 +103,7 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
         tuple(axis(dim) for dim in order[1:]) if dims else None,
         str(attributes.get("units", "")),
         str(attributes.get("long_name", attributes.get("description", ""))),
+        first=axis(order[0]) if dims else "",
     )
 
 

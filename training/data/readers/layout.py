@@ -24,6 +24,8 @@ VALIDATION, TEST = 1, 2
 SPLITS = {"train": 0, "training": 0, "test": TEST, "testing": TEST}
 SPLITS |= dict.fromkeys(("valid", "val", "validation", "dev"), VALIDATION)
 """What groups and files of samples for training, validation and test are called."""
+LEADING = {"time": 0, "component": 1}  # the order of named axes behind the samples'; the grid's follow
+UNNAMED = "array"  # what readers call the one array of a file that has no names
 MOST_TENSORS = 16  # the most files that are taken for one tensor each
 
 
@@ -37,11 +39,12 @@ def arranged(file: DataFile, sample: str) -> tuple[DataFile, ...]:
         raise ReadError(f"{file.path}: expected a group per sample, with data sets of the same names in each")
     if file.pieces:
         return file.pieces
-    change = {"last": samples_last, "file": as_sample}.get(sample)
-    if change is None:
-        return (file,)
-    arrays = {name: one if one.dimensions is not None else change(one) for name, one in file.arrays.items()}
-    return (replace(file, arrays=arrays),)
+    if sample == "last":
+        arrays = {name: samples_last(one) if one.dimensions is None else one for name, one in file.arrays.items()}
+        return (replace(file, arrays=arrays),)
+    if sample == "file" and not file.samples:
+        return (replace(file, arrays={name: as_sample(one) for name, one in file.arrays.items()}),)
+    return (file,)
 
 
 def samples_last(one: LazyArray) -> LazyArray:
@@ -53,12 +56,18 @@ def samples_last(one: LazyArray) -> LazyArray:
 
 
 def as_sample(one: LazyArray) -> LazyArray:
-    """Return an array of one sample, which may be a number, with an axis of samples."""
+    """Return an array of one sample, which may be a number, with an axis of samples.
+
+    Of axes with names, time and components come first.
+    """
+    names = None if one.dimensions is None else (one.first, *one.dimensions)
+    order = sorted(range(len(one.shape)), key=lambda axis: LEADING.get(names[axis], 2) if names else 0)
 
     def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(one.rows(0, one.samples))[np.newaxis][start:stop]
+        return np.asarray(one.rows(0, one.samples)).transpose(order)[np.newaxis][start:stop]
 
-    return replace(one, shape=(1, *one.shape), rows=rows)
+    shape = (1, *(one.shape[axis] for axis in order))
+    return replace(one, shape=shape, rows=rows, dimensions=names and tuple(names[axis] for axis in order))
 
 
 def as_column(one: LazyArray) -> LazyArray:
@@ -108,10 +117,20 @@ def of_tensors(files: Sequence[Path]) -> bool:
     return 1 < len(files) == len(stems) <= MOST_TENSORS
 
 
+def natural(name: str | Path) -> tuple[Any, ...]:
+    """Return a sort key in which 10 follows 9."""
+    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(name)))
+
+
 def split_of(name: str) -> int | None:
     """Return which split the name of a group or file is that of, in the order of training, validation and test."""
     found = {SPLITS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in SPLITS}
     return found.pop() if len(found) == 1 else None
+
+
+def without_split(name: str) -> str:
+    """Return the name of a file without the word that says of which split it is."""
+    return "_".join(word for word in re.split(r"[_\-. ]+", name) if word.lower() not in SPLITS)
 
 
 def are_splits(files: Sequence[Path]) -> bool:
@@ -131,17 +150,36 @@ def samples_of(arrays: Mapping[str, LazyArray], start: str = "") -> int:
     return max(counts, key=lambda count: (counts[count], count), default=0)
 
 
+def joined(name: str, each: list[LazyArray]) -> LazyArray:
+    """Return arrays one after the other along the samples' axis; of numbers without axes, the first."""
+    if len(each) == 1 or not each[0].shape:
+        return replace(each[0], name=name)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        found, first = [], 0
+        for one in each:
+            if start < first + one.samples and stop > first:
+                found.append(one.read(max(0, start - first), stop - first))
+            first += one.samples
+        return np.concatenate(found) if found else each[0].read(0, 0)
+
+    shape = (sum(one.samples for one in each), *each[0].shape[1:])
+    return replace(each[0], name=name, shape=shape, dtype=np.result_type(*(one.dtype for one in each)), rows=rows)
+
+
 def merged(files: Sequence[DataFile]) -> DataFile:
     """Return open files of one tensor each as one file, its arrays named by the files where theirs are alike.
 
     Files that hold several arrays of the same names are parts of one set, and the first one of them is returned.
     """
-    names = [name for file in files for name in file.arrays]
+    names = [name for file in files for name in file.arrays if name != UNNAMED]
     alike = len({*names}) < len(names)
     if alike and any(len(file.arrays) > 1 for file in files):
         return files[0]
-    labels = [(file, name, file.path.stem if alike else name) for file in files for name in file.arrays]
+    labels = [
+        (file, name, file.path.stem if alike or name == UNNAMED else name) for file in files for name in file.arrays
+    ]
     arrays = {label: replace(file.arrays[name], name=label) for file, name, label in labels}
-    sources = {label: (file.path, name) for file, name, label in labels}
+    sources = {label: ((file.path,), name) for file, name, label in labels}
     formats = {file.format for file in files}
     return replace(files[0], format=formats.pop() if len(formats) == 1 else "auto", arrays=arrays, sources=sources)

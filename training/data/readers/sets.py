@@ -1,0 +1,197 @@
+"""Sets of samples in several files: files of parts, of splits, of one tensor each, and folders of a run each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from glob import escape
+from pathlib import Path
+
+from training.data.readers.data_file import (
+    SUFFIXES,
+    DataFile,
+    ReadError,
+    meshes_in,
+    open_file,
+)
+from training.data.readers.layout import (
+    TEST,
+    VALIDATION,
+    are_splits,
+    arranged,
+    in_order,
+    joined,
+    merged,
+    natural,
+    of_tensors,
+    samples_of,
+    split_of,
+    without_split,
+)
+
+ARRAYS = {*SUFFIXES, ".h5", ".hdf5"}
+MOST_FILES = 200_000  # of a folder of runs that are looked at
+FOR_PEOPLE = {".toml", ".yaml", ".yml", ".md", ".log", ".py", ".sh", ".png", ".pdf", ".xml", ".cfg", ".ini", ""}
+"""Suffixes of files beside the data that are not even named."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What `describe` is called with: the first file, or one of all tensors, and all files in their order."""
+
+    file: DataFile
+    files: list[Path]
+    folder: Path | None = None  # of meshes, all of which are samples
+    runs: Path | None = None  # a folder of folders, each of which is one sample; `files` are then a pattern
+
+
+def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> DataSet:
+    """Open what describes data files: of some only the first, where they are parts of one set.
+
+    Raises:
+        ReadError: A file cannot be read, or a folder holds neither meshes nor runs.
+    """
+    files, first = in_order(given), given[0]
+    if len(files) == 1 and (found := meshes_in(first)):
+        return DataSet(stack.enter_context(open_file(found[0], layout)), found, first)
+    if len(files) == 1 and first.is_dir() and layout == "auto" and not is_store(first):
+        if beside := alone_in(first):
+            return open_set(stack, beside, layout)
+        return of_runs(stack, first)
+    file = stack.enter_context(open_file(files[0], layout))
+    tensors = Counter(without_split(path.stem) for path in files)
+    if are_splits(files) and len(tensors) > 1 and len({*tensors.values()}) == 1:
+        each = [stack.enter_context(open_file(path, layout)) for path in files]
+        return DataSet(tensors_of_splits(each), files)
+    if are_splits(files):
+        each = [(split_of(path.stem), stack.enter_context(open_file(path, layout))) for path in files]
+        counts = {
+            split: sum(samples_of(one.arrays) for other, one in each if other == split) for split in (VALIDATION, TEST)
+        }
+        file = replace(file, validation=counts[VALIDATION], test=counts[TEST])
+    elif of_tensors(files):
+        file = merged([file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
+    return DataSet(file, files)
+
+
+def tensors_of_splits(files: Sequence[DataFile]) -> DataFile:
+    """Return open files of one tensor and one split each, such as `x_train` and `x_test`, as one file of tensors."""
+    parts: dict[str, list[DataFile]] = {}
+    for file in files:
+        parts.setdefault(without_split(file.path.stem), []).append(file)
+    whole = []
+    for name, each in parts.items():
+        key = next(iter(each[0].arrays))
+        if any({*file.arrays} != {key} for file in each):
+            raise ReadError(f"{each[0].path}: expected one array, in every file of {name}, of the same name")
+        whole.append(replace(each[0], arrays={name: joined(name, [file.arrays[key] for file in each])}))
+    made = merged(whole)
+    sources = {name: (tuple(file.path for file in each), next(iter(each[0].arrays))) for name, each in parts.items()}
+    lead = next(iter(parts.values()))
+    counts = {
+        split: sum(samples_of(file.arrays) for file in lead if split_of(file.path.stem) == split)
+        for split in (VALIDATION, TEST)
+    }
+    return replace(made, sources=sources, validation=counts[VALIDATION], test=counts[TEST])
+
+
+def is_store(folder: Path) -> bool:
+    """Return whether a folder is a zarr store."""
+    return folder.suffix == ".zarr" or any((folder / name).exists() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def alone_in(folder: Path) -> list[Path]:
+    """Return the data files of a folder that has some and no folders of data."""
+    every = [path for path in sorted(folder.iterdir(), key=natural) if not path.name.startswith(".")]
+    files = [path for path in every if path.suffix.lower() in ARRAYS]
+    return files if not any(path.is_dir() and path not in files for path in every) else []
+
+
+# Folders of a run each
+
+
+def of_runs(stack: ExitStack, folder: Path) -> DataSet:
+    """Open the files of the first run of a folder, as one file whose arrays have an axis of samples.
+
+    Raises:
+        ReadError: The folder holds no runs, or a series of steps in each.
+    """
+    if (folder / "system" / "controlDict").exists():
+        raise ReadError(f"{folder}: expected data files but found an OpenFOAM case: foamToVTK saves its meshes")
+    runs, named = runs_of(folder)
+    depth = {len(run.relative_to(folder).parts) for run in runs}
+    if len(runs) < 2 or len(depth) > 1:
+        raise ReadError(f"{folder}: expected data files, meshes, a zarr store or a folder for each run, one as another")
+    counts = Counter(name for names in named for name in names)
+    usual = [name for name in sorted(named[0]) if counts[name] == len(runs)]
+    left_out = {
+        name: f"a file in {count} of {len(runs)} folders" for name, count in sorted(counts.items()) if name not in usual
+    }
+    left_out |= {name: f"{Path(name).suffix} is not read" for name in usual if Path(name).suffix.lower() not in ARRAYS}
+    usual = [name for name in usual if name not in left_out]
+    refuse_series(folder, runs[0], usual)
+    opened = {name: stack.enter_context(open_file(of_run(runs[0], name))) for name in usual}
+    meshes = {name: file.arrays["coordinates"].shape for name, file in opened.items() if file.format == "mesh"}
+    inner = max(meshes, key=lambda name: meshes[name], default="")  # its boundary may be a mesh of its own
+    left_out |= {name: f"the mesh of {inner} has more points" for name in meshes if name != inner}
+    chosen = [name for name in (inner, *usual) if name and name not in left_out]
+    chosen = sorted({*chosen}, key=lambda name: (name != inner, opened[name].format == "json", name))
+    if not chosen:
+        raise ReadError(f"{folder}: expected files of the same name in all {len(runs)} folders but found none")
+    file = merged([opened[name] for name in chosen]) if len(chosen) > 1 else opened[chosen[0]]
+    if len(chosen) > 1 and not file.sources:
+        left_out |= dict.fromkeys(chosen[1:], f"its arrays have the names of those in {chosen[0]}")
+        chosen = chosen[:1]
+    place = "/".join([escape(str(folder)), *["*"] * depth.pop()])
+    patterns = {of_run(runs[0], name): f"{place}/{name.replace('<run>', '*')}" for name in chosen}
+    if len(chosen) > 1:
+        sources = {label: ((Path(patterns[path]),), key) for label, ((path,), key) in file.sources.items()}
+        file = replace(file, sources=sources, format=opened[chosen[0]].format)
+    file = replace(one_sample(file, opened, chosen), left_out={**file.left_out, **left_out})
+    return DataSet(file, [Path(patterns[of_run(runs[0], chosen[0])])], runs=folder)
+
+
+def one_sample(file: DataFile, opened: dict[str, DataFile], chosen: list[str]) -> DataFile:
+    """Return merged files of one run with an axis of samples in every array that has none yet."""
+    counted = {id(one.rows) for name in chosen for one in opened[name].arrays.values() if opened[name].samples}
+    whole = arranged(replace(file, samples=""), "file")[0].arrays
+    return replace(
+        file, arrays={name: one if id(one.rows) in counted else whole[name] for name, one in file.arrays.items()}
+    )
+
+
+def runs_of(folder: Path) -> tuple[list[Path], list[set[str]]]:
+    """Return the folders that hold data files, and the names of the files in each, `<run>` for the folder's."""
+    found: dict[Path, set[str]] = {}
+    for number, path in enumerate(folder.rglob("*")):
+        if number > MOST_FILES:
+            raise ReadError(f"{folder}: expected at most {MOST_FILES} files")
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file() and not hidden and path.suffix.lower() not in FOR_PEOPLE and path.parent != folder:
+            found.setdefault(path.parent, set()).add(path.name.replace(path.parent.name, "<run>"))
+    read = {path: names for path, names in found.items() if any(Path(name).suffix.lower() in ARRAYS for name in names)}
+    runs = sorted(read, key=natural)
+    return runs, [read[run] for run in runs]
+
+
+def of_run(run: Path, name: str) -> Path:
+    """Return the file of a run that has a name in all of them."""
+    return run / name.replace("<run>", run.name)
+
+
+def refuse_series(folder: Path, run: Path, names: list[str]) -> None:
+    """Refuse the steps of a trajectory in files of their own.
+
+    Raises:
+        ReadError: The names of several files of a run differ by a number alone.
+    """
+    series = Counter((re.sub(r"\d+", "#", Path(name).stem), Path(name).suffix) for name in names)
+    for (stem, suffix), count in series.items():
+        if count > 2 and "#" in stem:
+            raise ReadError(
+                f"{folder}: expected one sample in each folder but found {count} files {stem}{suffix} in {run.name}, "
+                "a series of steps: trajectories in a file per step are not supported; join them as [time, …] in one"
+            )

@@ -1,0 +1,219 @@
+"""Text files: tables of comma-separated values, COMSOL's exports, and JSON.
+
+A table has an array `[row]` for every column of numbers. Where columns are coordinates, as in the exports of COMSOL,
+ParaView and Fluent, the file is the cloud of one sample: `coordinates` `[1, point, dimension]` and fields `[1, point]`.
+COMSOL's files of a parametric sweep hold a sample for every value of the parameters, on the points of one mesh.
+JSON has an array for every number and every list of numbers; files of a JSON object per line have a sample per line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+
+Columns = Mapping[str, NDArray[np.float64]]
+
+COORDINATES = (  # names of columns along the axes, in small letters and without units
+    ("x", "y", "z"),
+    ("r", "z"),  # of COMSOL, where a problem is axisymmetric
+    ("x-coordinate", "y-coordinate", "z-coordinate"),  # of Fluent
+    ("points:0", "points:1", "points:2"),  # of ParaView
+    ("points_0", "points_1", "points_2"),
+)
+NUMBERED = frozenset({"nodenumber", "cellnumber", "point id", "cell id", "node number"})
+SWEPT = re.compile(r"(.*?)\s*@\s*(?:\d+:\s*)?(.+)")  # COMSOL's `T (K) @ 2: q=5, h=1`
+UNITS = re.compile(
+    r"(.*?)\s*[(\[]\s*([^()\[\]]*(?:\([^()]*\))?[^()\[\]]*)\s*[)\]]"
+)  # `T (K)`, `X [ m ]`, `k (W/(m*K))`
+
+
+# Tables
+
+
+@contextmanager
+def open_table(path: Path) -> Iterator[DataFile]:
+    """Open a table with names in its first line, or an export of COMSOL, which has them in its last comment."""
+    with damage_named(path, "a table of numbers"):
+        with path.open(encoding="utf-8-sig", errors="replace") as file:
+            comments = [line[1:].strip() for line in takewhile(lambda line: line.startswith("%"), file)]
+        made = comsol(path, comments) if comments else table(path)
+    yield made
+
+
+def table(path: Path) -> DataFile:
+    """Describe a table; its columns of text are left out."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = csv.reader(file, skipinitialspace=True)
+        names = [name.strip() for name in next(lines, [])]
+        cells = [line for line in lines if line]
+    if not cells or any(map(is_number, names)):
+        raise ReadError(f"{path}: expected a line of names, and lines of numbers below it")
+    if bad := [line for line in cells if len(line) != len(names)]:
+        raise ReadError(f"{path}: expected {len(names)} columns in every line but found {len(bad[0])}: {bad[0][:4]}")
+    columns = dict(zip(names, zip(*cells, strict=True), strict=True))
+    found = {name: np.array(values, float) for name, values in columns.items() if all(map(is_number, values))}
+    left_out = {name: "a column that does not hold numbers alone" for name in columns if name not in found}
+    along = next((each for axes in COORDINATES if len(each := named(found, axes)) > 1), [])
+    if along and len(found) > len(along):
+        return cloud(path, "csv", along, found, left_out)
+    arrays = {name: LazyArray.of(name, whole(values)) for name, values in found.items()}
+    return DataFile(path, "csv", arrays, left_out=left_out)
+
+
+def named(columns: Columns, axes: tuple[str, ...]) -> list[str]:
+    """Return the columns of coordinates along axes, in their order; none where the first two are not there."""
+    plain = {units_of(name)[0].lower(): name for name in columns}
+    return [plain[axis] for axis in axes if axis in plain] if {*axes[:2]} <= {*plain} else []
+
+
+def cloud(path: Path, format_: str, along: list[str], columns: Columns, left_out: Mapping[str, str]) -> DataFile:
+    """Describe the points of one sample and their fields."""
+    points = np.stack([columns[name] for name in along], axis=-1)
+    varying = np.ptp(points, axis=0) > 0
+    points = points[:, varying] if varying.sum() == 2 else points  # as the third coordinate of a plane
+    found = {"coordinates": LazyArray.of("coordinates", points[np.newaxis])}
+    for label, values in columns.items():
+        name, units = units_of(label)
+        if label not in along and name.lower() not in NUMBERED:
+            found[name] = LazyArray(name, (1, len(values)), values.dtype, rows_of(values[np.newaxis]), units=units)
+    remark = f"{', '.join(along)} are the coordinates of {len(points)} points: the file is one sample"
+    return DataFile(path, format_, found, remarks=(remark,), samples="one file per sample", left_out=left_out)
+
+
+def rows_of(values: NDArray[Any]) -> Any:
+    """Return what reads samples of an array in memory."""
+    return lambda start, stop: values[start:stop]
+
+
+def units_of(label: str) -> tuple[str, str]:
+    """Separate the units in brackets from the name of a column.
+
+    Example:
+        >>> units_of("ht.k (W/(m*K))"), units_of("X [ m ]"), units_of("u")
+        (('ht.k', 'W/(m*K)'), ('X', 'm'), ('u', ''))
+    """
+    found = UNITS.fullmatch(label.strip())
+    return (found[1], found[2].strip()) if found else (label.strip(), "")
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def whole(values: NDArray[np.float64]) -> NDArray[Any]:
+    """Return whole numbers as such, as numbers of samples are."""
+    return values.astype(np.int64) if (values == np.round(values)).all() and np.abs(values).max() < 2**53 else values
+
+
+# COMSOL
+
+
+def comsol(path: Path, comments: list[str]) -> DataFile:
+    """Describe an export of COMSOL in the format of a spreadsheet: coordinates, then a column for every expression.
+
+    Raises:
+        ReadError: It is of another format, of points on a line, or of several times.
+    """
+    said = dict(re.split(r"\s*[,:]\s*", line, maxsplit=1) for line in comments[:-1] if re.search(r"[,:]", line))
+    text = path.suffix.lower() != ".csv" and "," not in comments[-1]
+    names = re.split(r"\s{2,}", comments[-1]) if text else next(csv.reader([comments[-1]], skipinitialspace=True))
+    names = with_values(names)
+    values = np.loadtxt(path, delimiter=None if text else ",", comments="%", ndmin=2)
+    dimensions = int(said.get("Dimension", "0").strip('"'))
+    if dimensions not in {2, 3} or values.shape[1] != len(names) or len(names) <= dimensions:
+        raise ReadError(
+            f"{path}: expected an export of COMSOL as a spreadsheet, with 2 or 3 coordinates and a column for every "
+            f"expression, but found the dimension {dimensions}, {len(names)} names and {values.shape[1]} columns"
+        )
+    columns = dict(zip(names, values.T, strict=True))
+    along = names[:dimensions]
+    swept = {name: found for name in names[dimensions:] if (found := SWEPT.fullmatch(name))}
+    if not swept:
+        return cloud(path, "comsol", along, columns, {})
+    cases: dict[str, dict[str, NDArray[np.float64]]] = {}  # fields by the values of the parameters
+    for name, found in swept.items():
+        cases.setdefault(found[2], {})[found[1]] = columns[name]
+    settings = [dict(re.findall(r"([^=,\s]+)=([^=,\s]+)", case)) for case in cases]
+    if any("t" in each for each in settings):
+        raise ReadError(
+            f"{path}: expected values at one time but found {len(cases)}, {'; '.join([*cases][:2])} …: trajectories on "
+            "points are not supported"
+        )
+    first = next(iter(cases.values()))
+    if any({*case} != {*first} for case in cases.values()):
+        raise ReadError(f"{path}: expected the same expressions for all values of the parameters, {', '.join(first)}")
+    arrays = {"coordinates": LazyArray.of("coordinates", values[:, :dimensions])}
+    for label in first:
+        name, units = units_of(label)
+        stacked = np.stack([case[label] for case in cases.values()])
+        arrays[name] = LazyArray(name, stacked.shape, stacked.dtype, rows_of(stacked), units=units)
+    for name in settings[0]:
+        arrays[name] = LazyArray.of(name, np.array([float(each[name]) for each in settings]))
+    remark = f"a sample for each of {len(cases)} values of {', '.join(settings[0])}"
+    return DataFile(path, "comsol", arrays, remarks=(remark,), samples="a column per sample")
+
+
+def with_values(cells: list[str]) -> list[str]:
+    """Return names of columns, whose values of several parameters are cells of their own where no quotes hold them."""
+    found: list[str] = []
+    for cell in cells:
+        if found and "@" in found[-1] and "@" not in cell and "=" in cell:
+            found[-1] += f", {cell}"
+        else:
+            found.append(cell)
+    return found
+
+
+# JSON
+
+
+@contextmanager
+def open_json(path: Path) -> Iterator[DataFile]:
+    """Open a file of one JSON object, or of a JSON object per line or per element of a list, each of them a sample."""
+    with damage_named(path, "JSON"):
+        text = path.read_text(encoding="utf-8")
+        lines = (
+            [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else json.loads(text)
+        )
+        several = isinstance(lines, list)
+        objects = lines if several else [lines]
+        if not objects or not all(isinstance(each, dict) for each in objects):
+            raise ReadError(f"{path}: expected a JSON object of numbers by name, or several of them")
+        found = [dict(numbers(each)) for each in objects]
+        arrays, left_out = {}, {}
+        for name, first in found[0].items():
+            values = [each.get(name) for each in found]
+            if first is None or any(one is None or one.shape != first.shape for one in values):
+                left_out[name] = "it is no number or list of numbers of one size" + " in every sample" * several
+            else:
+                arrays[name] = LazyArray.of(name, np.stack(values) if several else first)
+    yield DataFile(path, "json", arrays, samples="one JSON object per sample" if several else "", left_out=left_out)
+
+
+def numbers(values: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, NDArray[Any] | None]]:
+    """Return the arrays of an object and of those in it, by their names; None for what holds no numbers."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from numbers(value, f"{start}{name}/")
+            continue
+        try:
+            found = np.asarray(value)
+        except ValueError:  # lists of unequal lengths
+            found = np.asarray(None)
+        yield f"{start}{name}", found if found.dtype.kind in "fiub" else None
