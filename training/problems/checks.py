@@ -184,7 +184,8 @@ def check_coordinates(part: Part, start: int, values: NDArray[np.float32], valid
             first, second = sorted(map(int, order[at : at + 2]))
             raise DataError(
                 f"{part.label}: points {first} and {second} of sample {number} are both at "
-                f"{tuple(map(float, cloud[first]))}; expected every point once ({int(same.sum())} such points)"
+                f"{tuple(map(float, cloud[first]))}; expected every point once ({int(same.sum())} such points): "
+                "`merge = true` in [points] makes them one, with the mean of their values"
             )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
 from training.data.readers import DataFile, LazyArray, arranged, as_column, as_components, is_complex, time_first
+from training.problems.merging import UnequalPointsError, merged_points
 from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
 from training.user_error import UserError
 
@@ -202,9 +203,16 @@ def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: i
     more = {coordinates: found}
     if problem.weights is not None and len(file.array(problem.weights).shape) == 1:
         more[problem.weights] = for_all(source.array(problem.weights), samples)
+    arrays = {**file.arrays, **more}
+    if problem.points is not None and problem.points.merge:
+        try:
+            arrays = merged_points(arrays, coordinates, problem.weights)
+        except UnequalPointsError as error:
+            raise DataError(f"{file.path}: {found.name!r}: {error}, and `merge` takes the same for all") from error
+        found = arrays[coordinates]
     if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
-        more[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
-    return replace(file, arrays={**file.arrays, **more})
+        arrays[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
+    return replace(file, arrays=arrays)
 
 
 def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:

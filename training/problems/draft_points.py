@@ -40,6 +40,10 @@ def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
             made.tensors.append(Tensor(wire_name(one.name), one, role, one.shape[-1] if vector else 0))
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     assign_roles(made, file, outputs)
+    nodes = file.arrays[COORDINATES].read()[0]
+    if several := len(nodes) - len(np.unique(nodes, axis=0)):
+        made.points["merge"] = True
+        made.remarks.append(f"{several} nodes are where others are: `merge` takes the mean of their values")
     made.remarks.append(f"every file is one sample; {file.path.name} has {file.arrays[COORDINATES].shape[1]} points")
     return made
 

@@ -166,6 +166,8 @@ class PointsSection(Frozen):
     # The array `[sample, point]` of what every point counts in the loss and in errors, such as `area`, the area of the
     # cells around each node of mesh files; left out, all points count alike.
     weights: str | None = None
+    # Whether points at one place, as those of discontinuous elements, are one point with the mean of their values.
+    merge: bool = False
 
 
 class MaskSection(Frozen):
@@ -211,6 +213,8 @@ class ProblemFile(Schema):
             return values
         found = dict(values)
         section = PointsSection.model_validate(found["points"])
+        if section.merge and section.counts is not None:
+            raise ValueError("points.merge: expected no counts, since padding repeats points, too")
         if {*(found.get("axes") or {})} - {POINT}:
             raise ValueError("expected [points] or [axes], but found both")
         if found.get("time") is not None:
@@ -422,7 +426,10 @@ class ProblemFile(Schema):
             for one in getattr(self, part) if part != "axes" else ():
                 found[part][one.name] |= one.model_dump(include=LATER, exclude_defaults=True)
         found["data"] |= self.data.model_dump(include={"sample", "time"}, exclude_defaults=True)
-        points = self.points and self.points.model_dump(exclude=None if self.weights else {WEIGHTS})
+        points = self.points and self.points.model_dump()
+        for key in (WEIGHTS, "merge"):  # where they say nothing, as before there were such keys
+            if points and not points[key]:
+                del points[key]
         sections = {"points": points, "mask": self.mask}
         return to_json({**found, "time": self.time, **{key: one for key, one in sections.items() if one is not None}})
 

@@ -271,3 +271,24 @@ def test_a_folder_whose_name_holds_brackets_and_spaces_is_read(tmp_path: Path) -
     write_stars(folder, 12)
     (tmp_path / "stars 2 old").mkdir()
     assert prepared(described(folder), tmp_path).counts == (10, 1, 1)
+
+
+@pytest.mark.parametrize("cracked", [False, True])
+def test_nodes_at_one_place_are_merged_where_the_problem_file_says_so(cracked: bool, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    for number in range(12):
+        points = np.random.default_rng(number).random((6, 3)) * [1, 1, 0]
+        points[3 + cracked], u = points[1], np.arange(6.0) + number
+        mesh = meshio.Mesh(points, [("triangle", [[0, 1, 2], [3, 4, 5]])], {"source": u, "solution": 2 * u})
+        mesh.write(tmp_path / "runs" / f"run{number}.vtu")
+    problem = described(tmp_path / "runs")
+    assert problem.points is not None
+    assert problem.points.merge
+    found = prepared(problem, tmp_path).read(range(12))
+    both = (1 + (3 + cracked)) / 2
+    assert found["source"][2] == pytest.approx(2 + np.array([0, both, 2, *([4, 5] if not cracked else [3, 5])]))
+    assert (found["counts"] == 5).all()
+    text = (tmp_path / "runs.toml").read_text()
+    (tmp_path / "runs.toml").write_text(text.replace("merge = true", "merge = false"))
+    with pytest.raises(DataError, match=r"points 1 and . of sample 0 are both at .*`merge = true` in \[points\]"):
+        prepared(read_problem_file(tmp_path / "runs.toml"), tmp_path)

@@ -130,9 +130,61 @@ def known_cells(mesh: meshio.Mesh, points: NDArray[np.float64]) -> list[tuple[Ki
         raise UnknownCellsError("there are no cells")
     if blocks[0].dim < points.shape[1]:
         raise UnknownCellsError("the cells are those of a surface in space")
-    if strange := sorted({block.type for block in blocks} - {*KINDS}):
+    flat = [block for block in blocks if not is_polyhedra(block)]
+    if strange := sorted({block.type for block in flat} - {*KINDS, "polygon"}):
         raise UnknownCellsError(f"there are cells of the type {', '.join(strange)}")
-    return [(KINDS[block.type], np.asarray(block.data, np.int64)) for block in blocks]
+    found = [(block.type, np.asarray(block.data, np.int64)) for block in flat]
+    return [(KINDS[name] if name in KINDS else polygon(nodes.shape[1]), nodes) for name, nodes in found]
+
+
+def polygon(corners: int) -> Kind:
+    """Return the polygons of so many corners."""
+    edges = tuple((node, (node + 1) % corners) for node in range(corners))
+    return linear(Shape(edges, edges))
+
+
+def is_polyhedra(block: meshio.CellBlock) -> bool:
+    """Return whether cells are given by their faces, as meshio has polyhedra."""
+    return bool(block.type.startswith("polyhedron"))
+
+
+def polyhedra(mesh: meshio.Mesh) -> list[list[Indices]]:
+    """Return the faces of every polyhedron of a mesh."""
+    blocks = [mesh.cells[number] for number in own_cells(mesh)]
+    cells = [cell for block in blocks if is_polyhedra(block) for cell in block.data]
+    return [[np.asarray(face, np.int64) for face in cell] for cell in cells]
+
+
+def members(block: meshio.CellBlock) -> tuple[Indices, Indices]:
+    """Return the nodes of all cells of a block, one after the other, and the number of the cell of each."""
+    if is_polyhedra(block):
+        each = [np.unique(np.concatenate([np.asarray(face, np.int64) for face in cell])) for cell in block.data]
+        return np.concatenate(each), np.repeat(np.arange(len(each)), [len(nodes) for nodes in each])
+    nodes = np.asarray(block.data, np.int64)
+    return nodes.ravel(), np.repeat(np.arange(len(nodes)), nodes.shape[1])
+
+
+def joined_nodes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[meshio.Mesh, Indices]:
+    """Return a mesh whose cells share nodes, where every cell has its own (discontinuous elements), and their numbers.
+
+    Nodes at one place that belong to cells which share other nodes are those of a crack, and stay.
+    """
+    every = np.concatenate([members(mesh.cells[number])[0] for number in own_cells(mesh)] or [np.empty(0, np.int64)])
+    _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    own = np.arange(len(points))
+    if len(first) == len(points) or len(np.unique(every)) < len(every):
+        return mesh, own
+    to = first[to.ravel()]
+    cells = [
+        meshio.CellBlock(
+            block.type,
+            [[to[np.asarray(face, np.int64)] for face in cell] for cell in block.data]
+            if is_polyhedra(block)
+            else to[np.asarray(block.data, np.int64)],
+        )
+        for block in mesh.cells
+    ]
+    return meshio.Mesh(mesh.points, cells), to
 
 
 def boundary(mesh: meshio.Mesh, points: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -145,6 +197,8 @@ def boundary(mesh: meshio.Mesh, points: NDArray[np.float64]) -> NDArray[np.bool_
     for kind, cells in known_cells(mesh, points):
         for facet, named in zip(kind.facets, kind.nodes, strict=True):
             found.setdefault(len(facet), []).append((cells[:, facet], padded(cells[:, named])))
+    for face in (face for cell in polyhedra(mesh) for face in cell):
+        found.setdefault(len(face), []).append((face[np.newaxis], padded(face[np.newaxis])))
     alone = {count: once(each) for count, each in found.items()}
     if len(alone.get(4, ((), ()))[0]) and len(alone.get(3, ((), ()))[0]):
         alone = without_halves(alone)
@@ -159,8 +213,8 @@ def boundary(mesh: meshio.Mesh, points: NDArray[np.float64]) -> NDArray[np.bool_
 
 
 def padded(nodes: Indices) -> Indices:
-    """Return nodes of facets in nine columns, the last of them repeated."""
-    return np.pad(nodes, [(0, 0), (0, 9 - nodes.shape[1])], mode="edge")
+    """Return nodes of facets in nine columns, the last of them repeated; those of faces that have more as they are."""
+    return np.pad(nodes, [(0, 0), (0, max(0, 9 - nodes.shape[1]))], mode="edge")
 
 
 def once(parts: list[tuple[Indices, Indices]]) -> tuple[Indices, Indices]:
@@ -220,8 +274,17 @@ def sizes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> NDArray[np.float64]
             rays = [points[nodes[:, each]] - middle for each in facet]
             fans = [rays] if len(rays) < 4 else [rays[:3], [rays[0], *rays[2:]]]
             for fan in fans:
-                size += np.abs(np.linalg.det(np.stack(fan, axis=1))) / (2 if flat else 6)
-        np.add.at(found, nodes, size[:, None] / nodes.shape[1])
+                part = np.linalg.det(np.stack(fan, axis=1)) / (2 if flat else 6)
+                size += part if flat else np.abs(part)  # edges run around their cell, which may be no convex one
+        np.add.at(found, nodes, np.abs(size)[:, None] / nodes.shape[1])
+    for cell in polyhedra(mesh):
+        own = np.unique(np.concatenate(cell))
+        middle, volume = points[own].mean(axis=0), 0.0
+        for face in cell:
+            first, centre = points[face] - middle, points[face].mean(axis=0) - middle
+            corners = np.stack([first, np.roll(first, 1, axis=0), np.broadcast_to(centre, first.shape)], axis=1)
+            volume += float(np.abs(np.linalg.det(corners)).sum()) / 6
+        found[own] += volume / len(own)
     return found
 
 
@@ -230,8 +293,7 @@ def at_nodes(mesh: meshio.Mesh, blocks: list[Any], count: int) -> NDArray[np.flo
     width = int(np.prod(np.shape(blocks[0])[1:]))
     total, cells = np.zeros((count, width)), np.zeros((count, 1))
     for number in own_cells(mesh):
-        nodes = np.asarray(mesh.cells[number].data)
-        values = np.asarray(blocks[number], dtype=np.float64).reshape(len(nodes), 1, width)
-        np.add.at(total, nodes.ravel(), np.repeat(values, nodes.shape[1], axis=1).reshape(-1, width))
-        np.add.at(cells, nodes.ravel(), 1)
+        nodes, cell = members(mesh.cells[number])
+        np.add.at(total, nodes, np.asarray(blocks[number], dtype=np.float64).reshape(-1, width)[cell])
+        np.add.at(cells, nodes, 1)
     return total / np.maximum(cells, 1)

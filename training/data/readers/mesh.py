@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from training.data.readers.cells import UnknownCellsError, at_nodes, boundary, own_cells, sizes
+from training.data.readers.cells import UnknownCellsError, at_nodes, boundary, joined_nodes, sizes
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.mesh_guard import guarded
 from training.data.readers.polydata import read_polydata
@@ -47,6 +47,7 @@ def open_mesh(path: Path) -> Iterator[DataFile]:
         kinds = {name: np.asarray(blocks[0]).dtype for name, blocks in mesh.cell_data.items()}
         kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
     left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in arrays}
+    left_out |= (mesh.info or {}).get("left_out", {})  # of PolyData of several pieces
     remarks = (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
     held = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
     yield DataFile(path, "mesh", held, remarks=remarks, samples="one file per sample", left_out=left_out)
@@ -75,15 +76,15 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[dict[str, ND
     found: dict[str, NDArray[Any]] = {"coordinates": points}
     unknown = ""
     try:
-        marked = boundary(mesh, points)
+        shared, to = joined_nodes(mesh, points)
+        marked = boundary(shared, points)[to]
         nearest, _ = cKDTree(points[marked]).query(points)
         found |= {"boundary": marked.astype(np.float64), "distance": np.asarray(nearest), AREA: sizes(mesh, points)}
     except UnknownCellsError as error:
         unknown = str(error)
     data = {name: np.asarray(values) for name, values in mesh.point_data.items()}
     for name, blocks in mesh.cell_data.items():
-        dense = all(isinstance(mesh.cells[number].data, np.ndarray) for number in own_cells(mesh))  # as no polyhedra
-        if dense and all(np.asarray(block).dtype.kind in "fiub" for block in blocks):
+        if all(np.asarray(block).dtype.kind in "fiub" for block in blocks):
             data.setdefault(name, at_nodes(mesh, blocks, len(points)))
     for name, values in data.items():
         if values.dtype.kind not in "fiub" or name == "coordinates":

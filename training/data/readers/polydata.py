@@ -56,18 +56,21 @@ def read_polydata(path: Path) -> meshio.Mesh:
                 cells += made
                 rows += [total] * len(made)
                 first, total = last, total + 1
-    data = joined([arrays(reader, piece, "CellData") for piece in pieces]) if cells else {}
+    data, some = joined([arrays(reader, piece, "CellData") for piece in pieces]) if cells else ({}, [])
+    fields, others = joined([arrays(reader, piece, "PointData") for piece in pieces])
     blocks: dict[int, list[int]] = {}
     for number, nodes in enumerate(cells):
         blocks.setdefault(len(nodes), []).append(number)
+    reason = f"not all of the file's {len(pieces)} pieces have it"
     return meshio.Mesh(
         np.concatenate(points),
         [
             (TYPES.get(size, "polygon"), np.stack([cells[number] for number in numbers]))
             for size, numbers in blocks.items()
         ],
-        joined([arrays(reader, piece, "PointData") for piece in pieces]),
+        fields,
         {name: [values[np.take(rows, numbers)] for numbers in blocks.values()] for name, values in data.items()},
+        info={"left_out": dict.fromkeys(sorted({*some, *others} - {*data, *fields}), reason)},
     )
 
 
@@ -88,7 +91,8 @@ def arrays(reader: Any, piece: ET.Element, part: str) -> dict[str, NDArray[Any]]
     return {name: values for name, values in read.items() if isinstance(values, np.ndarray)}
 
 
-def joined(parts: list[dict[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
-    """Join arrays of several pieces, those that all of them have."""
-    names = [name for name in parts[0] if all(name in each for each in parts)]
-    return {name: np.concatenate([each[name] for each in parts]) for name in names}
+def joined(parts: list[dict[str, NDArray[Any]]]) -> tuple[Mapping[str, NDArray[Any]], list[str]]:
+    """Join arrays of several pieces, those that all of them have; return the names of the others, too."""
+    every = [*dict.fromkeys(name for each in parts for name in each)]
+    names = [name for name in every if all(name in each for each in parts)]
+    return {name: np.concatenate([each[name] for each in parts]) for name in names}, [*{*every} - {*names}]

@@ -64,17 +64,23 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     file = stack.enter_context(open_file(files[0], layout))
     tensors = Counter(without_split(path.stem) for path in files)
     if are_splits(files) and len(tensors) > 1 and len({*tensors.values()}) == 1:
-        each = [stack.enter_context(open_file(path, layout)) for path in files]
-        return DataSet(tensors_of_splits(each), files)
+        every = [stack.enter_context(open_file(path, layout)) for path in files]
+        return DataSet(tensors_of_splits(every), files)
     if are_splits(files):
-        each = [(split_of(path.stem), stack.enter_context(open_file(path, layout))) for path in files]
-        counts = {
-            split: sum(samples_of(one.arrays) for other, one in each if other == split) for split in (VALIDATION, TEST)
-        }
-        file = replace(file, validation=counts[VALIDATION], test=counts[TEST])
+        file = with_counts(file, [file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
     elif of_tensors(files):
         file = merged([file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
     return DataSet(file, files)
+
+
+def with_counts(file: DataFile, parts: Sequence[DataFile]) -> DataFile:
+    """Return a file with the numbers of samples that the files of its splits have."""
+    counts = {VALIDATION: 0, TEST: 0}
+    for part in parts:
+        split = split_of(part.path.stem)
+        if split in counts:
+            counts[split] += samples_of(part.arrays)
+    return replace(file, validation=counts[VALIDATION], test=counts[TEST])
 
 
 def tensors_of_splits(files: Sequence[DataFile]) -> DataFile:
@@ -90,12 +96,7 @@ def tensors_of_splits(files: Sequence[DataFile]) -> DataFile:
         whole.append(replace(each[0], arrays={name: joined(name, [file.arrays[key] for file in each])}))
     made = merged(whole)
     sources = {name: (tuple(file.path for file in each), next(iter(each[0].arrays))) for name, each in parts.items()}
-    lead = next(iter(parts.values()))
-    counts = {
-        split: sum(samples_of(file.arrays) for file in lead if split_of(file.path.stem) == split)
-        for split in (VALIDATION, TEST)
-    }
-    return replace(made, sources=sources, validation=counts[VALIDATION], test=counts[TEST])
+    return with_counts(replace(made, sources=sources), next(iter(parts.values())))
 
 
 def is_store(folder: Path) -> bool:

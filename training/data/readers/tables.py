@@ -188,18 +188,17 @@ def open_json(path: Path) -> Iterator[DataFile]:
     """Open a file of one JSON object, or of a JSON object per line or per element of a list, each of them a sample."""
     with damage_named(path, "JSON"):
         text = path.read_text(encoding="utf-8")
-        lines = (
-            [json.loads(line) for line in text.splitlines() if line] if path.suffix == ".jsonl" else json.loads(text)
-        )
-        several = isinstance(lines, list)
-        objects = lines if several else [lines]
+        by_line = path.suffix.lower() == ".jsonl"
+        content: Any = [json.loads(line) for line in text.splitlines() if line] if by_line else json.loads(text)
+        several = isinstance(content, list)
+        objects: list[Any] = content if several else [content]
         if not objects or not all(isinstance(each, dict) for each in objects):
             raise ReadError(f"{path}: expected a JSON object of numbers by name, or several of them")
         found = [dict(numbers(each)) for each in objects]
         arrays, left_out = {}, {}
         for name, first in found[0].items():
-            values = [each.get(name) for each in found]
-            if first is None or any(one is None or one.shape != first.shape for one in values):
+            values = [one for each in found if (one := each.get(name)) is not None]
+            if first is None or len({one.shape for one in values}) > 1 or len(values) < len(found):
                 left_out[name] = "it is no number or list of numbers of one size" + " in every sample" * several
             else:
                 arrays[name] = LazyArray.of(name, np.stack(values) if several else first)

@@ -112,7 +112,8 @@ def test_cell_data_come_from_cells_of_the_mesh_s_own_dimension(tmp_path: Path) -
         # The left cell has an edge from 1 to 4, the right ones meet in the node 7 on it.
         ({"quad": [[0, 1, 4, 3], [1, 2, 6, 7], [7, 6, 5, 4]]}, "node 7 hangs on an edge of another cell"),
         ({"line": [[0, 1]]}, "there are no cells"),
-        ({"polygon": [[0, 1, 2, 5, 4, 3]]}, "there are cells of the type polygon"),
+        ({"polygon": [[0, 1, 2, 5, 4, 3]]}, ""),
+        ({"VTK_LAGRANGE_TRIANGLE": [[0, 1, 4]]}, "there are cells of the type VTK_LAGRANGE_TRIANGLE"),
     ],
 )
 def test_a_boundary_that_does_not_follow_from_the_cells_is_left_out(
@@ -124,6 +125,52 @@ def test_a_boundary_that_does_not_follow_from_the_cells_is_left_out(
     with open_file(tmp_path / "mesh.vtk") as file:
         assert ("boundary" in file.arrays) == ("area" in file.arrays) == (not sentence)
         assert sentence in " ".join(file.remarks)
+
+
+def test_polygons_have_their_area_convex_or_not(tmp_path: Path) -> None:
+    bracket = np.array([[0, 0, 0], [2, 0, 0], [2, 0.1, 0], [0.1, 0.1, 0], [0.1, 2, 0], [0, 2, 0]])
+    file = opened(tmp_path / "bracket.vtk", meshio.Mesh(bracket, [("polygon", [[0, 1, 2, 3, 4, 5]])]))
+    assert values(file, "area").sum() == pytest.approx(0.39)
+    assert values(file, "boundary").all()
+
+
+def test_polyhedra_are_cells_by_their_faces(tmp_path: Path) -> None:
+    """Two halves of a cube, one of them below the node in its middle, as cells of OpenFOAM are."""
+    points = np.concatenate([CUBE * [1, 1, 0.5], CUBE[4:]])  # layers at 0, 1/2 and 1
+    cells = []
+    for low in (0, 4):
+        a, b = [low + node for node in range(4)], [low + 4 + node for node in range(4)]
+        sides = [[a[i], a[(i + 1) % 4], b[(i + 1) % 4], b[i]] for i in range(4)]
+        cells.append([np.array(face) for face in (a, b, *sides)])
+    mesh = meshio.Mesh(points, [("polyhedron8", cells)], {"u": points[:, 2]}, {"k": [[1.0, 3.0]]})
+    file = opened(tmp_path / "cube.vtu", mesh)
+    assert values(file, "area") == pytest.approx([1 / 16] * 4 + [1 / 8] * 4 + [1 / 16] * 4)
+    assert values(file, "k") == pytest.approx([1] * 4 + [2] * 4 + [3] * 4)
+    assert values(file, "boundary").all()
+
+
+def test_nodes_of_discontinuous_elements_lie_on_the_boundary_of_the_domain_alone(tmp_path: Path) -> None:
+    """Every triangle has nodes of its own, as elements DG1 of FEniCS: none of its edges is shared by number."""
+    side = np.linspace(0, 1, 4)
+    points = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
+    low = [4 * row + column for row in range(3) for column in range(3)]
+    triangles = np.array([[[n, n + 1, n + 5], [n, n + 5, n + 4]] for n in low]).reshape(-1, 3)
+    own = np.pad(points[triangles.ravel()], [(0, 0), (0, 1)])
+    mesh = meshio.Mesh(own, [("triangle", np.arange(len(own)).reshape(-1, 3))], {"u": own[:, 0]})
+    file = opened(tmp_path / "dg.vtu", mesh)
+    edge = ((own[:, :2] == 0) | (own[:, :2] == 1)).any(axis=1)
+    assert (values(file, "boundary") == edge).all()
+    assert (values(file, "distance")[edge] == 0).all()
+    assert values(file, "area").sum() == pytest.approx(1)
+
+
+def test_arrays_that_some_pieces_of_a_surface_lack_are_left_out_by_name(tmp_path: Path) -> None:
+    piece = POLYDATA[POLYDATA.index("<Piece") : POLYDATA.index("</PolyData>")]
+    other = piece.replace('Name="p"', 'Name="T"').replace("0 0 0 1 0 1", "5 0 0 6 0 1")
+    (tmp_path / "pieces.vtp").write_text(POLYDATA.replace("</PolyData>", f"{other}</PolyData>"))
+    with open_file(tmp_path / "pieces.vtp") as file:
+        assert file.left_out == dict.fromkeys(["T", "p"], "not all of the file's 2 pieces have it")
+        assert len(values(file, "k")) == 10
 
 
 POLYDATA = """<?xml version="1.0"?>

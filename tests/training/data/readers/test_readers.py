@@ -200,7 +200,7 @@ BROKEN = {
     "pickled.npy": (pickled_npy, "never unpickled"),
     "pickled.npz": (pickled_npz, "'k' holds Python objects"),
     "pickled.pt": (pickled_pt, "never unpickled"),
-    "bare.pkl": (bare_pickle, "expected one of the formats"),
+    "bare.pkl": (bare_pickle, "pickled Python objects, which are never unpickled"),
     "text.mat": (lambda path: path.write_text("no"), "expected a MATLAB file"),
     "text.nc": (lambda path: path.write_text("no"), "expected a netCDF file"),
     "text.npz": (lambda path: path.write_text("no"), "expected an .npz file"),
