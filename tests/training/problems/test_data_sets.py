@@ -16,6 +16,7 @@ import pytest
 import xarray
 import zarr
 from numpy.typing import NDArray
+from scipy.io import savemat
 from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
@@ -203,6 +204,22 @@ def table_beside(folder: Path) -> None:
     (folder / "runs.csv").write_text(f"run,nu,material\n{rows}\n")
 
 
+def cells(folder: Path) -> None:
+    runs = np.empty((1, SAMPLES), object)
+    for number, k in enumerate(K):
+        runs[0, number] = 2 * k
+    savemat(folder / "cells.mat", {"k": K, "u": runs})
+
+
+def cells73(folder: Path) -> None:
+    with h5py.File(folder / "cells.mat", "w", userblock_size=512) as file:
+        file["k"] = K.T
+        for number, k in enumerate(K):
+            file[f"#refs#/{number}"] = 2 * k.T
+        references = [[file[f"#refs#/{number}"].ref] for number in range(SAMPLES)]
+        file.create_dataset("u", data=np.array(references, h5py.ref_dtype), dtype=h5py.ref_dtype)
+
+
 TWICE: Arrays = {"k": K, "u": 2 * K}
 CASES = {
     "PDEArena: a group of a split, times and coordinates of every sample": Case(
@@ -247,6 +264,8 @@ CASES = {
         set(),
         {"coordinates": np.broadcast_to(XY[0], XY.shape), "nu": NU, "t": NU[:, None] * STRESS[0]},
     ),
+    "cells of MATLAB": Case(cells, ("cells.mat",), "u", set(), TWICE),
+    "cells of MATLAB 7.3": Case(cells73, ("cells.mat",), "u", set(), TWICE),
     "JSON lines": Case(json_lines, ("runs.jsonl",), "u", set(), {**TWICE, "nu": NU}),
     "zarr in an archive": Case(zipped, ("heat.zarr.zip",), "u", set(), TWICE),
     "zarr of xarray in an archive, a dimension of realizations": Case(

@@ -25,12 +25,12 @@ from scipy import io
 from scipy.io.matlab import MatReadError
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
-from training.data.readers.hdf5 import datasets, opened
+from training.data.readers.hdf5 import datasets, opened, text
 
 PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
 NAME = "array"
 """What the one array of a `.npy` file is called."""
-REFERENCES = "references of MATLAB, as of cells or arrays of structs: save what they refer to as one array"
+CELLS = "cells of MATLAB that are not arrays of numbers of one size: save them as one array"
 COMPRESSED, COMPLEX = 15, 0x800  # type of an element, and bit of the flags of an array, in files of version 5 to 7
 CLASSES = {"double": "f8", "single": "f4", "logical": "?", "char": "U1", "complex": "c16"}
 CLASSES |= {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
@@ -162,13 +162,22 @@ def open_matlab(path: Path) -> Iterator[DataFile]:
             names = [name for name in datasets(file) if not name.startswith("#")]  # `#refs#` is MATLAB's
             references = [name for name in names if file[name].dtype.hasobject]
             found = {dotted(name): reversed_axes(file[name], dotted(name)) for name in names if name not in references}
-            left_out = dict.fromkeys(map(dotted, references), REFERENCES)
+            cells = {dotted(name): referred(file, file[name], dotted(name)) for name in references}
+            found |= {name: one for name, one in cells.items() if one is not None}
+            left_out = {name: CELLS for name, one in cells.items() if one is None}
             yield DataFile(path, "mat", found, left_out=left_out)
         return
     with damage_named(path, "a MATLAB file"):
         listed = contents(path)
     arrays = {name: whole(path, name, shape, kind) for name, shape, kind in listed if kind in CLASSES}
-    left_out = {name: f"a {kind} of MATLAB" for name, _, kind in listed if kind not in {*CLASSES, "struct"}}
+    left_out = {name: f"a {kind} of MATLAB" for name, _, kind in listed if kind not in {*CLASSES, "struct", "cell"}}
+    for name in (name for name, _, kind in listed if kind == "cell"):
+        with damage_named(path, "a MATLAB file"):
+            values = [np.asarray(each) for each in io.loadmat(path, variable_names=[name])[name].ravel(order="F")]
+        if len({each.shape for each in values}) == 1 and values[0].dtype.kind in "fiub":
+            arrays[name] = LazyArray.of(name, squeezed(np.stack(values)))
+        else:
+            left_out[name] = CELLS
     for name in (name for name, _, kind in listed if kind == "struct"):
         with damage_named(path, "a MATLAB file"):
             fields, reasons = fields_of(name, io.loadmat(path, variable_names=[name])[name])
@@ -180,6 +189,26 @@ def open_matlab(path: Path) -> Iterator[DataFile]:
 def dotted(name: str) -> str:
     """Return the name of a struct's field as MATLAB writes it."""
     return name.replace("/", ".")
+
+
+def referred(file: h5py.File, cells: h5py.Dataset, name: str) -> LazyArray | None:
+    """Describe the cells of a variable of version 7.3, or a field of an array of structs: every one is a sample.
+
+    None where they are not arrays of numbers of one size.
+    """
+    items = [file[reference] for reference in np.ravel(cells[()]) if reference]
+    arrays = [
+        item for item in items if isinstance(item, h5py.Dataset) and text(item.attrs.get("MATLAB_class")) != "char"
+    ]
+    shapes = {item.shape[::-1] for item in arrays}
+    if len(arrays) < max(1, cells.size) or len(shapes) > 1 or arrays[0].dtype.kind not in "fiu":
+        return None
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return squeezed(np.stack([np.asarray(item).T for item in arrays[start:stop]]))
+
+    sides = shapes.pop()
+    return LazyArray(name, (len(arrays), *(() if sides == (1, 1) else sides)), arrays[0].dtype, rows)
 
 
 def fields_of(name: str, found: NDArray[Any]) -> tuple[dict[str, LazyArray], dict[str, str]]:

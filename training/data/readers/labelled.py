@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
 import xarray
-import zarr
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
 from training.data.readers.hdf5 import opened
+
+if TYPE_CHECKING:
+    import zarr
 
 SAMPLE = ("sample", "samples", "batch", "realization", "realisation", "ensemble", "member", "case", "run", "trajectory")
 TIME = ("time", "t")
@@ -36,6 +38,8 @@ def open_netcdf(path: Path) -> Iterator[DataFile]:
 @contextmanager
 def open_zarr(path: Path) -> Iterator[DataFile]:
     """Open a zarr store of version 2 or 3, written by xarray or by zarr itself."""
+    import zarr  # noqa: PLC0415 -- half of the time that describing a netCDF file would take
+
     with damage_named(path, "a zarr store"):
         store = zarr.storage.ZipStore(path, mode="r") if path.is_file() else path
         group = zarr.open(store, mode="r")
