@@ -1,0 +1,1 @@
+"""Deployment: containers, manifests, alerts, and the proxy before several nodes."""
