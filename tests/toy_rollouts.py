@@ -18,8 +18,8 @@ ESTIMATES = [round(0.01 * frame, 2) for frame in range(1, TRAINED + 1)]
 LARGEST = 20.0  # a state of this maximum has a novelty of 0
 
 
-def add(repository: Path) -> None:
-    """Write the model into a repository, as export does."""
+def add(repository: Path, version: int = 1, factor: float = 1.0) -> None:
+    """Write a version of the model into a repository, as export does; the factor is a second one per frame."""
     import onnx.helper as make  # noqa: PLC0415 - few tests need it
     from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
 
@@ -27,16 +27,20 @@ def add(repository: Path) -> None:
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
 
-    described = card()
+    described = card() | {"version": version}
     parts = {key: described[key] for key in ("inputs", "parameters", "outputs", "grid", "frames", "quality")}
     signature = Signature.model_validate(parts | {"batch": described["limits"]["batch"]})
     node, state = make.make_node, make.make_tensor_value_info("next", TensorProto.FLOAT, ["batch", "x"])
     step = make.make_graph(
-        [node("Unsqueeze", ["rate", "last"], ["rates"]), node("Mul", ["u", "rates"], ["next"])],
+        [
+            node("Unsqueeze", ["rate", "last"], ["rates"]),
+            node("Mul", ["u", "rates"], ["grown"]),
+            node("Mul", ["grown", "factor"], ["next"]),
+        ],
         "step",
         [],
         [state],
-        [numpy_helper.from_array(np.array([1]), "last")],
+        [numpy_helper.from_array(np.array([1]), "last"), numpy_helper.from_array(np.float32(factor), "factor")],
     )
     made = make.make_model(step, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
     model = looped(made, signature, ["u"])
@@ -53,11 +57,12 @@ def add(repository: Path) -> None:
         numpy_helper.from_array(np.array(each, np.float32), n) for n, each in numbers.items()
     )
     model.graph.output.append(make.make_tensor_value_info("novelty", TensorProto.FLOAT, ["batch", 1]))
-    version = repository / NAME / "1"
-    version.mkdir(parents=True)
-    (version / "model.onnx").write_bytes(model.SerializeToString())
-    (version / "card.json").write_text(json.dumps(described))
+    folder, hidden = repository / NAME / str(version), repository / NAME / f".{version}"
+    hidden.mkdir(parents=True)
+    (hidden / "model.onnx").write_bytes(model.SerializeToString())
+    (hidden / "card.json").write_text(json.dumps(described))
     (repository / NAME / "config.pbtxt").write_text(text(NAME, signature, "onnx"))
+    hidden.rename(folder)
 
 
 def add_pushed(repository: Path) -> None:

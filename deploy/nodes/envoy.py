@@ -267,9 +267,8 @@ def _hedged(front: Front, statuses: str = "") -> Document:
 
 
 def _stream(front: Front, statuses: str = "") -> Document:
-    """Return the options of a stream: no end but silence, and no repetition once it has begun."""
-    retries = _retries(_longest(front), statuses=statuses)  # to the first byte
-    return {"timeout": "0s", "idle_timeout": _seconds(front.frame_seconds), "retry_policy": retries}
+    """Return the options of a stream: no end but silence; what is repeated is its beginning."""
+    return {"timeout": "0s", "idle_timeout": _seconds(front.frame_seconds), **_hedged(front, statuses)}
 
 
 def _retries(seconds: float | None, statuses: str = "", *, safe: bool = True) -> Document:

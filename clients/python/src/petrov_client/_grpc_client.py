@@ -34,7 +34,7 @@ from petrov_client._http import LONGEST_RESPONSE, check_id, new_id, trace_contex
 from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._operations import Operations
 from petrov_client._proxies import over_grpc
-from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response
+from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response, version_number
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.
@@ -66,6 +66,8 @@ _NO_SERVER = re.compile(
     "|broken pipe|recvmsg|sendmsg|GOAWAY|transport",
     re.IGNORECASE,
 )
+#: What gRPC says where a proxy breaks off a stream, because its server has gone; the status may be any.
+_BROKEN_OFF = "Received RST_STREAM with error code"
 #: What gRPC says of a response that it has not read, because of `CHANNEL`.
 _REFUSED_HERE = ("CLIENT: Received message larger", "Compression algorithm")
 #: The trailing metadata that name the type of the service's problem details.
@@ -318,7 +320,7 @@ def _faults(address: str, *, forked: bool = False) -> Iterator[None]:
         message = str(error.details() or status)
         if any(refusal in message for refusal in _REFUSED_HERE):
             raise InvalidResponse(f"the response is too large or compressed: {message}") from None
-        if status == "UNAVAILABLE" and _NO_SERVER.search(message):
+        if (status == "UNAVAILABLE" and _NO_SERVER.search(message)) or _BROKEN_OFF in message:
             raise ConnectionFailed(f"no response from {address}: {message}{over_grpc(address)}") from None
         if status == "DEADLINE_EXCEEDED":
             advice = ": gRPC was in use when this process was forked, so start processes with spawn, or use HTTP"
@@ -381,4 +383,5 @@ def _response(response: Any, info: ModelInfo) -> Response:
         numbers,
         outside=bool((numbers.get(NOVELTY, np.ones(1)) < OUTSIDE).any()),
         solved_by=printable(by),
+        version=version_number(response.model_version),
     )

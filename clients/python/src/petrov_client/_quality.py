@@ -135,6 +135,8 @@ class Options:
 
 
 PLAIN = Options()
+#: Digits of a version, which Triton keeps in 64 bits.
+LONGEST_VERSION = 20
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,17 @@ class Response:
     numbers: Mapping[str, Numbers] = field(default_factory=dict)  # what is known about them, [batch]
     outside: bool = False  # whether any input of the piece is, as far as the service says
     solved_by: str = "network"
+    version: int | None = None  # of the model, as far as the service says
 
     @property
     def doubtful(self) -> bool:
         """Whether an input is outside whose outputs come from the network."""
         return self.outside and self.solved_by not in METHODS
+
+
+def version_number(text: str) -> int | None:
+    """Return the version of a model that a response names, or None."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < LONGEST_VERSION else None
 
 
 def held(coverage: float) -> str:

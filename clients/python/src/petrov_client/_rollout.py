@@ -1,7 +1,8 @@
 """The frames of a rollout as they arrive, and what is known about each.
 
 A frame arrives as soon as it is computed. A request that breaks off is sent again from the last frame that has
-arrived, and a rollout of more frames than one request may ask for goes on from there, too.
+arrived, and a rollout of more frames than one request may ask for goes on from there, too. All frames are computed by
+the version that has computed the first one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._arrays import Fields, PredictionInput, PredictionOutput
-from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, Where
+from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, Unavailable, UnknownModel, Where
 from petrov_client._models import FramesInfo, ModelInfo
 from petrov_client._quality import IncompleteRolloutWarning, Options, Quality, Response, issue, one_solver, quality_of
 
@@ -33,6 +34,7 @@ class Rollout:
         self.done = 0  # frames that have arrived
         self.fault: PetrovError | None = None  # of the model on all samples, where the others of the batch go on
         self.stream: Any = None  # the open response; None before the first request, and after one that broke off
+        self._held = False  # whether the version is that of the first frame, and not the caller's choice
         self._failed = np.zeros(piece.stop - piece.start, np.bool_)
         self._time, self._total, self._wanted = time_axis(self.info), total, wanted
         self._forced = {name: self.inputs[name] for name in self.info.forced if name in self.inputs}
@@ -69,6 +71,19 @@ class Rollout:
             self.inputs[name] = self._chosen(state, found) if self._failed.any() else found
         self.done += 1
         return response
+
+    def hold(self, version: int | None) -> None:
+        """Have further requests name the version of the model that the rollout has begun with."""
+        if self._wanted.version is None and version is not None:
+            self._wanted, self._held = replace(self._wanted, version=version), True
+
+    def transient(self, fault: PetrovError) -> PetrovError:
+        """Return an error as it counts in the middle of a rollout, whose version another server may have."""
+        if not (self._held and isinstance(fault, UnknownModel)):
+            return fault
+        name, version = self.info.name, self._wanted.version
+        text = f'version {version} of "{name}", which the rollout has begun with, is no longer there'
+        return Unavailable(text, problem=fault.problem)
 
     def given_up(self, fault: PetrovError) -> bool:
         """Return whether an error ends these samples alone: the model has failed on all of them, and on no others."""
@@ -134,6 +149,11 @@ class Rollouts:
                 piece.follow(Response({name: array[samples] for name, array in outputs.items()}))
         except (InvalidResponse, KeyError) as error:
             raise InvalidInput(f"earlier frame {number} does not fit: {error}") from error
+
+    def hold(self, response: Response | None) -> None:
+        """Have every request name the version that has computed a frame."""
+        for piece in self.pieces:
+            piece.hold(response and response.version)
 
     @property
     def done(self) -> int:

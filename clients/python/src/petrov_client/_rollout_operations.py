@@ -179,7 +179,10 @@ class RolloutOperations(Exchange):
                 if rollouts.done:
                     advance(rollouts.done)
                 for _ in range(total - rollouts.done):
-                    parts = [await self._next_frame(piece, options, stack) for piece in rollouts.pieces]
+                    parts = []
+                    for piece in rollouts.pieces:
+                        parts.append(part := await self._next_frame(piece, options, stack))
+                        rollouts.hold(part)
                     yield each(rollouts.together(parts))
                     advance(1)
             except PetrovError as fault:
@@ -216,5 +219,5 @@ class RolloutOperations(Exchange):
             except PetrovError as fault:
                 piece.stream = None
                 if not piece.given_up(fault):
-                    await self.driver.pause(attempts.pause_after(fault))
+                    await self.driver.pause(attempts.pause_after(piece.transient(fault)))
         return None
