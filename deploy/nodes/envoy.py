@@ -139,7 +139,9 @@ def _cluster(front: Front, name: str, folder: Path | None, service: str) -> Docu
     else:
         node = Endpoint(service, settings.port, settings.grpc_port)
         names = {"cluster_name": name, "endpoints": [{"lb_endpoints": [_endpoint(name, node)]}]}
-        found = {"type": "STRICT_DNS", "dns_refresh_rate": "2s", "load_assignment": names}
+        dns = _typed("extensions.clusters.dns.v3.DnsCluster") | {"dns_refresh_rate": "2s"}
+        kind = {"name": "envoy.clusters.dns", "typed_config": dns}  # every address of the name is a node
+        found = {"cluster_type": kind, "load_assignment": names}
     protocol = {"http_protocol_options": {}} if name == "http" else {"http2_protocol_options": _ping(front)}
     options = _typed("extensions.upstreams.http.v3.HttpProtocolOptions") | {
         "explicit_http_config": protocol,
@@ -216,7 +218,9 @@ def _http(front: Front) -> Document:
         *({"match": each, "route": {"cluster": "http", **whole, **_hedged(front)}} for each in [*pure, *reading]),
         {"match": _any(), "route": {"cluster": "http", **whole, "retry_policy": _retries(None, safe=False)}},
     ]
-    filters = [{"name": stateful, "typed_config": _typed("extensions.filters.http.stateful_session.v3.StatefulSession")}]
+    filters = [
+        {"name": stateful, "typed_config": _typed("extensions.filters.http.stateful_session.v3.StatefulSession")}
+    ]
     return _listener(front, "http", front.port, routes, filters)
 
 

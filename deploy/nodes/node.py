@@ -3,11 +3,11 @@
     python -I node.py '{"command": ["sleep", "9"], "log": "log.txt", "network": ["198.18.0.1", "198.18.0.2"]}'
 
 The network is a namespace with one link to that of the starter, whose two ends have the two addresses. This process
-carries its packets from end to end, and can lose or delay them as `tc netem` does, which not every kernel has (it does
-not need iproute2 either). Nothing of it is left when this process ends, however that happens: the kernel removes devices
+carries its packets from end to end, and can lose or delay them as `tc netem` does, which not every kernel has (nor
+every system iproute2). Nothing of it is left when this process ends, however that happens: the kernel removes devices
 and namespaces with the last process that holds them.
 
-Lines of JSON on the standard input change things: `{"loss": 0.05, "delay": 0.1, "up": true}` the link (the share of the
+Lines of JSON on the standard input change things: `{"loss": 0.05, "delay": 0.1, "up": true}` the link (a share of the
 packets, seconds of a round trip), `{"signal": 9}` sends a signal to the program, `{"start": true}` starts it again. The
 end of the input ends the program, with SIGTERM and later with SIGKILL; so does the end of the starter. Needs the
 standard library alone, and Linux.

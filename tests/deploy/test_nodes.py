@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import numpy as np
 import pytest
 
-from deploy.nodes.cluster import Cluster, Node, has_networks
+from deploy.nodes.cluster import Cluster, Node
 from deploy.nodes.envoy import Front
 from petrov_client import Client, GrpcClient
 from serving.settings import Settings
@@ -91,7 +91,7 @@ class Load:
             for work in (self._predict, self._roll)
         ]
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         wait_until(lambda: self.count > 20 or bool(self.errors))
