@@ -34,7 +34,7 @@ def main(
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     try:
-        settings = Settings()
+        settings = Settings.model_validate({})
         with Cluster(settings, folder, nodes, networks=networks, reports=typer.echo) as cluster:
             typer.echo(f"Ready: {settings.url}; Envoy's figures are at http://127.0.0.1:{cluster.front.admin_port}")
             signal.pause()

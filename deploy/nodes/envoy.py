@@ -97,8 +97,9 @@ def configuration(front: Front, folder: Path | None = None, service: str = "") -
     if front.probe_port:
         listeners.append(_probes(front))
         clusters.append(_administration(front))
+    monitor = "envoy.resource_monitors.fixed_heap"
     heap = {
-        "name": "envoy.resource_monitors.fixed_heap",
+        "name": monitor,
         "typed_config": _typed("extensions.resource_monitors.fixed_heap.v3.FixedHeapConfig")
         | {"max_heap_size_bytes": front.heap_bytes},
     }
@@ -110,8 +111,8 @@ def configuration(front: Front, folder: Path | None = None, service: str = "") -
             "refresh_interval": "0.25s",
             "resource_monitors": [heap],
             "actions": [
-                _action("shrink_heap", heap["name"], 0.9),
-                _action("stop_accepting_requests", heap["name"], 0.95),
+                _action("shrink_heap", monitor, 0.9),
+                _action("stop_accepting_requests", monitor, 0.95),
             ],
         },
     }
@@ -169,8 +170,12 @@ def _cluster(front: Front, name: str, folder: Path | None, service: str) -> Docu
         ],
         "close_connections_on_host_health_failure": True,
         "ignore_health_on_host_removal": True,
-        # A model that loads nowhere makes every node unready, and the other models go on.
-        "common_lb_config": {"healthy_panic_threshold": {"value": 1}},
+        "common_lb_config": {
+            # A model that loads nowhere makes every node unready, and the other models go on.
+            "healthy_panic_threshold": {"value": 1},
+            # What changes takes effect at once; waiting for more changes is for hundreds of nodes.
+            "update_merge_window": "0s",
+        },
         "outlier_detection": {
             "interval": "1s",
             "base_ejection_time": "2s",
@@ -248,7 +253,7 @@ def _listener(front: Front, name: str, port: int, routes: list[Document], filter
     manager = _typed("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager") | {
         "stat_prefix": name,
         "codec_type": "AUTO",
-        "use_remote_address": True,  # X-Forwarded-For gets the client's address, X-Forwarded-Proto that of this listener
+        "use_remote_address": True,  # X-Forwarded-For ends with the address of the client
         "http_filters": [*filters, router],
         "route_config": {
             "name": name,

@@ -140,9 +140,14 @@ def stream(cluster: Cluster) -> Iterator[tuple[Node, Callable[[], np.ndarray[Any
 
 def rolling(node: Node) -> float:
     """Return how many frames of the toy a node has computed."""
+    return total(node, "petrov_frames_total", "growth")
+
+
+def total(node: Node, metric: str, model: str) -> float:
+    """Return the sum of a metric of a node over its labels beside the model."""
     lines = httpx2.get(f"{node.url}/metrics").text.splitlines()
-    found = [line for line in lines if line.startswith('petrov_frames_total{model="growth"}')]
-    return float(found[0].rpartition(" ")[2]) if found else 0.0
+    found = [line for line in lines if line.startswith(f"{metric}{{") and f'model="{model}"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in found)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +163,20 @@ def survives(cluster: Cluster, fault: Callable[[Node], None], long_rollout: Any)
         np.testing.assert_allclose(rest(), long_rollout, **SAME)
         load.served()
     assert load.errors == []
+
+
+@pytest.mark.parametrize("kind", [Client, GrpcClient])
+def test_requests_of_one_connection_reach_all_nodes(cluster: Cluster, kind: Any) -> None:
+    def counts() -> list[float]:
+        return [total(node, "petrov_request_duration_seconds_count", "blur") for node in cluster.nodes]
+
+    before, address = counts(), f"127.0.0.1:{cluster.settings.grpc_port}"
+    with kind(cluster.settings.url if kind is Client else address) as client:
+        for _ in range(24):
+            client.predict("blur", FIELDS)
+    shares = [now - then for now, then in zip(counts(), before, strict=True)]
+    assert sum(shares) >= 24  # and the description of the model
+    assert min(shares) > 0
 
 
 def test_a_node_is_killed(cluster: Cluster, long_rollout: Any) -> None:

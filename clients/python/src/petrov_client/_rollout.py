@@ -153,7 +153,7 @@ class Rollouts:
     def hold(self, response: Response | None) -> None:
         """Have every request name the version that has computed a frame."""
         for piece in self.pieces:
-            piece.hold(response and response.version)
+            piece.hold(None if response is None else response.version)
 
     @property
     def done(self) -> int:
