@@ -17,7 +17,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CLIENT = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())["project"]
-OURS = {"schema", "physics", "training", "export", "serving", "research", "benchmarks", "petrov_client", "tests"}
+OURS = {
+    "schema",
+    "physics",
+    "training",
+    "export",
+    "serving",
+    "research",
+    "benchmarks",
+    "petrov_client",
+    "deploy",
+    "tests",
+}
 #: By stage: its folder, and the groups of packages that it may import.
 STAGES = {
     "schema": ("schema", ["schema"]),
@@ -26,6 +37,7 @@ STAGES = {
     "export": ("export", ["export"]),
     "serving": ("serving", ["serve", "telemetry"]),
     "research": ("research", ["research"]),
+    "deploy": ("deploy", ["serve", "nodes"]),
     "benchmarks": ("benchmarks", ["dev"]),
     "client": ("clients/python/src", ["telemetry"]),  # which it uses where the caller's program does
     "tests": ("tests", ["dev"]),
