@@ -62,10 +62,15 @@ export function components({ axes, shape }) {
   return at < 0 ? 1 : shape[at];
 }
 
-/** Return a tensor's shape without the batch, on a grid or a number of points. */
-export function shapeOn(tensor, grid) {
+/** Return a tensor's shape without the batch, on a grid or a number of points, and with some frames if it has their axis. */
+export function shapeOn(tensor, grid, frames = 1) {
   if (tensor.axes.at(-1) === COMPONENT) return [...grid, components(tensor)];
-  return [...(tensor.axes.includes(COMPONENT) ? [components(tensor)] : []), ...grid];
+  return [...(forced(tensor) ? [frames] : []), ...(tensor.axes.includes(COMPONENT) ? [components(tensor)] : []), ...grid];
+}
+
+/** Return whether an input or a parameter has a value for every frame. */
+export function forced({ axes }) {
+  return Boolean(axes?.includes(FRAME));
 }
 
 /** Return what a parameter is, in words, or its sign in mathematics. */
@@ -127,6 +132,11 @@ export function inUnits({ units }) {
 /** Return the parameters: numbers that go with the fields of a request. */
 export function parameters(card) {
   return (card.parameters ?? []).filter(({ name }) => !scattered(card) || name !== COUNTS); // of one sample without padding
+}
+
+/** Return the arrays of parameters that have a value for every frame, by name. */
+export function series(card, arrays) {
+  return Object.fromEntries(parameters(card).filter((each) => forced(each) && arrays[each.name]?.data.length > 1).map(({ name }) => [name, arrays[name]]));
 }
 
 /** Return whether the points of every sample are in space. */

@@ -41,7 +41,14 @@ export class Drawing {
   get field() {
     const whole = this.inputs.sample?.fields[this.channel.tensor.name];
     if (whole && this.fixed) return this.#shown(whole);
-    return whole ? fields.plane(whole, cards.dimensions(this.inputs.card), this.channel.component, this.inputs.slice) : null;
+    return whole ? fields.plane(whole, cards.dimensions(this.inputs.card), this.start, this.inputs.slice) : null;
+  }
+
+  /** The number of its component among all of the field, those of frames before the one that is shown included. */
+  get start() {
+    const { tensor, component } = this.channel;
+    const frames = cards.forced(tensor) ? this.inputs.sample?.fields[tensor.name].shape[0] : 1;
+    return Math.min(this.inputs.frame, frames - 1) * cards.components(tensor) + component;
   }
 
   get view() {
@@ -75,6 +82,7 @@ export class Drawing {
   }
 
   changed(done) {
+    if (cards.forced(this.channel.tensor)) this.#lasting();
     this.show(!done);
     this.inputs.edited();
   }
@@ -146,8 +154,16 @@ export class Drawing {
   /** Return what the panel shows of the whole field. */
   #shown(whole = this.inputs.sample.fields[this.channel.tensor.name]) {
     const { card, slice, sample } = this.inputs;
-    const seen = cards.isMesh(card, this.channel.tensor) ? mesh(this.coordinates) : shown(card, whole, this.channel.component, slice, sample.fields);
+    const seen = cards.isMesh(card, this.channel.tensor) ? mesh(this.coordinates) : shown(card, whole, this.fixed ? this.channel.component : this.start, slice, sample.fields);
     return { ...seen, outline: this.fixed ? outline(this.coordinates) : [] };
+  }
+
+  /** Let what is drawn hold in the frames that follow, too. */
+  #lasting() {
+    const { tensor } = this.channel;
+    const { shape, data } = this.inputs.sample.fields[tensor.name];
+    const size = fields.product(shape.slice(-cards.dimensions(this.inputs.card)));
+    for (let from = this.start * size, to = from; (to += size * cards.components(tensor)) < data.length; ) data.copyWithin(to, from, from + size);
   }
 
   /** Set the range of the values that the brush offers, and a little more. */

@@ -17,7 +17,7 @@ export class Inputs {
    *
    * `fields` has arrays by input name, without a batch axis. `parameters` has numbers by name. `origin` is
    * {kind: "sample", index}, {kind: "example", seed} or {kind: "own"}. `truth` has the true outputs by name; null where
-   * they are not known.
+   * they are not known. `series` has the arrays of parameters that have a value for every frame, until they are changed.
    */
   sample = null;
   card = null;
@@ -26,6 +26,7 @@ export class Inputs {
   drawings = [];
   active = null;
   slice = 0;
+  frame = 0; // of a trajectory, whose values are shown of inputs that have one for each
   #history = [];
   #opened = new Set(); // names of inputs with a default that are drawn
   #scattered = 0;
@@ -33,13 +34,13 @@ export class Inputs {
   /** @param {{changed: () => void, moved: (position: number[] | null) => void}} host What to call. */
   constructor(host) {
     this.host = host;
-    this.parameters = new Parameters(at("parameters"), { begin: () => this.remember(), changed: () => this.edited() });
+    this.parameters = new Parameters(at("parameters"), { begin: () => this.remember(), changed: (name) => this.#numbered(name) });
     this.#wire();
   }
 
   /** Show panels for the inputs of a card, of a model or of the model whose solution is measured, in a colour map. */
   open(card, about, ramp = tide) {
-    Object.assign(this, { card, about, ramp, scales: {}, sample: null, slice: 0 });
+    Object.assign(this, { card, about, ramp, scales: {}, sample: null, slice: 0, frame: 0 });
     this.#history = [];
     at("undo").disabled = true;
     this.parameters.open(cards.parameters(card));
@@ -80,15 +81,15 @@ export class Inputs {
   }
 
   /** Return the request for a sample. */
-  requestOf({ fields: found, parameters }) {
+  requestOf({ fields: found, parameters, series = {} }) {
     const arrays = Object.entries(found).map(([name, field]) => [name, fields.copy(field)]);
     const numbers = Object.entries(parameters).map(([name, value]) => [name, { shape: [], data: Float32Array.of(value) }]);
-    return Object.fromEntries([...arrays, ...numbers]);
+    return { ...Object.fromEntries([...arrays, ...numbers]), ...series };
   }
 
   /** Return a constant input on a grid. */
   constant(grid) {
-    const values = this.card.inputs.filter(({ name }) => this.#isDrawn(name)).map((tensor) => [tensor.name, fields.full(cards.shapeOn(tensor, grid), tensor.default ?? 0.5)]);
+    const values = this.card.inputs.filter(({ name }) => this.#isDrawn(name)).map((tensor) => [tensor.name, fields.full(this.#shapeOn(tensor, grid), tensor.default ?? 0.5)]);
     return { fields: Object.fromEntries(values), parameters: {}, origin: { kind: "own" }, truth: null };
   }
 
@@ -109,6 +110,13 @@ export class Inputs {
     this.sample = { ...this.sample, fields };
     for (const drawing of this.drawings) drawing.show();
     this.edited();
+  }
+
+  /** Show the values that the step to a frame sees. */
+  showFrame(index) {
+    if (this.frame === index) return;
+    this.frame = index;
+    for (const drawing of this.drawings) if (cards.forced(drawing.channel.tensor)) drawing.show();
   }
 
   /** Share the scales of quantities that are also shown elsewhere: ranges by name of the input. */
@@ -159,11 +167,11 @@ export class Inputs {
     const { tensor } = this.active.channel;
     const dimensions = cards.dimensions(this.card);
     const grid = shape.slice(-dimensions);
-    const whole = String(shape) === String(cards.shapeOn(tensor, grid));
+    const whole = String(shape) === String(this.#shapeOn(tensor, grid));
     if (!whole && shape.length !== dimensions) throw new Error(`it has shape (${shape}); expected one field with axes ${tensor.axes.slice(1).join(", ")}.`);
     const sample = this.sample ? this.resized(grid) : this.constant(grid);
     if (whole) sample.fields[tensor.name] = { shape, data: values };
-    else sample.fields[tensor.name] = part(sample.fields[tensor.name], values, this.active.channel.component * values.length);
+    else sample.fields[tensor.name] = part(sample.fields[tensor.name], values, this.active.start * values.length);
     return sample;
   }
 
@@ -179,7 +187,7 @@ export class Inputs {
     for (const tensor of found) {
       const { shape } = arrays[tensor.name];
       const lead = arrays[found[0].name].shape;
-      const expected = cards.shapeOn(tensor, cards.scattered(this.card) ? lead.slice(0, 1) : lead.slice(-cards.dimensions(this.card)));
+      const expected = cards.shapeOn(tensor, cards.scattered(this.card) ? lead.slice(0, 1) : lead.slice(-cards.dimensions(this.card)), shape[0]);
       if (String(shape) !== String(expected)) throw new Error(`${named(tensor)} has shape (${shape}); expected (${expected}), one field.`);
     }
     const numbers = cards.parameters(this.card).filter(({ name }) => arrays[name]);
@@ -187,6 +195,7 @@ export class Inputs {
     return {
       fields: Object.fromEntries(found.map(({ name }) => [name, arrays[name]])),
       parameters: Object.fromEntries(numbers.map(({ name }) => [name, arrays[name].data[0]])),
+      series: cards.series(this.card, arrays),
       origin: { kind: "own" },
       truth: truth.length ? Object.fromEntries(truth.map(({ name }) => [name, arrays[name]])) : null,
     };
@@ -220,6 +229,19 @@ export class Inputs {
     });
   }
 
+  /** Handle a change of a parameter, which is one number for all frames then. */
+  #numbered(name) {
+    this.sample = { ...this.sample, series: Object.fromEntries(Object.entries(this.sample.series ?? {}).filter(([other]) => other !== name)) };
+    this.edited();
+  }
+
+  /** Return a tensor's shape on a grid, with as many frames as the present input has. */
+  #shapeOn(tensor, grid) {
+    const other = this.card.inputs.find((each) => cards.forced(each) && this.sample?.fields[each.name]);
+    const frames = other ? this.sample.fields[other.name].shape[0] : this.card.frames?.trained;
+    return cards.shapeOn(tensor, grid, frames);
+  }
+
   #isDrawn(name) {
     return this.#opened.has(name) || cards.required(this.card).some((tensor) => tensor.name === name);
   }
@@ -237,7 +259,7 @@ export class Inputs {
       panel.axes = cards.axes(this.card);
       panel.view.round = cards.scattered(this.card);
       const isMesh = cards.isMesh(this.card, channel.tensor);
-      const rest = isMesh ? "" : cards.rollsOut(this.card) ? "at time 0" : cards.rest(channel.tensor);
+      const rest = isMesh ? "" : cards.forced(channel.tensor) ? "at the step shown, drawn on from there" : cards.rollsOut(this.card) ? "at time 0" : cards.rest(channel.tensor);
       panel.describe(channel.name + (isMesh ? "" : cards.inUnits(channel.tensor)), [this.about, rest].filter(Boolean).join(", "));
       return new Drawing(this, channel, panel);
     });
@@ -265,7 +287,7 @@ export class Inputs {
   #draw(tensor) {
     if (!this.sample) return;
     this.remember();
-    const field = fields.full(cards.shapeOn(tensor, this.grid), tensor.default);
+    const field = fields.full(this.#shapeOn(tensor, this.grid), tensor.default);
     this.set({ ...this.sample, fields: { ...this.sample.fields, [tensor.name]: field } });
   }
 

@@ -35,7 +35,7 @@ export class Parameters {
 
   change(name, value) {
     this.values = { ...this.values, [name]: value };
-    this.host.changed();
+    this.host.changed(name);
   }
 }
 

@@ -42,6 +42,7 @@ function framed(result) {
   const index = Math.min(Number(at("frame").value), frames) - 1;
   const time = Number(cards.timeOf(card, index).toPrecision(6));
   Object.assign(at("frame"), { max: frames });
+  inputs.showFrame(index);
   at("frame-shown").textContent = `${index + 1} of ${frames}, time ${time}`;
   const chosen = (found) => Object.fromEntries(Object.entries(found ?? {}).map(([name, field]) => [name, fields.frame(field, index)]).filter(([, field]) => field));
   const quality = result.quality && { ...result.quality, estimate: card.rollout?.[index]?.error_estimate };
