@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,47 @@ async def test_a_rollout_has_as_many_frames_as_its_forcing(
     monkeypatch.setattr(rollouts, "REQUEST_BYTES", 4 * U.nbytes)  # four frames a request
     found = await rolled(kind, gateway, u=U, f=F, power=POWER[0])
     np.testing.assert_allclose(found, toy_rollouts.push(U, F, POWER[:1]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_forcing_of_a_frame_may_arrive_after_the_frame_before(gateway: Gateway, kind: str) -> None:
+    """Control: the forcing of each step follows from the state before it."""
+    last, state = [U], [U]
+
+    def forcing() -> Iterator[Any]:
+        while True:
+            yield -0.5 * last[0]
+
+    async def later() -> AsyncIterator[Any]:
+        for each in forcing():
+            yield each
+
+    if kind.startswith("Async"):
+        async with (
+            KINDS[kind](address_for(kind, gateway)) as client,
+            aclosing(client.rollout_stream(MODEL, U, 4, f=later(), power=iter([1.0, 1.0, 2.0, 2.0]))) as frames,
+        ):
+            async for frame in frames:
+                last[0] = frame
+                state.append(frame)
+    else:
+        with KINDS[kind](address_for(kind, gateway)) as client:
+            for frame in client.rollout_stream(MODEL, U, 4, f=forcing(), power=iter([1.0, 1.0, 2.0, 2.0])):
+                last[0] = frame
+                state.append(frame)
+    assert len(state) == 5
+    np.testing.assert_allclose(state[2], U / 4, rtol=1e-5)
+    np.testing.assert_allclose(state[4], 0 * U, atol=1e-6)
+
+
+def test_an_iterator_ends_the_rollout_and_is_for_what_changes_in_time(gateway: Gateway) -> None:
+    with Client(gateway.url) as client:
+        frames = [*client.rollout_stream(MODEL, u=U[0], f=iter(F[0]), quality=True)]
+        np.testing.assert_allclose(
+            np.stack([each for each, _ in frames]), toy_rollouts.push(U, F)[0], rtol=1e-4, atol=1e-5
+        )
+        with pytest.raises(InvalidInput, match="expected a value, which holds for all frames, of u"):
+            next(client.rollout_stream(MODEL, u=iter(U), f=F))
 
 
 def test_one_number_is_for_all_frames_and_one_sample_needs_no_batch(gateway: Gateway) -> None:

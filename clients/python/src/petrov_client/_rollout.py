@@ -46,7 +46,7 @@ class Rollout:
         count = min(self._total - self.done, self._most)
         for name, whole in self._forced.items():
             self.inputs[name] = np.ascontiguousarray(whole[:, self.done : self.done + count])
-        return replace(self._wanted, frames=count, after=self.done)
+        return replace(self._wanted, frames=count, after=self._wanted.after + self.done)
 
     def follow(self, response: Response) -> Response:
         """Go on from a frame `[batch, (component), *grid]` of every output, and return it.
@@ -156,6 +156,13 @@ class Rollouts:
             piece.hold(None if response is None else response.version)
 
     @property
+    def states(self) -> dict[str, Any]:
+        """The states from which a further rollout goes on."""
+        names = time_axis(self.checked.info).states
+        whole = {name: np.concatenate([piece.inputs[name] for piece in self.pieces]) for name in names}
+        return {name: each[0] for name, each in whole.items()} if self.checked.single else whole
+
+    @property
     def done(self) -> int:
         """Frames that have arrived of every sample."""
         return min(piece.done for piece in self.pieces)
@@ -226,6 +233,24 @@ def time_axis(info: ModelInfo) -> FramesInfo:
     if info.frames is None:
         raise InvalidInput(f'"{info.name}" computes no trajectories: use predict')
     return info.frames
+
+
+def is_iterator(value: Any) -> bool:
+    """Return whether the values of an input arrive one after the other."""
+    return hasattr(value, "__next__") or hasattr(value, "__anext__")
+
+
+async def arriving(iterators: Mapping[str, Any], info: ModelInfo) -> dict[str, Any] | None:
+    """Return the next value of each iterator as an input of one frame; None after the last one."""
+    axes, found = {each.name: each.axes for each in info.arguments}, dict[str, Any]()
+    for name, each in iterators.items():
+        try:
+            value = np.asarray(await anext(each) if hasattr(each, "__anext__") else next(each))
+        except (StopIteration, StopAsyncIteration):
+            return None
+        rank = len(axes[name]) - 1  # of a batch without its frames
+        found[name] = value if value.ndim == 0 else np.expand_dims(value, 1 if value.ndim == rank else 0)
+    return found
 
 
 def by_name(outputs: Any, info: ModelInfo) -> dict[str, Fields]:

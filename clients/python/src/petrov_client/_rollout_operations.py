@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
+from dataclasses import replace
 from typing import Any, Literal, overload
 
-from petrov_client._errors import InvalidResponse, PetrovError
+from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, Where
 from petrov_client._exchange import Exchange, exhausted
 from petrov_client._flow import Attempts, Progress, reporting
 from petrov_client._quality import Options, Quality, Response, warn
-from petrov_client._rollout import Rollout, Rollouts, Trajectory
+from petrov_client._rollout import Rollout, Rollouts, Trajectory, arriving, is_iterator
 
 
 class RolloutOperations(Exchange):
@@ -153,6 +154,12 @@ class RolloutOperations(Exchange):
         The arguments are those of `rollout`, and `earlier`: the first of the frames, as an iterator of an earlier call
         without `quality` has yielded them. This one goes on behind them, and computes none of them again.
 
+        What has a value per frame may be an iterator, also an asynchronous one of an asynchronous client: of frames
+        `[(batch), (component), *grid]`, or of numbers. A value is taken once the frame before has been yielded, and
+        each frame is a request of its own, until an iterator ends.
+
+            for temperature in petrov.rollout_stream("heat", initial=start, source=measured()): …
+
         The service computes a few frames ahead. It stops when the iterator is closed, or the loop over it ends early;
         for an asynchronous client use `async with contextlib.aclosing(…)` there.
 
@@ -164,8 +171,34 @@ class RolloutOperations(Exchange):
             PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
         """
         options = self._options(timeout, version=version, progress=progress, quality=quality, partial=partial)
+        passed = {**(array if isinstance(array, Mapping) else {}), **inputs}
+        if any(map(is_iterator, passed.values())):
+            if not isinstance(array, Mapping | None):
+                passed |= {(await self._known(model, options)).first_name: array}
+            if [*earlier]:
+                raise InvalidInput("expected no earlier frames beside an iterator: start from the last of them")
+            return self._stepped(model, passed, frames, options)
         rollouts = Rollouts(await self._checked(options, model, array, inputs), options, frames, earlier)
         return self._frames(rollouts, options, rollouts.shown)
+
+    async def _stepped(
+        self, model: str, passed: dict[str, Any], frames: int | None, options: Options
+    ) -> AsyncGenerator[Any]:
+        """Yield frames each of which is asked for once iterators among what is passed have given its values."""
+        info, done = await self._known(model, options), 0
+        iterators = {name: passed.pop(name) for name in [*passed] if is_iterator(passed[name])}
+        if steady := [name for name in iterators if name not in info.forced]:
+            raise InvalidInput(f"expected a value, which holds for all frames, of {steady[0]}", where=Where(steady[0]))
+        while frames is None or done < frames:
+            if (now := await arriving(iterators, info)) is None:
+                return
+            own = replace(options, progress=False, after=done)
+            rollouts = Rollouts(await self._checked(own, model, None, passed | now), own, 1)
+            async with aclosing(self._frames(rollouts, own, rollouts.shown)) as found:
+                async for frame in found:
+                    yield frame
+            passed |= rollouts.states
+            done += 1
 
     async def _frames(
         self, rollouts: Rollouts, options: Options, each: Callable[[Response], Any]
