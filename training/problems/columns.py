@@ -246,7 +246,13 @@ def for_all(array: LazyArray, samples: int) -> LazyArray:
 
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:
-    """Refuse a file without samples, with strings for numbers, or with unequal numbers of samples."""
+    """Refuse a file without samples, with strings for numbers, with other regions, or unequal numbers of samples."""
+    keys = {one.array for one in problem.stored.values()}
+    for name, values in file.regions.items():
+        named = {value for value in values if f"{name}={value}" in keys}
+        if named < values and any(key.rpartition("=")[0] == name for key in keys):
+            missing = min(values - named)
+            raise DataError(f"{file.path}: expected an input with the key '{name}={missing}', since cells have it")
     arrays = [file.array(one.array) for one in problem.stored.values() if in_each(one)]
     parts = {one.array for one in problem.fields if one.complex}
     for one in arrays:

@@ -273,6 +273,29 @@ def test_a_folder_whose_name_holds_brackets_and_spaces_is_read(tmp_path: Path) -
     assert prepared(described(folder), tmp_path).counts == (10, 1, 1)
 
 
+def test_regions_are_a_share_of_the_cells_for_each_and_all_of_them_are_named(tmp_path: Path) -> None:
+    (tmp_path / "plates").mkdir()
+    rng, materials = np.random.default_rng(0), [1, 2]
+
+    def write(number: int, materials: list[int]) -> None:
+        points = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]) * (1 + rng.random())
+        fields, data = {"solution": rng.random(4)}, {"material": [np.array(materials)]}
+        mesh = meshio.Mesh(points, [("triangle", [[0, 1, 2], [0, 2, 3]])], fields, data)
+        mesh.write(tmp_path / "plates" / f"{number:02}.vtu")
+
+    for number in range(12):
+        write(number, materials if number != 4 else [2, 2])
+    problem = described(tmp_path / "plates")
+    assert [one.array for one in problem.inputs][-2:] == ["material=1", "material=2"]
+    found = prepared(problem, tmp_path).read(range(12))
+    assert found["material_1"][0].tolist() == [0.5, 1, 0.5, 0]
+    assert found["material_2"][0].tolist() == [0.5, 0, 0.5, 1]
+    assert not found["material_1"][4].any()
+    write(7, [3, 1])
+    with pytest.raises(DataError, match=r"07.vtu: expected an input with the key 'material=3'"):
+        prepared(problem, tmp_path)
+
+
 @pytest.mark.parametrize("cracked", [False, True])
 def test_nodes_at_one_place_are_merged_where_the_problem_file_says_so(cracked: bool, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()

@@ -18,6 +18,7 @@ from scipy.spatial import cKDTree
 Nodes = tuple[tuple[int, ...], ...]
 Indices = NDArray[np.int64]
 
+MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
 ON_EDGE = 1e-6  # a node this near to an edge, in lengths of the edge, lies on it
 
 
@@ -286,6 +287,22 @@ def sizes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> NDArray[np.float64]
             volume += float(np.abs(np.linalg.det(corners)).sum()) / 6
         found[own] += volume / len(own)
     return found
+
+
+def regions(mesh: meshio.Mesh, blocks: list[Any], count: int) -> dict[int, NDArray[np.float64]]:
+    """Return the share of the cells at each node that are in a region, by the whole number that cell data have there.
+
+    They are none where the numbers are not whole, are more than one per cell, or too many for regions.
+    """
+    own = [np.asarray(blocks[number]) for number in own_cells(mesh)]
+    if not own or any(block.dtype.kind not in "iu" or block.size != len(block) for block in own):
+        return {}
+    values = np.unique(np.concatenate([block.ravel() for block in own]))
+    if len(values) > MOST_REGIONS:
+        return {}
+    return {
+        int(value): at_nodes(mesh, [np.asarray(block) == value for block in blocks], count)[:, 0] for value in values
+    }
 
 
 def at_nodes(mesh: meshio.Mesh, blocks: list[Any], count: int) -> NDArray[np.float64]:

@@ -155,6 +155,7 @@ class DataFile:
             of the first one.
         sources: Files and name of each array, where arrays come from files of their own.
         parts: Arrays of single splits, which problem files may name, too.
+        regions: The whole numbers of the cell data of meshes that tell regions, by their names.
         validation: The number of samples for validation, before those for tests at the end, where the file says it.
         test: The number of samples for tests, where the file says it.
     """
@@ -171,6 +172,7 @@ class DataFile:
     pieces: tuple[DataFile, ...] = ()
     sources: Mapping[str, tuple[tuple[Path, ...], str]] = field(default_factory=dict)
     parts: Mapping[str, LazyArray] = field(default_factory=dict)
+    regions: Mapping[str, frozenset[int]] = field(default_factory=dict)
     validation: int = 0
     test: int = 0
 
@@ -182,6 +184,8 @@ class DataFile:
         """
         if name in self.parts and name not in self.arrays:
             return self.parts[name]
+        if name not in self.arrays and name.rpartition("=")[0] in self.regions:
+            return LazyArray.of(name, np.zeros(self.arrays["coordinates"].shape[:2], np.float32))
         if name not in self.arrays:
             found = [one.described for one in self.arrays.values()]
             found += [f"{left} (left out: {reason})" for left, reason in self.left_out.items()]

@@ -1,11 +1,12 @@
 """Mesh files, one sample each: VTU, VTK, VTP, MSH, XDMF, INP, Exodus and whatever else `meshio` reads.
 
 The nodes are the sample's points, `coordinates` `[1, point, dimension]`; a coordinate that is the same for all of them
-is left out. Point data are fields by their names, and cell data too, as the mean of the cells at each node. Where the
-cells are known, two fields follow from them: `boundary`, 1 on nodes of facets that belong to one cell, 0 elsewhere, and
-`distance` to the nearest of these nodes; and `area`, weights of the nodes: the area (in space the volume) of the cells
-around each, which a cell's nodes share equally. The arrays are held in memory, as float32 where that loses no digits of
-what varies.
+is left out. Point data are fields by their names, and cell data too, as the mean of the cells at each node. Of cell
+data that are few whole numbers, such as regions and materials, the field `material=2` is the share of the cells at each
+node that have the number 2: 0 where a mesh has no such cells. Where the cells are known, two fields follow from them:
+`boundary`, 1 on nodes of facets that belong to one cell, 0 elsewhere, and `distance` to the nearest of these nodes; and
+`area`, weights of the nodes: the area (in space the volume) of the cells around each, which a cell's nodes share
+equally. The arrays are held in memory, as float32 where that loses no digits of what varies.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from training.data.readers.cells import UnknownCellsError, at_nodes, boundary, joined_nodes, sizes
+from training.data.readers.cells import UnknownCellsError, at_nodes, boundary, joined_nodes, regions, sizes
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.mesh_guard import guarded
 from training.data.readers.polydata import read_polydata
@@ -44,13 +45,20 @@ def open_mesh(path: Path) -> Iterator[DataFile]:
         if not np.isfinite(points).all():
             raise ReadError(f"{path}: expected finite coordinates but those of point {first_bad(points)} are not")
         arrays, unknown = sample(mesh, points)
+        found = {name: regions(mesh, blocks, len(points)) for name, blocks in mesh.cell_data.items()}
+        found = {name: each for name, each in found.items() if each and name not in mesh.point_data}
+        means = {name: arrays.pop(name) for name in found if name in arrays}  # which problem files may name, too
+        arrays |= {f"{name}={value}": share for name, each in found.items() for value, share in each.items()}
         kinds = {name: np.asarray(blocks[0]).dtype for name, blocks in mesh.cell_data.items()}
         kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
-    left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in arrays}
+    left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in {*arrays, *found}}
     left_out |= (mesh.info or {}).get("left_out", {})  # of PolyData of several pieces
     remarks = (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
     held = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
-    yield DataFile(path, "mesh", held, remarks=remarks, samples="one file per sample", left_out=left_out)
+    parts = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in means.items()}
+    known = {name: frozenset(each) for name, each in found.items()}
+    said = "one file per sample"
+    yield DataFile(path, "mesh", held, remarks=remarks, samples=said, left_out=left_out, parts=parts, regions=known)
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:
