@@ -191,10 +191,13 @@ def gpu(
     ] = None,
     quick: Quick = False,
 ) -> None:
-    """Compare every graph on a GPU with the processor, and time both; without a GPU the processor alone, which it says.
+    """Compare every graph on a GPU with the processor, and time both, and the service through one to four gateways.
+
+    Without a GPU the processor alone is measured, which it says.
 
     python -m benchmarks gpu --pack card, and there: python card/gpu_worker.py card result.json
     """
+    from benchmarks import gateways  # noqa: PLC0415
     from benchmarks import gpu as program  # noqa: PLC0415
 
     if pack is not None:
@@ -202,8 +205,13 @@ def gpu(
         return
     found = program.measure(repository, python.absolute(), split(models), quick=quick)
     rows = found.pop("rows")
+    if not models or gateways.MODEL in split(models):
+        found["gateways"] = gateways.measure(repository, rows, quick=quick)
     file = write("gpu", rows, quick=quick, **found)
     typer.echo(f"{found['says']}; {found['differing']} of {len(file['rows'])} rows differ by more than 1e-5, or failed")
+    for row in found.get("gateways", ()):
+        share = f", {row['share']:.0%} of the graph's own rate" if "share" in row else ""
+        typer.echo(f"{row['gateways']} gateways: {row['fields_per_second']:.0f} fields a second{share}")
 
 
 @app.command()

@@ -297,17 +297,22 @@ def identity(repository: Path) -> Path:
 
 
 @contextmanager
-def running(repository: Path, patience: float = START_SECONDS) -> Iterator[Addresses]:
-    """Run `python -m serving` on free ports until the block ends, and yield its addresses when all models are warm."""
+def running(repository: Path, patience: float = START_SECONDS, **settings: str) -> Iterator[Addresses]:
+    """Run `python -m serving` on free ports until the block ends, and yield its addresses when all models are warm.
+
+    With further settings by name; one that has the address of a Triton runs the gateway alone.
+    """
     names = ("PORT", "GRPC_PORT", "TRITON_HTTP_PORT", "TRITON_GRPC_PORT", "TRITON_METRICS_PORT")
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     variables = {f"PETROV_{name}": str(port) for name, port in ports.items()} | {
         "PETROV_REPOSITORY": str(repository),
         "PETROV_LOG_LEVEL": "warning",
         "PETROV_TRITON_START_SECONDS": str(patience),
+        **{f"PETROV_{name.upper()}": value for name, value in settings.items()},
     }
+    command = [sys.executable, "-m", "serving", *(["gateway"] if "triton" in settings else [])]
     url = f"http://127.0.0.1:{ports['PORT']}"
-    with subprocess.Popen([sys.executable, "-m", "serving"], env=os.environ | variables) as process:
+    with subprocess.Popen(command, env=os.environ | variables) as process:  # noqa: S603 - our own
         try:
             wait_for(f"{url}/health/ready", process)
             others = ("GRPC_PORT", "TRITON_GRPC_PORT", "TRITON_HTTP_PORT")

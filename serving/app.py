@@ -241,9 +241,9 @@ async def serve(settings: Settings) -> None:
     the repository lacks something; a TritonServerError: Triton cannot start, or keeps crashing.
     """
     if not settings.embedded:
-        await Gateway(settings).run_until_shut_down()
+        await Gateway(settings, settings.triton_key).run_until_shut_down()
         return
-    key = secrets.token_hex(16)
+    key = settings.triton_key or secrets.token_hex(16)
     server, triton = Gateway(settings, key), TritonServer(settings, key)
     server.service.catalogue.restart, server.service.catalogue.budget.measured = triton.restart, triton.memory
 

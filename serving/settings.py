@@ -88,6 +88,12 @@ class Settings(BaseSettings):
     triton: str = Field(
         "", description="HTTP address `HOST:PORT` of a Triton that runs elsewhere; empty: start one here."
     )
+    triton_key: Annotated[str, Field(pattern=r"^[\w-]*$")] = Field(
+        "",
+        repr=False,
+        description="Key of Triton's restricted APIs (header `petrov-key`), for further gateways before one Triton; "
+        "empty: a local Triton has one that no other process knows, and a Triton elsewhere needs none.",
+    )
     triton_http_port: Port = Field(8000, description="HTTP port of the local Triton (127.0.0.1 only).")
     triton_grpc_port: Port = Field(8001, description="gRPC port of the local Triton (127.0.0.1 only).")
     triton_metrics_port: Port = Field(8002, description="Metrics port of the local Triton (127.0.0.1 only).")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import gpu, gpu_worker
+from benchmarks import gateways, gpu, gpu_worker
 from benchmarks.commands import app
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +64,15 @@ def test_a_difference_is_relative_to_the_sample_or_to_the_value_of_a_quality() -
     bound, far = np.array([[0.5], [1e-9]], np.float32), np.array([[0.505], [1e-9]], np.float32)
     assert gpu_worker.difference("error_bound", far, bound) == pytest.approx(1e-2, rel=1e-3)
     assert gpu_worker.difference("solution", np.full_like(field, np.nan), field) == np.inf
+
+
+def test_the_share_of_the_service_is_of_the_graph_at_the_same_points() -> None:
+    row = {"model": gateways.MODEL, "grid": [gateways.POINTS] * 2, "batch": 8, "processor_ms": 40.0}
+    others = [row | {"grid": [421, 421], "processor_ms": 1.0}, row | {"model": "darcy", "processor_ms": 1.0}]
+    assert gateways.graph_rate([row, *others, row | {"fault": "out of memory", "processor_ms": 1.0}]) == 200.0
+    assert gateways.graph_rate([row, row | {"fields_per_second": 1700.0}]) == 1700.0
+    assert gateways.graph_rate(others) is None
+    assert gateways.clients(["a", "b", "c"]) == ["a", "b", "c", "a"]
 
 
 def test_three_grids_are_coarse_declared_and_fine() -> None:

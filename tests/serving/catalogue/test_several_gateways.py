@@ -13,7 +13,7 @@ import numpy as np
 
 from serving.settings import Settings
 from tests.conftest import wait_until
-from tests.serving.catalogue.test_loading import FIELD, loaded
+from tests.serving.catalogue.test_loading import FIELD, KEY, loaded
 from tests.serving.test_commands import command, status
 from tests.serving.triton.test_faults import add
 
@@ -41,9 +41,9 @@ def test_gateways_of_one_triton_share_what_is_loaded_and_its_memory(
     add(repository, "other")
     server = make_settings(repository)
     address = f"127.0.0.1:{server.triton_http_port}"
-    one, two = (make_settings(repository, triton=address, gpu_memory="1GB") for _ in range(2))
+    one, two = (make_settings(repository, triton=address, triton_key=KEY, gpu_memory="1GB") for _ in range(2))
     with ExitStack() as stack:
-        stack.enter_context(run_triton(server, empty=True))  # type: ignore[arg-type]
+        stack.enter_context(run_triton(server, KEY, empty=True))  # type: ignore[arg-type]
         for each in (one, two):
             stack.enter_context(command(each, "gateway"))
         wait_until(lambda: {status(each, "/health/ready") for each in (one, two)} == {200})
