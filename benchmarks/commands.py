@@ -35,6 +35,7 @@ Workers = Annotated[int, typer.Option(min=1, help="Trainings at the same time, e
 Problems = Annotated[str, typer.Option(help="Which problems.")]
 DataSets = Annotated[Path, typer.Option("--data", help="The folder of the data sets.")]
 Trainings = Annotated[Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")]
+TRITON_PYTHON = Path(".runtime/triton-env/bin/python")
 EXPORTED, SAMPLES = Path("model_repository"), Path("data")
 
 app = typer.Typer(
@@ -56,6 +57,7 @@ def everything(context: typer.Context, repository: Repository = EXPORTED, quick:
     attention(quick=quick)
     service(repository, quick=quick)
     wire(quick=quick)
+    throughput(repository, quick=quick)
     inversion(repository, quick=quick)
     if not quick:
         pictures(repository)
@@ -185,7 +187,7 @@ def gpu(
     python: Annotated[
         Path,
         typer.Option(help="The Python whose ONNX Runtime is measured; that of Triton has the one for GPUs."),
-    ] = Path(".runtime/triton-env/bin/python"),
+    ] = TRITON_PYTHON,
     pack: Annotated[
         Path | None, typer.Option(help="Measure nothing: write a folder that `gpu_worker.py` in it measures elsewhere.")
     ] = None,
@@ -212,6 +214,24 @@ def gpu(
     for row in found.get("gateways", ()):
         share = f", {row['share']:.0%} of the graph's own rate" if "share" in row else ""
         typer.echo(f"{row['gateways']} gateways: {row['fields_per_second']:.0f} fields a second{share}")
+
+
+@app.command()
+def throughput(
+    repository: Repository = EXPORTED,
+    python: Annotated[Path, typer.Option(help="The Python whose ONNX Runtime runs the graphs.")] = TRITON_PYTHON,
+    quick: Quick = False,
+) -> None:
+    """Measure fields a second on the processor and, where there is one, on a card: graphs and eager torch."""
+    from benchmarks import throughput as program  # noqa: PLC0415
+
+    found = program.measure(repository, CHECKPOINTS, python.absolute(), quick=quick)
+    for row in write("throughput", found.pop("rows"), quick=quick, **found)["rows"]:
+        what = (
+            f"{row['model']}, batches of {row['batch']}, {row['engine']} in {row['precision']} on the {row['device']}"
+        )
+        typer.echo(f"{what}: {row['fields_per_second']:.1f} fields a second")
+    typer.echo(found["says"])
 
 
 @app.command()

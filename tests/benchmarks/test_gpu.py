@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from benchmarks import gateways, gpu, gpu_worker
+from benchmarks import gateways, gpu, gpu_worker, throughput
 from benchmarks.commands import app
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +74,22 @@ def test_the_share_of_the_service_is_of_the_graph_at_the_same_points() -> None:
     assert gateways.graph_rate([row, row | {"fields_per_second": 1700.0}]) == 1700.0
     assert gateways.graph_rate(others) is None
     assert gateways.clients(["a", "b", "c"]) == ["a", "b", "c", "a"]
+
+
+def test_a_throughput_is_of_each_device_that_was_measured(measured: dict[str, Any]) -> None:
+    row = {"model": "darcy", "grid": [141, 141], "batch": 8, "processor_ms": 40.0}
+    [processor] = throughput.of_graph(row, quick=False)
+    assert (processor["device"], processor["precision"], processor["fields_per_second"]) == (
+        "processor",
+        "float32",
+        200.0,
+    )
+    assert [each["device"] for each in throughput.of_graph(row | {"gpu_ms": 5.0}, quick=False)] == ["processor", "card"]
+    assert not [*throughput.of_graph(row | {"grid": [421, 421]}, quick=False)]
+    found = [each for row in measured["rows"] for each in throughput.of_graph(row, quick=True)]
+    assert ("card" in {each["device"] for each in found}) == (measured["gpu"] is not None)
+    operator = torch.nn.AvgPool2d(3)
+    assert throughput.eager(operator, "processor", "bfloat16", 1, 1) > 0
 
 
 def test_three_grids_are_coarse_declared_and_fine() -> None:
