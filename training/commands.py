@@ -363,7 +363,7 @@ def evaluate(
     from training import checkpoint
     from training.fit import run
     from training.fit.record import RunFolder
-    from training.fit.task import Scope, ScopeError
+    from training.fit.workload import Scope, ScopeError
     from training.recipe import Recipe
 
     if write and (grid or noise is not None):

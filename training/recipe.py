@@ -378,7 +378,7 @@ class Kind:
     recipe: type[AddedRecipe]  # the class of their recipes
     # Return the network of a recipe's `operator` for a problem, with fresh weights.
     build: Callable[[Any, SequenceDescription], nn.Module]
-    # Return the `training.fit.task.Workload` of a recipe, a folder of samples and `progress`.
+    # Return the `training.fit.workload.Workload` of a recipe, a folder of samples and `progress`.
     workload: Callable[..., Any]
 
 

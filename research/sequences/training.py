@@ -18,7 +18,8 @@ from research.sequences.recipe import SequenceRecipe, choose, load
 from schema.problem import SequenceDescription
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.samples import Rows
-from training.fit.task import Metric, Order, Scope, ScopeError, Workload
+from training.fit.task import Order
+from training.fit.workload import Metric, Scope, ScopeError, Workload
 from training.losses import Batch
 
 MOST_LISTED = 256  # sequences that a card lists because they were learned by heart

@@ -23,7 +23,8 @@ from training.data.pools import ALL_CORES, Pool
 from training.data.samples import Rows
 from training.evaluation.measures import processor
 from training.evaluation.rows import at_defaults, grid_of, has_defaults, ranges, strided, validity
-from training.fit.task import CALIBRATION_SEED, OperatorWorkload, Order, Scope, ScopeError
+from training.fit.task import Order
+from training.fit.workload import CALIBRATION_SEED, OperatorWorkload, Scope, ScopeError
 from training.losses import Batch
 from training.metrics import Grid
 from training.operators import Operator

@@ -24,7 +24,8 @@ from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import augment, generate
 from training.data.samples import Rows, SampleFile, prepare
 from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
-from training.fit.task import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Order, Scope, ScopeError, Task
+from training.fit.task import Order, Task
+from training.fit.workload import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
 from training.operators import Operator

@@ -34,7 +34,8 @@ from training.fit.record import (
     state_bytes,
     training_seconds,
 )
-from training.fit.task import Scope, Task, Workload
+from training.fit.task import Task
+from training.fit.workload import Scope, Workload
 from training.operators import Operator
 from training.precision import exact
 from training.problems.problem import Problem

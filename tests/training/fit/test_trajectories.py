@@ -22,7 +22,7 @@ from training.files import read_json
 from training.fit import presets
 from training.fit.own import OwnWorkload
 from training.fit.presets import PRESETS, working_grid
-from training.fit.task import Scope, ScopeError
+from training.fit.workload import Scope, ScopeError
 from training.losses import Batch
 from training.metrics import METRICS
 from training.metrics.fields import spectrum
