@@ -183,8 +183,7 @@ class Cluster:
         self._announce()
         path = self.folder / "envoy.json"
         path.write_text(json.dumps(envoy.configuration(self.front, self.folder), indent=2))
-        # Several may run on a machine: shared memory is for hot restarts.
-        options = ["-c", str(path), "--use-dynamic-base-id", "--log-level", "warning", "--concurrency", "2"]
+        options = ["-c", str(path), "--disable-hot-restart", "--log-level", "warning", "--concurrency", "2"]
         self._proxy = Process([found, *options], self.folder / "envoy.log", os.environ, [])
         self.wait_ready()
 

