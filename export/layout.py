@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CONFIG, CARD, CERTIFICATE = "config.pbtxt", "card.json", "certificate.json"
 VERSIONS = 2  # that are kept and served
 COORDINATES, COUNTS = "coordinates", "counts"  # the input and the parameter of fields on points
+GRID = "grid"  # the input whose shape says on which grid outputs are wanted, of models without an input on it
 FRAME = "frame"  # the axis of the frames of a trajectory, and the input whose shape counts them
 
 
@@ -79,6 +80,7 @@ def tensors(card: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Return the names of a version's inputs and of its outputs, in the order of its graph."""
     inputs = [tensor["name"] for tensor in (*card["inputs"], *card.get("parameters", ()))]
     inputs += [FRAME] if "frames" in card else []
+    inputs += [] if card["inputs"] else [GRID]
     return inputs, [*(tensor["name"] for tensor in card["outputs"]), *card.get("quality", ())]
 
 

@@ -43,13 +43,15 @@ GUARANTEED = {"error_bound", "solve_bound"}
 #: Largest difference of a quality output, relative to its value or, for smaller ones, to its floor. A bound at the
 #: rounding level of float32 has few digits, and a share of calibration inputs changes in steps.
 QUALITY_TOLERANCE = 1e-2
-FLOORS: dict[Quality, float] = {
+FLOORS: dict[str, float] = {
     "error_bound": 1e-3,
     "solve_bound": 1e-4,
     "misfit": 1e-4,
     "error_estimate": 1e-4,
     "novelty": 1.0,
 }
+
+TINY = 1e-300  # which keeps 0 / 0 from being a difference
 
 TENTHS = (0.1, 0.9)  # the shares of the values below the two of a positive field
 EDGE = -0.5  # of a smooth field on the edge of a domain that is drawn, of which more than a half is inside
@@ -169,12 +171,18 @@ def compare(
             if output.shape != expected.shape:
                 raise ParityError(f"for the input {shape}: expected an output {expected.shape} but got {output.shape}")
         quality = {
-            name: float((np.abs(output.astype(np.float64) - truth) / np.maximum(np.abs(truth), FLOORS[name])).max())
+            name: float((np.abs(output.astype(np.float64) - truth) / floored(name, truth, signature)).max())
             for name, output, truth in zip(signature.quality, outputs[count:], eager32[count:], strict=True)
         }
         single32, double64 = (worst(outputs[:count], each[:count]) for each in (eager32, eager64))
         found.append(Comparison(shape, single32, double64, quality))
     return found
+
+
+def floored(quality: str, values: NDArray[Any], signature: Signature) -> NDArray[np.float64]:
+    """Return the sizes of a quality output that differences are compared with; intervals have units, and no floor."""
+    floor = FLOORS[quality] if signature.output_of(quality) is None else TINY
+    return np.maximum(np.abs(values, dtype=np.float64), floor)
 
 
 def eager(module: nn.Module, arguments: list[torch.Tensor]) -> list[NDArray[Any]]:
@@ -304,6 +312,9 @@ def draw(
     shapes, like = [sides for sides, _ in argument_shapes(signature, shape, frames)], like or {}
     fields = []
     for index, (sides, tensor) in enumerate(zip(shapes, signature.inputs, strict=False)):
+        if not {*tensor.axes} & {*signature.grid.axes}:  # the cotangent of numbers
+            fields.append(np.random.default_rng(seed + 1000 * index).standard_normal(sides).astype(np.float32))
+            continue
         field: NDArray[Any] = realistic(sides, positive=tensor.positive, seed=seed + 1000 * index)
         if tensor.name == signature.mask:
             fields.append((field > EDGE).astype(np.float32))
@@ -315,7 +326,7 @@ def draw(
         elif known is not None:
             field = field * known.deviation + (0 if base != tensor.name else known.mean)
         fields.append(field.astype(np.float32))
-    frame = [np.zeros(shapes[-1], np.int32)] if signature.frames else []
+    frame = [np.zeros(shapes[-1], np.int32)] if signature.frames or signature.asked else []
     parameters = (
         numbers(each, parameter, seed, like.get(parameter.name))
         for each, parameter in zip(shapes[len(signature.inputs) :], signature.parameters, strict=False)
@@ -340,8 +351,10 @@ def numbers(
 ) -> NDArray[np.float32]:
     """Draw the values of a parameter between its bounds; without them like the data, or near its default."""
     middle = 0.0 if parameter.default is None else parameter.default
+    low: Any
+    high: Any
     if like is not None:
-        low, high = float(like.low.min()), float(like.high.max())
+        low, high = like.low.reshape(-1), like.high.reshape(-1)  # per component
     elif parameter.minimum is None and parameter.maximum is not None:
         low, high = min(middle, parameter.maximum) - 1, parameter.maximum
     else:
@@ -349,7 +362,7 @@ def numbers(
         high = low + 2 if parameter.minimum is not None else middle + 1
     low = low if parameter.minimum is None else parameter.minimum
     high = high if parameter.maximum is None else parameter.maximum
-    return np.random.default_rng(seed).uniform(low, max(low, high), shape).astype(np.float32)
+    return np.random.default_rng(seed).uniform(low, np.maximum(low, high), shape).astype(np.float32)
 
 
 def sentences(shape: tuple[int, ...], words: int, seed: int = 0) -> NDArray[np.int32]:

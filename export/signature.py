@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator
 
-from export.layout import COORDINATES, FRAME
+from export.layout import COORDINATES, FRAME, GRID
 from schema.problem import Frames, Frozen, GridLimits, Parameter, Quantity, SequenceDescription
 
 if TYPE_CHECKING:
@@ -32,15 +32,18 @@ Kind = Literal["vjp", "jvp"]
 #: The products: vector-Jacobian and Jacobian-vector.
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
 
-Quality = Literal["error_bound", "solve_bound", "misfit", "error_estimate", "novelty"]
+#: One of `QUALITY`, or `error_estimate.NAME` of one of several outputs that is a number per sample.
+Quality = str
 #: What a graph may report about its outputs, in the order in which it returns them behind the declared outputs.
-QUALITY: dict[Quality, str] = {
+QUALITY: dict[str, str] = {
     "error_bound": "guaranteed relative energy-norm distance to the discrete solution on the given grid",
     "solve_bound": "guaranteed relative energy-norm distance to the solution of the model's own, corrected equation",
     "misfit": "relative L2 distance between the input and the forward solution of the output",
     "error_estimate": "calibrated relative L2 error: at most 10 % of inputs of the training distribution exceed it",
     "novelty": "share of calibration inputs that are at least as unusual as the input",
 }
+
+INTERVAL = "half-width, in units of {}, of an interval around it that holds the truth of 90 % of inputs"
 
 #: Limits of quality outputs in a card, and the attributes of a network that set them.
 LIMITS = {"solve_bound": "solve_limit", "novelty": "novelty_limit"}
@@ -70,6 +73,7 @@ class TensorSpec(Quantity):
     ) -> Self:
         """Describe a quantity on any grid, or on that of `points`; `time` is the axis of a trajectory and its size."""
         vector = {"component": len(quantity.components)} if quantity.components else {}
+        axes = () if quantity.scalar else axes
         grid = dict(zip(axes, points or (None,) * len(axes), strict=True))
         order = (grid, vector) if quantity.component_axis == "last" else (vector, grid)
         sizes = {"batch": None, **(time or {}), **order[0], **order[1]}
@@ -81,7 +85,9 @@ class TensorSpec(Quantity):
 
 
 class ParameterSpec(Parameter):
-    """A number per sample, or per sample and frame: on the wire FP32 `[batch]`, or `[batch, frame]`.
+    """A number per sample, or one per component or frame: on the wire FP32 `[batch]`, or `[batch, component]`.
+
+    That of frames is `[batch, frame]`.
 
     It may be left out where it has a default.
     """
@@ -94,8 +100,9 @@ class ParameterSpec(Parameter):
     @classmethod
     def of(cls, parameter: Parameter) -> Self:
         """Describe a parameter of a problem."""
-        axes = ("batch", FRAME) if parameter.per_frame else ("batch",)
-        return cls(axes=axes, shape=(None,) * len(axes), **parameter.model_dump())
+        last: dict[str, int | None] = {"component": len(parameter.components)} if parameter.components else {}
+        sizes = {"batch": None, **({FRAME: None} if parameter.per_frame else last)}
+        return cls(axes=tuple(sizes), shape=tuple(sizes.values()), **parameter.model_dump())
 
 
 Spec = TypeVar("Spec", TensorSpec, ParameterSpec)
@@ -152,7 +159,8 @@ class Signature(Frozen):
     @classmethod
     def _check_order(cls, quality: tuple[Quality, ...]) -> tuple[Quality, ...]:
         """Require each quality output once, in the order of `QUALITY`."""
-        if list(quality) != [name for name in QUALITY if name in quality]:
+        order = [name.partition(".")[0] for name in quality]
+        if order != [name for name in QUALITY for _ in range(order.count(name))] or len({*quality}) < len(quality):
             raise ValueError(f"expected quality outputs in the order {', '.join(QUALITY)} but got {', '.join(quality)}")
         return quality
 
@@ -198,7 +206,21 @@ class Signature(Frozen):
     @property
     def scattered(self) -> bool:
         """Whether samples have points of their own: the first input has their coordinates, a parameter counts them."""
-        return self.inputs[0].name == COORDINATES
+        return bool(self.inputs) and self.inputs[0].name == COORDINATES
+
+    @property
+    def asked(self) -> bool:
+        """Whether a last argument says the grid of the outputs by its shape, since no input is on it."""
+        own = [each for each in self.inputs if "." not in each.name]  # without cotangents
+        return not any({*self.grid.axes} & {*each.axes} for each in own)
+
+    def output_of(self, quality: str) -> TensorSpec | None:
+        """Return the output that is a number, whose interval a quality output is; None of another quality output."""
+        base, _, name = quality.partition(".")
+        if base != "error_estimate":
+            return None
+        lone = self.outputs[0] if len(self.outputs) == 1 and self.outputs[0].scalar else None
+        return next((one for one in self.outputs if one.name == name), None) if name else lone
 
     @property
     def limits(self) -> dict[str, float]:
@@ -253,7 +275,15 @@ class Signature(Frozen):
             shape=(None, None),
             meaning="as many frames as it has columns",
         )
-        return (*self.inputs, *self.parameters, *((counted,) if self.frames else ()))
+        wanted = TensorSpec(
+            name=GRID,
+            dtype="INT32",
+            axes=("batch", *self.grid.axes),
+            shape=(None,) * (1 + len(self.grid.axes)),
+            meaning="its shape is the grid of the outputs",
+        )
+        last = (counted,) if self.frames else (wanted,) if self.asked else ()
+        return (*self.inputs, *self.parameters, *last)
 
     @property
     def argument_names(self) -> tuple[str, ...]:
@@ -263,10 +293,19 @@ class Signature(Frozen):
     def results(self) -> tuple[TensorSpec, ...]:
         """All tensors that the graph returns, in its order: the outputs, then the quality outputs `[batch, 1]`.
 
-        Where inputs have a value per frame of a trajectory, so do these: `[batch, frame]`.
+        Intervals of numbers are `[batch, component]`. Where inputs have a value per frame of a trajectory, so do all:
+        `[batch, frame]`.
         """
+        return (*self.outputs, *map(self._result, self.quality))
+
+    def _result(self, quality: str) -> TensorSpec:
+        """Describe a quality output."""
+        output = self.output_of(quality)
         last: dict[str, int | None] = {FRAME: None} if self.forced else {"value": 1}
-        return (*self.outputs, *(_beside_samples(name, QUALITY[name], last) for name in self.quality))
+        if output is None:
+            return _beside_samples(quality, QUALITY[quality], last)
+        found = _beside_samples(quality, INTERVAL.format(output.name), _last(output))
+        return found.model_copy(update={"units": output.units, "components": output.components})
 
     @property
     def forced(self) -> tuple[str, ...]:
@@ -304,10 +343,8 @@ class Signature(Frozen):
             cotangents = (_beside("cotangents", spec, default) for spec in self.outputs)
             fields = (_beside("gradients", spec) for spec in self.inputs)
             numbers = (
-                _beside_samples(
-                    f"gradients.{one.name}",
-                    f"gradient of {one.name}",
-                    {FRAME: None} if one.name in self.forced else {"value": 1},
+                _beside_samples(f"gradients.{one.name}", f"gradient of {one.name}", _last(one)).model_copy(
+                    update={"components": one.components}
                 )
                 for one in self.parameters
             )
@@ -321,6 +358,7 @@ class Signature(Frozen):
                     name=f"tangents.{one.name}",
                     meaning=f"tangent of {one.name}",
                     default=0.0,
+                    components=one.components,
                     axes=one.axes,
                     shape=one.shape,
                 )
@@ -346,8 +384,13 @@ def _beside(role: str, spec: TensorSpec, default: float | None = None) -> Tensor
 
 
 def _beside_samples(name: str, meaning: str, last: dict[str, int | None]) -> TensorSpec:
-    """Describe a number per sample that a graph returns, or a number per sample and frame; `last` is its last axis."""
+    """Describe a number per sample that a graph returns, or one per frame or component; `last` is its last axis."""
     return TensorSpec(name=name, axes=("batch", *last), shape=(None, *last.values()), meaning=meaning)
+
+
+def _last(spec: TensorSpec | ParameterSpec) -> dict[str, int | None]:
+    """Return the last axis of what is like numbers, of which there is one at least."""
+    return dict(zip(spec.axes[1:], spec.shape[1:], strict=True)) or {"value": 1}
 
 
 def _of_one_frame(spec: Spec) -> Spec:

@@ -113,7 +113,9 @@ def optional(signature: Signature) -> dict[str, float]:
     graph has no default of a size that depends on a request; its PyTorch backend refuses to load a model with optional
     inputs, so a TorchScript model has none.
     """
-    lead = next((spec for spec in signature.inputs if spec.default is None), signature.inputs[0])
+    lead = next(
+        (spec for spec in signature.inputs if spec.default is None), [*signature.inputs, *signature.arguments[-1:]][0]
+    )
     return {spec.name: spec.default for spec in signature.arguments if spec.default is not None and spec is not lead}
 
 

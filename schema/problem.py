@@ -78,10 +78,15 @@ class Tensor(Frozen):
 
 
 class Quantity(Tensor):
-    """A field `[*grid]`, or `[component, *grid]` where `components` names them; on points `[point, component]`."""
+    """A field `[*grid]`, or `[component, *grid]` where `components` names them; on points `[point, component]`.
+
+    A `scalar` is a number per sample instead, or one per component.
+    """
 
     positive: bool = False  # whether every value is above zero, as of a conductivity; in a domain, inside
     components: tuple[Name, ...] = ()  # names of a vector's components
+    # Whether it is a number per sample, `[sample]` or `[sample, component]`, and no field. Outputs alone are.
+    scalar: bool = Field(default=False, exclude_if=lambda scalar: not scalar)
     default: float | None = None  # the value everywhere of an input that a request leaves out; none makes it required
     # Whether the components' axis of the data is the first after the samples' or the last, which it stays on points
     # alone.
@@ -111,8 +116,13 @@ class Quantity(Tensor):
 
 
 class Parameter(Tensor):
-    """A number per sample. Bounds are checked in data and in requests, which may leave it out if it has a default."""
+    """A number per sample, or one per component.
 
+    Bounds are checked in data and in requests, which may leave it out if it has a default.
+    """
+
+    # Names of the components of `[sample, component]`; none of `[sample]`.
+    components: tuple[Name, ...] = Field(default=(), exclude_if=lambda components: not components)
     column: int | None = in_files(None)  # which number of an array `[sample, number]` of the data
 
     default: float | None = None
@@ -121,7 +131,9 @@ class Parameter(Tensor):
 
     @model_validator(mode="after")
     def check_bounds(self) -> Parameter:
-        """Require minimum <= default <= maximum."""
+        """Require minimum <= default <= maximum, and one number or all of an array."""
+        if self.components and self.column is not None:
+            raise ValueError(f"{self.name}: expected a column or components, but found both")
         known = [bound for bound in (self.minimum, self.default, self.maximum) if bound is not None]
         if known != sorted(known):
             raise ValueError(f"{self.name}: expected minimum <= default <= maximum but got {known}")
@@ -190,9 +202,11 @@ def check_symmetries(symmetries: Collection[str], axes: Iterable[Axis], fields: 
     known = possible_symmetries(axes)
     if unknown := [name for name in symmetries if name not in known]:
         raise ValueError(f"expected some of {', '.join(known)} but got {', '.join(unknown)}")
-    if vectors := [one.name for one in found if one.components]:
+    if vectors := [one.name for one in found if one.components and not one.scalar]:
         raise ValueError(f"expected none with vector fields ({', '.join(vectors)})")
     signs = [name for name in symmetries if name == "negate" or name.startswith("reflect_")]
+    if signs and (scalars := [one.name for one in found if one.scalar]):
+        raise ValueError(f"{', '.join(signs)}: expected none with numbers per sample ({', '.join(scalars)})")
     if signs and (positive := [one.name for one in found if one.positive]):
         raise ValueError(f"{', '.join(signs)} does not hold for positive fields ({', '.join(positive)})")
 
@@ -219,7 +233,7 @@ def candidate_symmetries(
     `reflect_AXIS` is none of them: it is for equations that `negate` is not for, such as that of Burgers. `directed`: a
     parameter has both signs. It may be a component of a velocity, which a flip or a transposition would have to change.
     """
-    if any(field.components for field in fields) or any(axis.points == "scattered" for axis in axes):
+    if any(field.components or field.scalar for field in fields) or any(axis.points == "scattered" for axis in axes):
         return ()
     out = {*exact}
     out |= {"transpose"} if len({*sides}) > 1 else set()
@@ -301,12 +315,16 @@ Axes = Annotated[tuple[Axis, ...], tables(Axis)]
 
 
 class Schema(Frozen):
-    """A map from fields and parameters to fields on a grid: what problem files and descriptions declare alike."""
+    """A map from fields and parameters to fields on a grid and numbers: what problem files and descriptions declare.
+
+    Without any input field, the one tensor that a request may send for it is `grid`, whose shape says on which grid
+    the outputs are wanted; see `asked`.
+    """
 
     name: Name  # in recipes, checkpoints and cards; of a problem file also the model's on the wire
     title: str  # one line for lists
     equation: str  # what is solved, in words or symbols
-    inputs: Quantities = Field(min_length=1)  # the input fields, in the order of the operator's arguments
+    inputs: Quantities = ()  # the input fields, in the order of the operator's arguments
     parameters: Parameters = ()  # numbers per sample
     outputs: Quantities = Field(min_length=1)  # the output fields
     axes: Axes = Field(min_length=1)  # the axes of every field, in the order of the arrays' axes
@@ -337,9 +355,23 @@ class Schema(Frozen):
         return (*self.inputs, *self.parameters, *self.outputs)
 
     @property
+    def asked(self) -> bool:
+        """Whether a request says the grid of the outputs, since there is no input on it."""
+        return not self.inputs
+
+    @property
     def fields(self) -> tuple[Quantity, ...]:
-        """All inputs and outputs."""
-        return (*self.inputs, *self.outputs)
+        """All inputs, and the outputs that are fields."""
+        return (*self.inputs, *self.output_fields)
+
+    @property
+    def output_fields(self) -> tuple[Quantity, ...]:
+        return tuple(one for one in self.outputs if not one.scalar)
+
+    @property
+    def scalars(self) -> tuple[Quantity, ...]:
+        """The outputs that are a number per sample, or one per component."""
+        return tuple(one for one in self.outputs if one.scalar)
 
     def __getitem__(self, name: str) -> Quantity | Parameter:
         """Return the input, parameter or output of a name."""
@@ -349,6 +381,19 @@ class Schema(Frozen):
         raise KeyError(name)
 
     @model_validator(mode="after")
+    def check_fields(self) -> Schema:
+        """Require a field among inputs and outputs, and something to map from; refuse scalar inputs."""
+        if not self.inputs and not self.parameters:
+            raise ValueError("inputs: expected at least one input or parameter")
+        if not self.fields:
+            raise ValueError("expected a field among inputs and outputs: numbers alone need no network on a grid")
+        if found := [one.name for one in self.inputs if one.scalar]:
+            raise ValueError(f"inputs.{found[0]}.scalar: expected it of outputs; numbers that go in are [parameters]")
+        if [*self.outputs] != [*self.output_fields, *self.scalars]:
+            raise ValueError(f"outputs.{self.scalars[0].name}: expected scalars after all fields")
+        return self
+
+    @model_validator(mode="after")
     def check_names_and_symmetries(self) -> Schema:
         """Require different names, and symmetries that axes and fields have."""
         location = self.name
@@ -356,7 +401,7 @@ class Schema(Frozen):
             check_names(tensor.name for tensor in self.tensors)
             check_names(self.axis_names)
             location = self.symmetries_location or self.name
-            check_symmetries(self.symmetries, self.axes, self.fields)
+            check_symmetries(self.symmetries, self.axes, (*self.inputs, *self.outputs))
         except ValueError as error:
             raise ValueError(f"{location}: {error}") from error
         return self

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.catalogue.card import FRAME, Card, Parameter, Tensor, Vocabulary
+from serving.catalogue.card import COMPONENT, FRAME, GRID, Card, Parameter, Tensor, Vocabulary
 from serving.document import COORDINATES, COUNTS
 from serving.errors import Problem
 from serving.triton import Batch
@@ -50,9 +50,7 @@ def batch(
         arrays = inside(arrays, card)
     lead = next((tensor for tensor in card.inputs if tensor.name in arrays and tensor.points is None), None)
     if lead is None:
-        names = [tensor.name for tensor in card.inputs if tensor.points is None]
-        detail = f"no input was sent, so the grid is unknown; send {' or '.join(names)}"
-        raise Problem("wrong-input", detail, array=names[0])
+        return without_fields(arrays, card)
     found = {tensor.name: _field(arrays[tensor.name], tensor, card) for tensor in card.inputs if tensor.name in arrays}
     single = arrays[lead.name].ndim < len(lead.axes)
     size, grid = len(found[lead.name]), lead.grid_of(found[lead.name].shape)
@@ -69,15 +67,70 @@ def batch(
         for tensor in card.inputs:
             if tensor.name not in found:
                 leading = ((count or 0) if each is None else each for each in tensor.leading)
-                shape = (size, *leading, *(tensor.points or grid), *tensor.trailing)
+                shape = (size, *leading, *(grid if tensor.points is None else tensor.points), *tensor.trailing)
                 found[tensor.name] = np.full(shape, tensor.default, np.float32)
         found = {tensor.name: found[tensor.name] for tensor in card.inputs}
-    sizes = {"batch": size, FRAME: count or 0}
-    numbers = {
-        each.name: _numbers(arrays.get(each.name), each, tuple(sizes[axis] for axis in each.axes))
-        for each in card.parameters
-    }
-    return found | numbers, single
+    return found | {each.name: _numbers(arrays.get(each.name), each, size, count) for each in card.parameters}, single
+
+
+def without_fields(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
+    """Check numbers alone, as `batch` does, which models without an input on the grid take."""
+    if not card.asked:
+        names = [tensor.name for tensor in card.inputs if tensor.points is None]
+        detail = f"no input was sent, so the grid is unknown; send {' or '.join(names)}"
+        raise Problem("wrong-input", detail, array=names[0])
+    ranks = {argument.name: len(argument.axes) for argument in card.arguments}
+    counts = {name: len(array) for name, array in arrays.items() if array.ndim == ranks[name]}
+    size, single = max(counts.values(), default=1), not counts
+    if not size:
+        name = next(iter(counts))
+        raise Problem("wrong-shape", f'expected at least one sample but got none in "{name}"', array=name)
+    found = {}
+    for tensor in card.inputs:  # cotangents
+        values = _field(arrays[tensor.name], tensor, card) if tensor.name in arrays else None
+        if values is not None and len(values) != size:
+            detail = f"{tensor.name} has {len(values)} samples; expected {size}, as the parameters"
+            raise Problem("wrong-shape", detail, array=tensor.name)
+        found[tensor.name] = values
+    numbers = {each.name: _numbers(arrays.get(each.name), each, size) for each in card.parameters}
+    return {name: array for name, array in found.items() if array is not None} | numbers, single
+
+
+def asked(arrays: dict[str, NDArray[Any]], grid: Sequence[int] | None, card: Card) -> dict[str, NDArray[Any]]:
+    """Return the arrays for a model without an input on the grid, with the argument whose shape says the grid.
+
+    That is the `grid` of the request or, where it says none, that of a cotangent or else the one that the model was
+    trained on.
+    """
+    own = [tensor for tensor in card.inputs if tensor.name in arrays and tensor.points is None]
+    sent = own[0].grid_of(arrays[own[0].name].shape) if own else None
+    points = points_of(grid, sent, card)
+    if sent not in {None, points}:
+        detail = f"{own[0].name} is on {sent} points; expected {points}, as grid says"
+        raise Problem("wrong-shape", detail, array=own[0].name)
+    size = len(next(iter(arrays.values())))
+    found = {GRID: np.zeros((size, *points), np.int32)}
+    for tensor in card.inputs:
+        if tensor.name not in arrays:
+            shape = (size, *tensor.vector, *(points if tensor.points is None else tensor.points))
+            found[tensor.name] = np.full(shape, tensor.default or 0.0, np.float32)
+    return arrays | found
+
+
+def points_of(grid: Sequence[int] | None, sent: Sequence[int] | None, card: Card) -> tuple[int, ...]:
+    """Return the points per axis that a request says, else those that it has sent, else those of the training."""
+    limits = card.grid
+    if grid is not None and len(grid) == 1:
+        grid = tuple(grid) * len(limits.axes)
+    points = tuple(grid or sent or next(iter(limits.shapes), (limits.minimum,) * len(limits.axes)))
+    if len(points) != len(limits.axes):
+        detail = f"grid: expected points along {', '.join(limits.axes)}, or one number for all, but got {points}"
+        raise Problem("invalid-parameter", detail)
+    for axis, size in zip(limits.axes, points, strict=True):
+        if not limits.minimum <= size <= limits.maximum:
+            detail = f'grid has {size} points along "{axis}"; the model takes {limits.minimum} to {limits.maximum}'
+            raise Problem("grid-out-of-limits", detail, array=GRID)
+    return points
 
 
 def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[Any]]:
@@ -90,7 +143,7 @@ def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str,
         return found
     parameter = next(each for each in card.parameters if each.name == COUNTS)
     points = sent.shape[-2]
-    counts = _numbers(arrays[COUNTS], parameter, (len(sent) if sent.ndim > 2 else 1,))
+    counts = _numbers(arrays[COUNTS], parameter, len(sent) if sent.ndim > 2 else 1)
     known = (counts == np.floor(counts)) & (counts >= card.grid.minimum) & (counts <= points)
     wrong = ~known & (counts != 0)
     if wrong.any():
@@ -125,6 +178,7 @@ def padded(arrays: Batch, card: Card) -> Batch:
     more = {
         tensor.name: np.pad(arrays[tensor.name], [(0, 0), (0, added), *[(0, 0)] * (len(tensor.axes) - 2)], "edge")
         for tensor in card.inputs
+        if card.grid.axes[0] in tensor.axes
     }
     counts = arrays[COUNTS]
     return {**arrays, **more, COUNTS: np.where(counts == 0, np.float32(points), counts)}
@@ -175,7 +229,8 @@ def _field(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
             names = f" ({', '.join(tensor.components)})" if tensor.components else ""
             detail = f"{size} components; expected {expected_size}{names}" if expected_size else "no frames"
             raise Problem("wrong-shape", f"{name} has {detail}", array=name)
-    for axis, fixed, size in zip(grid.axes, tensor.grid_of(tensor.sizes), sides, strict=True):
+    axes = tensor.grid_of(tensor.axes)  # none of the cotangent of a number
+    for axis, fixed, size in zip(axes, tensor.grid_of(tensor.sizes), sides, strict=True):
         if fixed is not None and size != fixed:
             raise Problem("wrong-shape", f'{name} has {size} points along "{axis}"; expected {fixed}', array=name)
         if fixed is None and not grid.minimum <= size <= grid.maximum:
@@ -206,17 +261,25 @@ def _float32(values: NDArray[Any], name: str, *, single: bool) -> NDArray[np.flo
     return cast
 
 
-def _numbers(array: NDArray[Any] | None, parameter: Parameter, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _numbers(
+    array: NDArray[Any] | None, parameter: Parameter, samples: int, frames: int | None = None
+) -> NDArray[np.float32]:
     """Return the values `[B]` of a parameter: one per sample, one for all of them, or its default.
 
-    Those of frames are `[B, frame]`: one per sample and frame, one per frame for all samples, or one for all.
+    Those of components are `[B, component]`, and all of them are sent. Those of frames are `[B, frame]`: one per sample
+    and frame, one per frame for all samples, or one for all.
     """
-    name = parameter.name
+    name, every = parameter.name, {"batch": samples, FRAME: frames or 0, COMPONENT: len(parameter.components)}
+    shape = tuple(every[axis] for axis in parameter.axes)
     if array is None:
         return np.full(shape, parameter.default, np.float32)
-    if array.shape not in {(), shape, shape[1:]}:
-        several = f"one per frame {shape[1:]}, or one per sample and frame" if shape[1:] else "or one per sample"
-        detail = f"{name} has shape {array.shape}; expected one number, {several} {shape}"
+    if array.shape not in {shape, shape[1:]} and (array.shape or parameter.components):
+        one, several = "one number", "or one per sample"
+        if parameter.components:
+            one, several = f"{len(parameter.components)} numbers", "or as many per sample"
+        elif shape[1:]:
+            several = f"one per frame {shape[1:]}, or one per sample and frame"
+        detail = f"{name} has shape {array.shape}; expected {one}, {several} {shape}"
         raise Problem("wrong-shape", detail, array=name)
     cast = _float32(array, name, single=False)
     low = np.float32(-np.inf if parameter.minimum is None else parameter.minimum)
@@ -316,11 +379,12 @@ def output_fault(
     others = ""
     if not failed.all():
         others = f"; {int(failed.sum())} of {len(failed)} samples fail, and partial=true returns the others"
-    which = f" for {'this' if single else f'sample {sample} of'} {', '.join(tensor.name for tensor in card.inputs)}"
+    given = ", ".join(each.name for each in card.inputs or card.parameters)
+    which = f" for {'this' if single else f'sample {sample} of'} {given}"
     return Problem(
         "non-finite-output",
         f"{model}{which} is not finite ({shown(name, index)} is {array[sample][index]}){others}",
-        array=card.inputs[0].name,
+        array=card.names[0],
         index=None if single else [sample],
     )
 

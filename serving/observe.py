@@ -40,6 +40,7 @@ from prometheus_client import (
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.catalogue.card import Card
 from serving.connection import DRAINED
 from serving.device import Device
 from serving.errors import CLIENT_CLOSED, Problem, refusal
@@ -227,15 +228,20 @@ class Metrics:
         if self._traces:
             self._traces.past("parse", model, grid, seconds)
 
-    def quality(self, model: str, quality: Quality) -> None:
-        """Record what is known about the errors of a batch of outputs; of trajectories their worst frame."""
-        quality = quality.worst
+    def quality(self, card: Card, quality: Quality) -> None:
+        """Record what is known about the errors of a batch of outputs; of trajectories their worst frame.
+
+        Intervals of numbers have units, so that no histogram of several models can hold them.
+        """
+        model, quality = card.model, quality.worst
         for index in quality.by.tolist():
             self.solved_by.labels(model, BY[index]).inc()
         if quality.outside is not None:
             self.outside.labels(model).inc(int(quality.outside.sum()))
         histograms = {ERROR_BOUND: self.error_bound, MISFIT: self.misfit, ERROR_ESTIMATE: self.error_estimate}
         for name, histogram in histograms.items():
+            if card.interval_of(name) is not None:
+                continue
             for value in quality.numbers.get(name, ()):
                 if math.isfinite(value):  # an infinite bound would make every later sum infinite
                     histogram.labels(model).observe(float(value))

@@ -66,6 +66,7 @@ class Exchange(Protocol[Written_co]):
         size: Bytes of the body, and of the copies of it that are kept.
         growth: Bytes that writing the response takes per byte of the outputs.
         frames: Frames of a trajectory that the body asks for, known after `read`; None where it does not say.
+        grid: The grid of the outputs that it asks for, likewise, of models without an input on it.
         seconds: The time from the end of the body on within which it wants a response, known after `read`; or None.
     """
 
@@ -77,6 +78,9 @@ class Exchange(Protocol[Written_co]):
 
     @property
     def frames(self) -> int | None: ...
+
+    @property
+    def grid(self) -> tuple[int, ...] | None: ...
 
     @property
     def seconds(self) -> float | None: ...
@@ -100,6 +104,7 @@ class Arrays:
 
     inputs: Mapping[str, NDArray[Any]]
     frames: int | None = None
+    grid: tuple[int, ...] | None = None
     seconds: float | None = None
     growth: float = TEXT_GROWTH  # UM-Bridge writes JSON
 
@@ -189,7 +194,7 @@ class Predictor:
                 except Problem as problem:
                     request = await self.successor(request, problem)
             card, metrics = request.card, self.metrics
-            metrics.quality(card.model, quality)
+            metrics.quality(card, quality)
             if random.random() < self.settings.shadow_share:  # noqa: S311  a sample
                 self.classical.verify(card, inputs.arrays, outputs, quality, metrics.true_error)
             with metrics.phase(card.model, inputs.grid, "encode"):
@@ -218,8 +223,9 @@ class Predictor:
             frames = policy.count(card, exchange.frames or checks.sent_frames(sent, card))
             checks.sent_frames(sent, card, frames)
             arrays, single = checks.batch(sent, card, frames)
-            lead = arrays[card.inputs[0].name]
-            grid = card.inputs[0].grid_of(lead.shape)
+            wanted = policy.points(card, exchange.grid)
+            arrays = checks.asked(arrays, wanted, card) if card.asked else arrays
+            lead, grid = arrays[card.names[0]], card.grid_of(arrays)
             cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
             if frames is not None:
                 arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
@@ -310,7 +316,7 @@ class Predictor:
     async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
         lead, metrics = inputs[card.names[0]], self.metrics
         sent = checks.padded(inputs, card) if card.scattered else inputs
-        grid = checks.grid_label(card.inputs[0].grid_of(lead.shape), card)
+        grid = checks.grid_label(card.grid_of(inputs), card)
         seconds = max(deadline - asyncio.get_running_loop().time(), 0.001)
         try:
             with metrics.phase(card.model, grid, "triton"):
@@ -330,9 +336,15 @@ class Predictor:
             logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
             raise
         self._times.spend(request_id)
+        # Triton sends no tensor [batch].
+        numbers = {tensor.name for tensor in card.outputs if tensor.axes == ("batch",)}
+        outputs = {name: each.reshape(-1) if name in numbers else each for name, each in outputs.items()}
         if sent is not inputs:  # padding has no outputs
             on_points = {tensor.name for tensor in card.outputs if card.grid.axes[0] in tensor.axes}
-            outputs = {name: each[:, : lead.shape[1]] if name in on_points else each for name, each in outputs.items()}
+            outputs = {
+                name: each[:, : card.grid_of(inputs)[0]] if name in on_points else each
+                for name, each in outputs.items()
+            }
         metrics.batch_fields.labels(card.model).observe(len(lead))
         metrics.fields.labels(card.model, grid).inc(len(lead))
         return outputs
@@ -459,8 +471,7 @@ def output_bytes(arrays: Batch, card: Card, frames: int | None) -> int:
 
     Those whose shape is known only once it is computed are as large as the inputs.
     """
-    lead = card.inputs[0]
-    points = dict(zip(card.grid.axes, lead.grid_of(arrays[lead.name].shape), strict=True))
+    points = dict(zip(card.grid.axes, card.grid_of(arrays), strict=True))
     if FRAME in arrays:
         count = int(arrays[FRAME].shape[1])
         points[FRAME] = count if frames is None else min(count, frames)
@@ -468,7 +479,7 @@ def output_bytes(arrays: Batch, card: Card, frames: int | None) -> int:
         shapes = card.shapes(points)
     except Problem:
         return sum(array.nbytes for array in arrays.values())
-    return 4 * len(arrays[lead.name]) * sum(math.prod(shapes[tensor.name]) for tensor in card.outputs)
+    return 4 * len(arrays[card.names[0]]) * sum(math.prod(shapes[tensor.name]) for tensor in card.outputs)
 
 
 def respond(
@@ -487,7 +498,7 @@ def respond(
             array[failed] = np.nan
     if partial:
         quality = quality.fail(failed)
-    shown = {name: array[0] for name, array in outputs.items()} if inputs.single else outputs
+    shown = {name: np.asarray(array[0]) for name, array in outputs.items()} if inputs.single else outputs
     return exchange.write(card, shown, quality), quality
 
 

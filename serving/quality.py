@@ -37,9 +37,10 @@ ERROR_ESTIMATE, NOVELTY = "error_estimate", "novelty"
 class Quality:
     """What is known about the errors of a batch of outputs.
 
-    `numbers` are `[B]` by the names of the model's quality outputs, of trajectories `[B, frame]`, and NaN where one is
-    not known. `by` is `[B]`, what computed a sample; `failed` `[B]`, whether a sample has no output, of a request that
-    takes such samples; `left` `[B]`, whether a trajectory was outside before.
+    `numbers` are `[B]` by the names of the model's quality outputs, of trajectories `[B, frame]`, of the interval of an
+    output with components `[B, component]`, and NaN where one is not known. `by` is `[B]`, what computed a sample;
+    `failed` `[B]`, whether a sample has no output, of a request that takes such samples; `left` `[B]`, whether a
+    trajectory was outside before.
     """
 
     numbers: Mapping[str, NDArray[np.float32]]
@@ -135,7 +136,7 @@ class Quality:
         if self.failed is not None:
             named["failed"] = str(int(self.failed.sum()))
         named["solved_by"] = self.solved_by
-        return {f"Petrov-{name.replace('_', '-').title()}": text for name, text in named.items()}
+        return {f"Petrov-{name.replace('_', '-').replace('.', '-').title()}": text for name, text in named.items()}
 
 
 def split(
@@ -143,12 +144,21 @@ def split(
 ) -> tuple[dict[str, NDArray[np.float32]], Quality]:
     """Return the outputs in the results of a model, batches `[B, …]` by name, and their quality.
 
-    The quality outputs have these names and the shape `[B, 1]`, of trajectories `[B, frame]`.
+    The quality outputs have these names and the shape `[B, 1]`, of trajectories `[B, frame]`, and those of an output
+    with components `[B, component]`.
     """
     outputs = {name: array for name, array in results.items() if name not in names}
     count = len(next(iter(outputs.values())))
-    numbers = {name: results[name] if trajectories else results[name].reshape(count) for name in names}
+    kept = {name: trajectories or results[name].size != count or is_vector(outputs, name) for name in names}
+    numbers = {name: results[name] if kept[name] else results[name].reshape(count) for name in names}
     return outputs, Quality(numbers, np.full(count, NETWORK, np.int8))
+
+
+def is_vector(outputs: Mapping[str, NDArray[np.float32]], quality: str) -> bool:
+    """Return whether a quality output is the interval of an output of one component, which has an axis of it."""
+    base, _, name = quality.partition(".")
+    lone = next(iter(outputs)) if len(outputs) == 1 else ""
+    return base == ERROR_ESTIMATE and (name or lone) in outputs and outputs[name or lone].shape[1:] == (1,)
 
 
 class Verdict(NamedTuple):
@@ -172,6 +182,15 @@ class Policy:
     partial: bool = False  # whether samples that the model fails on are marked, instead of failing all of it
     frames: int | None = None  # that follow of a trajectory; None for as many as a training trajectory has
     after: int = 0  # frames of the trajectory that the caller has, up to the state that is sent
+    grid: tuple[int, ...] | None = None  # of the outputs of a model without an input on it; None for the trained one
+
+    def points(self, card: Card, grid: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
+        """Return the grid that is asked for, by the body where the policy says none; only some models take one."""
+        found = self.grid or grid
+        if found is not None and not card.asked:
+            detail = f'grid: the inputs of "{card.model}" are on the grid of its outputs, which need not be said'
+            raise Problem("invalid-parameter", detail)
+        return found
 
     def count(self, card: Card, frames: int | None = None) -> int | None:
         """Return the frames that a model of trajectories computes, at most its limit; None for any other model.
@@ -240,7 +259,7 @@ class Policy:
                 "outside-training",
                 f"sample {sample} has a {NOVELTY} of {novelty:.2g}: it is unlike the training data of "
                 f'"{card.model}"{reason}',
-                array=card.inputs[0].name,
+                array=card.names[0],
                 index=None if single else [sample],
             )
 
@@ -256,7 +275,7 @@ class Policy:
             raise Problem(
                 "tolerance-unmet",
                 f"sample {index} has an {ERROR_BOUND} of {bound:.3g}; expected at most {self.tolerance:g}",
-                array=card.inputs[0].name,
+                array=card.names[0],
                 index=None if single else [index],
             )
 

@@ -129,7 +129,7 @@ class _Trajectory:
             array[self.failed] = np.nan
         quality = replace(quality, left=self.outside)
         if self.number == request.policy.after:
-            metrics.quality(model, quality)
+            metrics.quality(request.card, quality)
         elif quality.outside is not None:
             metrics.outside.labels(model).inc(int((quality.outside & ~self.outside).sum()))
         if quality.outside is not None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from export.graphs.deployable import Deployable, shape_checks_off
-from export.layout import FRAME
+from export.layout import FRAME, GRID
 from export.parity import Graph, ParityError, Statistics, draw, shapes
 from export.signature import PRODUCT_FRAMES
 
@@ -87,12 +87,12 @@ class Derivative:
 
     @property
     def arguments(self) -> list[str]:
-        """Names of the arguments that are differentiated: not of the one that counts frames."""
-        return [name for name in self.signature.argument_names if name != FRAME]
+        """Names of the arguments that are differentiated: not of the one whose shape counts frames or points."""
+        return [name for name in self.signature.argument_names if name not in {FRAME, GRID}]
 
     def function(self, arrays: Mapping[str, NDArray[Any]]) -> Callable[..., tuple[Tensor, ...]]:
         """Return the network as a function of `arguments` with a tuple of outputs, for as many frames as the arrays."""
-        frame = [torch.from_numpy(arrays[FRAME])] if self.signature.frames is not None else []
+        frame = [torch.from_numpy(arrays[name]) for name in (FRAME, GRID) if name in self.signature.argument_names]
 
         def outputs(*inputs: Tensor) -> tuple[Tensor, ...]:
             found = self.network(*inputs, *frame)

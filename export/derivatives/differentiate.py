@@ -47,7 +47,7 @@ def differentiate(model: onnx.ModelProto, kind: Kind, signature: Signature) -> o
         GraphError: An operator between inputs and outputs has no known derivative.
     """
     tape, names = Tape(model), {value.name for value in model.graph.input}
-    inputs = [spec.name for spec in signature.arguments if spec.name in names]
+    inputs = [spec.name for spec in signature.arguments if spec.name in names and spec.dtype == "FP32"]
     vectors = [spec for spec in signature.arguments if spec.name not in names]
     outputs = [spec.name for spec in signature.outputs if "." not in spec.name]
     for spec in vectors:

@@ -15,6 +15,8 @@ from serving.document import COORDINATES, COUNTS, Document
 from serving.errors import Problem
 
 COMPONENT, HISTORY, FRAME = "component", "history", "frame"
+#: The argument `[B, *grid]` of a model without an input on the grid: its shape is the grid of the outputs.
+GRID = "grid"
 #: A vector-Jacobian or a Jacobian-vector product.
 Kind = Literal["vjp", "jvp"]
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
@@ -94,12 +96,14 @@ class Tensor(Part):
 class Parameter(Part):
     """A number per sample: `[batch]`, or one number for all samples of a request.
 
-    With the axis `frame` it is a number per sample and frame: `[batch, frame]`, or `[frame]` or one number for all.
+    With the axis `component` it is a number per component: `[batch, component]`, or `[component]` for all samples. With
+    the axis `frame` it is one per frame: `[batch, frame]`, or `[frame]` or one number for all.
     """
 
     name: str
     dtype: Literal["FP32"] = "FP32"
     axes: tuple[str, ...] = ("batch",)
+    components: tuple[str, ...] = Field(default=(), description="Names of the components, if there are several.")
     meaning: str
     units: str
     default: float | None = Field(
@@ -113,7 +117,7 @@ class Parameter(Part):
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
-        return (None,) * len(self.axes)
+        return tuple(len(self.components) if axis == COMPONENT else None for axis in self.axes)
 
 
 class Grid(Part):
@@ -214,11 +218,16 @@ class Card(Part):
     equation: str | None = Field(default=None, description="The equation; a model of sequences has a task instead.")
     boundary: str | None = None
     task: str | None = Field(default=None, description="The task of a model of sequences, in one sentence.")
-    inputs: tuple[Tensor, ...] = Field(min_length=1)
+    inputs: tuple[Tensor, ...] = Field(
+        default=(), description="The fields; without any, a request says the grid of the outputs: `grid`."
+    )
     parameters: tuple[Parameter, ...] = ()
     outputs: tuple[Tensor, ...] = Field(min_length=1)
     quality: tuple[str, ...] = Field(
-        default=(), description="What the model reports about its outputs, one number per sample: `[batch, 1]` each."
+        default=(),
+        description="What the model reports about its outputs, one number per sample: `[batch, 1]` each; and of an "
+        "output that is a number per sample `error_estimate.NAME`, or `error_estimate` where it is the only output, "
+        "the half-width of an interval around it that holds the truth of 90 % of inputs, in its units.",
     )
     grid: Grid
     mask: str | None = Field(
@@ -297,12 +306,28 @@ class Card(Part):
 
     def grid_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
         """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
+        if GRID in arrays and self.asked:
+            return arrays[GRID].shape[1:]
         return self.inputs[0].grid_of(arrays[self.inputs[0].name].shape)
+
+    @cached_property
+    def asked(self) -> bool:
+        """Whether no input of the model is on the grid, so that a request says the grid of the outputs."""
+        own = [tensor for tensor in self.inputs if "." not in tensor.name]  # without cotangents
+        return not any({*self.grid.axes} & {*tensor.axes} for tensor in own)
+
+    def interval_of(self, quality: str) -> Tensor | None:
+        """Return the output that is a number per sample whose interval a quality output says; None of another one."""
+        base, _, name = quality.partition(".")
+        found = {tensor.name: tensor for tensor in self.outputs if not {*self.grid.axes} & {*tensor.axes}}
+        if base != "error_estimate" or (not name and len(self.outputs) > 1):
+            return None
+        return found.get(name or self.outputs[0].name)
 
     @cached_property
     def scattered(self) -> bool:
         """Whether samples have points of their own: the first input has their coordinates, a parameter counts them."""
-        return self.inputs[0].name == COORDINATES and COUNTS in self.names
+        return bool(self.inputs) and self.inputs[0].name == COORDINATES and COUNTS in self.names
 
     def shapes(self, points: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of one sample of every input, parameter and output, by name.
@@ -327,6 +352,8 @@ class Card(Part):
         for tensor in self.inputs:
             before = [axis for axis in (FRAME, HISTORY, COMPONENT) if axis in tensor.axes]
             expected = ("batch", *before, *self.grid.axes)
+            if "." in tensor.name and not {*tensor.axes} & {*self.grid.axes}:
+                continue  # the cotangent of a number
             if tensor.trailing:
                 expected = ("batch", *before[:-1], *self.grid.axes, COMPONENT)
             if tensor.axes != expected:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.utils import triton_to_np_dtype
 
-from serving.catalogue.card import FRAME, Card
+from serving.catalogue.card import FRAME, GRID, Card
 from serving.catalogue.repository import Stamp
 from serving.triton import Batch
 
@@ -116,16 +116,23 @@ class Entry:
 def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
     """Yield the simplest inputs of each declared grid, one sample of ones, unless they are too large to be sent."""
     numbers: dict[str, NDArray[Any]] = {
-        parameter.name: np.ones((1,) * len(parameter.axes), np.float32) for parameter in card.parameters
+        each.name: np.ones([size or 1 for size in each.sizes], np.float32) for each in card.parameters
     }
     if card.frames is not None:
         numbers[FRAME] = np.zeros((1, 1), np.int32)
     for grid in card.grid.shapes:
         shapes = {
-            tensor.name: (1, *(size or 1 for size in tensor.leading), *(tensor.points or grid), *tensor.trailing)
+            tensor.name: (
+                1,
+                *(size or 1 for size in tensor.leading),
+                *(grid if tensor.points is None else tensor.points),
+                *tensor.trailing,
+            )
             for tensor in card.inputs
         }
         if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):
-            yield {
-                tensor.name: np.ones(shapes[tensor.name], triton_to_np_dtype(tensor.dtype)) for tensor in card.inputs
-            } | numbers
+            yield (
+                {tensor.name: np.ones(shapes[tensor.name], triton_to_np_dtype(tensor.dtype)) for tensor in card.inputs}
+                | numbers
+                | ({GRID: np.zeros((1, *grid), np.int32)} if card.asked else {})
+            )

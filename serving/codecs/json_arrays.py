@@ -7,8 +7,8 @@ missing value, which becomes NaN and is refused as such; `true` and `false` are 
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Sequence
-from typing import Annotated, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -39,16 +39,16 @@ class Base64Array(Document):
 
 def read(
     body: Buffer, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()
-) -> tuple[dict[str, NDArray[Any]], bool, int | None, list[int] | None]:
-    """Return the arrays of a body `{"inputs": {name: array}}`, which may hold `"frames": count`, too.
+) -> tuple[dict[str, NDArray[Any]], bool, Options, list[int] | None]:
+    """Return the arrays of a body `{"inputs": {name: array}}`, and the other members that it may hold, `OPTIONS`.
 
     The array `cotangents.solution` is the member `solution` of `cotangents`, which stands beside `inputs`. Samples on
     points (there is an input `counts`, which the body leaves out) may have unequal numbers of them: lists are padded,
     and counted.
 
     Returns:
-        The arrays by name, whether one of them was in base64, the frames that it asks for, if it says so, and the
-        points of every sample, where they are lists of unequal lengths.
+        The arrays by name, whether one of them was in base64, the frames and the grid that it asks for, if it says so,
+        and the points of every sample, where they are lists of unequal lengths.
     """
     document = parsed(body)
     members: dict[str, str] = {}  # of the document, each with the first of its arrays
@@ -56,7 +56,7 @@ def read(
         role, _, last = name.rpartition(".")
         members.setdefault(role or "inputs", last)
     objects = isinstance(document, dict) and all(isinstance(document.get(member), dict) for member in members)
-    if not objects or set(document) - {"frames"} != set(members):
+    if not objects or set(document) - {*Options._fields} != set(members):
         shown = ", ".join(f'"{member}": {{"{first}": <array>}}' for member, first in members.items())
         raise Problem("unreadable-body", f"expected {{{shown}}} as the JSON body")
     inputs: dict[str, Any] = {}
@@ -67,9 +67,7 @@ def read(
     counts = None
     if COUNTS in names and COUNTS not in inputs:
         inputs, counts = _by_sample(inputs, max_bytes)
-    frames = document.get("frames")
-    if frames is not None and not (type(frames) is int and 0 < frames < _MOST_FRAMES):
-        raise Problem("unreadable-body", "frames: expected a positive whole number")
+    options = Options.of(document)
     coded = False
     arrays: dict[str, NDArray[Any]] = {}
     for name, value in inputs.items():
@@ -79,7 +77,29 @@ def read(
             arrays[name] = from_base64(found.base64, found.dtype, found.shape, name, f"{path}.base64", max_bytes)
         else:
             arrays[name] = nested(value, name)
-    return arrays, coded, frames, counts
+    return arrays, coded, options, counts
+
+
+class Options(NamedTuple):
+    """What a body says beside its arrays: frames of a trajectory, and the grid of outputs without an input on it."""
+
+    frames: int | None = None
+    grid: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Options:
+        """Read them; `grid` is a number of points, or a list of one for each axis."""
+
+        def count(value: Any) -> bool:
+            return type(value) is int and 0 < value < _MOST_FRAMES
+
+        frames, grid = document.get("frames"), document.get("grid")
+        if frames is not None and not count(frames):
+            raise Problem("unreadable-body", "frames: expected a positive whole number")
+        points = [grid] if type(grid) is int else grid
+        if points is not None and not (isinstance(points, list) and 0 < len(points) <= 3 and all(map(count, points))):
+            raise Problem("unreadable-body", "grid: expected a positive whole number, or one for each axis")
+        return cls(frames, None if points is None else tuple(points))
 
 
 def _by_sample(inputs: dict[str, Any], max_bytes: int) -> tuple[dict[str, Any], list[int] | None]:

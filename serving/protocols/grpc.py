@@ -261,7 +261,8 @@ class GrpcServer:
 class GrpcExchange:
     """A request, its raw contents and its bytes, and the writer of its response: an `Exchange` of `serving.predict`."""
 
-    frames: int | None = None  # a parameter of the request says it
+    frames: int | None = None  # a parameter of the request says it, and the grid
+    grid: tuple[int, ...] | None = None
     seconds: float | None = None
     growth = 2.0  # gRPC copies a message
 

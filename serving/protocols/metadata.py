@@ -92,12 +92,21 @@ def describe(card: Card, versions: Iterable[int] = ()) -> ModelMetadata:
     # What is known about outputs is one number per sample, or one per frame of a trajectory.
     size, axis = (ANY, FRAME) if card.frames else (1, "value")
     known: dict[str, Any] = {"datatype": FLOAT32, "shape": (ANY, size), "parameters": {"axes": ("batch", axis)}}
+
+    def quality(name: str) -> TensorMetadata:
+        output = card.interval_of(name)
+        if output is None:
+            return TensorMetadata(name=name, **known)
+        about = {"axes": output.axes if output.vector else ("batch", "value"), "units": output.units}
+        shape = (ANY, *(output.vector or (1,)))
+        return TensorMetadata(name=name, datatype=FLOAT32, shape=shape, parameters=about)
+
     return ModelMetadata(
         name=card.model,
         versions=tuple(str(version) for version in versions),
         platform=card.format,
         inputs=tuple(map(tensor, card.arguments)),
-        outputs=(*map(tensor, card.outputs), *(TensorMetadata(name=name, **known) for name in card.known)),
+        outputs=(*map(tensor, card.outputs), *map(quality, card.known)),
     )
 
 

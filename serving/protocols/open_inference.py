@@ -167,7 +167,8 @@ class InferenceRequest(_Part):
     id: Annotated[str, Field(max_length=1024)] = ""
     parameters: dict[str, Any] = Field(
         default={},
-        description="`binary_data_output`, `timeout` in microseconds, and `frames` for models of trajectories.",
+        description="`binary_data_output`, `timeout` in microseconds, `frames` for models of trajectories, and `grid`, "
+        '`"32,48"`, for models without an input on the grid.',
     )
     inputs: Annotated[tuple[InputTensor, ...], Field(min_length=1), *_BOUNDED]
     outputs: Annotated[tuple[RequestedOutput, ...], *_BOUNDED] = ()
@@ -207,6 +208,7 @@ class RestExchange:
         self.size = len(content) + (self._json_bytes if self._json_bytes < len(content) else 0)  # is copied
         self.growth = TEXT_GROWTH
         self.frames: int | None = None
+        self.grid: tuple[int, ...] | None = None
         self.seconds: float | None = None
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
@@ -221,6 +223,8 @@ class RestExchange:
         if frames is not None and not (type(frames) is int and frames > 0):
             detail = f"frames: expected a whole number from 1 but got {str(frames)[:32]}"
             raise Problem("invalid-parameter", detail)
+        if (grid := request.parameters.get("grid")) is not None:
+            self.grid = over_http.points(str(grid))
         self.seconds = seconds(request.parameters.get("timeout", 0))
         return read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 

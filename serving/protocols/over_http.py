@@ -224,6 +224,13 @@ QUERY: list[dict[str, Any]] = [
         "training trajectory has.",
         "schema": {"type": "integer", "minimum": 1},
     },
+    {
+        "name": "grid",
+        "in": "query",
+        "description": "The points of the outputs along every axis, `32,48`, or one number for all axes, of models "
+        "without an input on the grid; by default the grid that the model was trained on.",
+        "schema": {"type": "string", "pattern": "^[0-9]+(,[0-9]+)*$"},
+    },
 ]
 AFTER: dict[str, Any] = {
     "name": "after",
@@ -294,7 +301,16 @@ def policy(query: Mapping[str, str]) -> Policy:
             if (count := whole_number(known[name])) is None or count < least:
                 raise _invalid(name, f"a whole number from {least}", known[name])
             counts[name] = count
-    return Policy(number, cast("Outside", outside), partial.lower() == "true", **counts)
+    grid = points(known["grid"]) if "grid" in known else None
+    return Policy(number, cast("Outside", outside), partial.lower() == "true", **counts, grid=grid)
+
+
+def points(text: str) -> tuple[int, ...]:
+    """Return the points per axis of `32,48`, or refuse them (`invalid-parameter`)."""
+    found = [whole_number(each) for each in text.split(",")]
+    if not all(found):
+        raise _invalid("grid", "positive whole numbers, one per axis", text)
+    return tuple(each for each in found if each)
 
 
 def whole_number(text: str, digits: int = 9) -> int | None:

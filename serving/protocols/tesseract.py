@@ -49,7 +49,8 @@ PREFIX = "/tesseract/{model}"
 Encoding = Literal["base64", "raw"]
 MEDIA_TYPES: dict[Encoding, str] = {"base64": "application/json+base64", "raw": "application/json"}
 DTYPE = "float32"
-_QUERY = ("run_id",)  # which clients of Tesseracts may send; it names a folder of logs, of which there are none here
+# What clients of Tesseracts may send: `run_id` names a folder of logs, of which there are none here.
+_QUERY = ("run_id", "grid")
 SHORT = 2**16  # bytes of a body without values
 Sizes = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=16), FailFast()]
 
@@ -185,6 +186,7 @@ async def abstract_eval(model: str, request: Request, service: Serving) -> Respo
             name: () if type(value) in {int, float} else validated(Abstract, value, f"inputs.{name[:32]}").shape
             for name, value in sent.items()
         },
+        over_http.policy(request.query_params).grid,
     )
     return JSONResponse({name: {"shape": shape, "dtype": DTYPE} for name, shape in found.items()})
 
@@ -241,6 +243,7 @@ class TesseractBody:
     """A request to a Tesseract, and the writer of its response in an encoding: an `Exchange` of `serving.predict`."""
 
     frames: int | None = None  # models of trajectories are no Tesseracts
+    grid: tuple[int, ...] | None = None  # that of the query
     seconds: float | None = None
     growth = TEXT_GROWTH
 
@@ -291,7 +294,8 @@ class TesseractBody:
         if self._vector is None:
             first = card.outputs[0]
             single = outputs[first.name].ndim < len(first.axes)
-            shown = {**outputs, **{name: each[0] if single else each for name, each in quality.numbers.items()}}
+            known = {name: np.asarray(each[0]) if single else each for name, each in quality.numbers.items()}
+            shown = {**outputs, **known}
         else:
             shown = {name: outputs[f"{self._vector.results}.{name}"] for name in self._wanted}
             if self._vector.results == "gradients":
@@ -363,8 +367,11 @@ def fitted(gradient: NDArray[Any], sent: NDArray[Any]) -> NDArray[Any]:
     return whole.reshape(sent.shape).astype(np.float64 if sent.dtype == np.float64 else np.float32, copy=False)
 
 
-def results(card: Card, sent: Mapping[str, Shape]) -> dict[str, Shape]:
-    """Return the shapes of all outputs and of the numbers about their quality, for the shapes of what is sent."""
+def results(card: Card, sent: Mapping[str, Shape], grid: Shape | None = None) -> dict[str, Shape]:
+    """Return the shapes of all outputs and of the numbers about their quality, for the shapes of what is sent.
+
+    `grid` is what a request says of it, to a model without an input on the grid.
+    """
     checks.names(sent, card.names, card.optional)
     arguments = {argument.name: argument for argument in card.arguments}
     for name, shape in sent.items():
@@ -374,13 +381,16 @@ def results(card: Card, sent: Mapping[str, Shape]) -> dict[str, Shape]:
             raise Problem("wrong-shape", detail, array=name)
     free = [tensor for tensor in card.inputs if tensor.points is None]
     lead = next((tensor for tensor in free if tensor.name in sent), None)
-    if lead is None:
+    if lead is None and not card.asked:
         detail = f"no input was sent, so the grid is unknown; send {' or '.join(tensor.name for tensor in free)}"
         raise Problem("wrong-input", detail, array=free[0].name)
     counts = _counts(sent, card)
-    batch = (max(counts.values()),) if lead.name in counts else ()
-    each = card.shapes(dict(zip(card.grid.axes, lead.grid_of(sent[lead.name]), strict=True)))
-    return {tensor.name: batch + each[tensor.name] for tensor in card.outputs} | dict.fromkeys(card.quality, batch)
+    batch = (max(counts.values()),) if (counts if lead is None else lead.name in counts) else ()
+    points = checks.points_of(grid, None, card) if lead is None else lead.grid_of(sent[lead.name])
+    each = card.shapes(dict(zip(card.grid.axes, points, strict=True)))
+    known = {name: ((output := card.interval_of(name)) and output.vector) or () for name in card.quality}
+    outputs = {tensor.name: batch + each[tensor.name] for tensor in card.outputs}
+    return outputs | {name: batch + vector for name, vector in known.items()}
 
 
 def document(card: Card) -> dict[str, Any]:

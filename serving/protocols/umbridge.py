@@ -459,7 +459,8 @@ class FieldModel:
         for argument, values in zip(self.arguments, inputs, strict=True):
             sent[argument.name] = values.reshape(self.shapes[argument.name])
         state, policy = self.request.state, self.config.policy
-        policy = replace(policy, frames=policy.count(self.card))  # a product has fewer frames by default
+        # A product has fewer frames by default.
+        policy = replace(policy, frames=policy.count(self.card), grid=self.grid if self.card.asked else None)
         latest = not vector and self.config.version is None
         wanted = Prediction(card, state.request_id, state.caller, policy, latest=latest, ticket=state.ticket)
         return await self.service.predictor.predict(wanted, Arrays(sent | dict(vector)))

@@ -244,6 +244,7 @@ class Body:
     Attributes:
         base64: Whether arrays in JSON are base64, as they are in the request.
         frames: How many it asks for.
+        grid: The grid of the outputs that it asks for.
         counts: The points of every sample, where it has lists of unequal lengths; the response has such, too.
     """
 
@@ -256,6 +257,7 @@ class Body:
         self.request_type, self.response_type, self._derivative = request_type, response_type, derivative
         self.base64 = False
         self.frames: int | None = None
+        self.grid: tuple[int, ...] | None = None
         self.counts: list[int] | None = None
         self._sent: frozenset[str] = frozenset()
 
@@ -270,7 +272,7 @@ class Body:
             return {required[0]: binary.read_npy(self._content, required[0], max_bytes)}
         if self.request_type == JSON:
             found = json_arrays.read(self._content, names, max_bytes, optional)
-            arrays, self.base64, self.frames, self.counts = found
+            arrays, self.base64, (self.frames, self.grid), self.counts = found
         else:
             arrays = binary.read_safetensors(self._content, max_bytes)
             # A stored sample can be sent back as it came.

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -14,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from schema.problem import Description, Parameter
+from schema.problem import Description, Parameter, Quantity
 from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, bounds, fewest
 from training.calibration.statistics import InputStatistics
 from training.files import CALIBRATION, replacing
@@ -41,6 +42,16 @@ class Channel(BaseModel):
     logarithm: bool = False  # whether its logarithm is taken
 
 
+class Interval(BaseModel):
+    """The interval of an output that is a number per sample, or one per component."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: str  # its name
+    quality: str  # the name of what a graph says of it: the half-width, in units of the output
+    deviations: tuple[float, ...]  # of the training samples, per component, in units of the output
+
+
 class Layout(BaseModel):
     """The sizes of a calibration, from which its module is built before its numbers are read."""
 
@@ -59,6 +70,7 @@ class Layout(BaseModel):
     # request leaves them out, while one of them varies in the second; none where there is one group.
     apart: tuple[int, ...] = ()
     second: int = 0  # calibration inputs of the second group, which are not among `inputs`
+    intervals: tuple[Interval, ...] = ()  # of the outputs that are numbers, in their order
     noise: tuple[float, ...] = ()  # levels of noise that the roughness tells apart, ascending; none where there is one
 
 
@@ -73,20 +85,33 @@ class Calibration(nn.Module):
         sizes = layout.statistics + layout.roughness, len(layout.grids)
         cases = 2 if layout.apart else 1, max(1, len(layout.noise)), layout.roughness
         self.estimate = ErrorEstimate(*sizes, *cases) if layout.errors else None
+        numbers = sum(len(each.deviations) for each in layout.intervals)
+        self.intervals = nn.ModuleList(ErrorEstimate(sizes[0], 1) for _ in range(numbers))
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (ERROR_ESTIMATE, NOVELTY) if self.estimate is not None else (NOVELTY,)
+        estimate = (ERROR_ESTIMATE,) if self.estimate is not None else ()
+        return (*estimate, *(each.quality for each in self.layout.intervals), NOVELTY)
 
     def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
-        """Return the error estimate, if there is one, and the novelty, `[batch, 1]` each."""
+        """Return the error estimate, if there is one, the half-widths of intervals, and the novelty.
+
+        They are `[batch, 1]` each, half-widths `[batch, component]`.
+        """
         statistics = self.statistics(arguments)
         group = varies(arguments, self.layout.apart)
         novelty = self.novelty(statistics, group)
-        if self.estimate is None:
+        if self.estimate is None and not self.intervals:
             return (novelty,)
-        everything = torch.cat([statistics, self.statistics.roughness(arguments)], dim=1)
-        return self.estimate(everything, grid_points(arguments[0], len(self.layout.periodic)), group), novelty
+        everything, found = torch.cat([statistics, self.statistics.roughness(arguments)], dim=1), []
+        points = grid_points(arguments[0], len(self.layout.periodic))
+        if self.estimate is not None:
+            found.append(self.estimate(everything, points, group))
+        modules = iter(self.intervals)
+        for each in self.layout.intervals:
+            widths = [next(modules)(everything, points) * deviation for deviation in each.deviations]
+            found.append(torch.cat(widths, dim=1))
+        return (*found, novelty)
 
 
 def varies(arguments: Sequence[Tensor], positions: Sequence[int]) -> Tensor | None:
@@ -101,9 +126,12 @@ def varies(arguments: Sequence[Tensor], positions: Sequence[int]) -> Tensor | No
 
 
 def grid_points(field: Tensor, axes: int) -> Tensor:
-    """Return the number of points of a field's grid as a tensor of shape `[1]`, which stays free in a graph."""
+    """Return the number of points of a field's grid as a tensor of shape `[1]`, which stays free in a graph.
+
+    It is 1 where the first argument is a number: then there is one calibrated grid.
+    """
     count = torch.ones(1, dtype=field.dtype, device=field.device)
-    for side in field.shape[-axes:]:
+    for side in field.shape[-axes:] if field.ndim > axes else ():
         count = count * (torch.arange(side, device=field.device)[-1:] + 1).to(field.dtype)
     return count
 
@@ -146,16 +174,17 @@ class Measured:
     """Samples on one grid, with the errors of the network's predictions."""
 
     inputs: Sequence[Tensor]  # the operator's arguments, `[sample, (component,) *grid]` or `[sample]` each
-    errors: Tensor | None = None  # relative L2 errors `[sample]`; none where only the inputs are known
+    errors: Tensor | None = None  # relative L2 errors of fields `[sample]`; none where only the inputs are known
     # What tells the samples from others on the same grid, such as their noise, for the card.
     kind: Mapping[str, Any] = field(default_factory=dict)
     noise: Tensor | None = None  # the level of noise of each `[sample]`, where they have several
+    scalars: Tensor | None = None  # sizes of the errors of all numbers, in deviations of each: `[sample, number]`
 
     def __len__(self) -> int:
         return len(self.inputs[0])
 
     def points(self, axes: int) -> int:
-        return self.inputs[0].shape[-axes:].numel()
+        return self.inputs[0].shape[-axes:].numel() if self.inputs[0].ndim > axes else 1
 
     def first(self, count: int) -> Measured:
         """Return copies of the first samples."""
@@ -163,15 +192,22 @@ class Measured:
 
     def select(self, mask: Tensor) -> Measured:
         """Return the samples of a mask, or of some numbers."""
-        errors, noise = (None if each is None else each[mask] for each in (self.errors, self.noise))
-        return Measured([tensor[mask] for tensor in self.inputs], errors, self.kind, noise)
+        parts = (None if each is None else each[mask] for each in (self.errors, self.noise, self.scalars))
+        errors, noise, scalars = parts
+        return Measured([tensor[mask] for tensor in self.inputs], errors, self.kind, noise, scalars)
 
 
-def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Sequence[Measured]) -> Calibration | None:
+def calibrate(
+    problem: Description,
+    fitted: Sequence[Measured],
+    calibration: Sequence[Measured],
+    deviations: Mapping[str, Tensor] = MappingProxyType({}),
+) -> Calibration | None:
     """Calibrate a trained network; None where there are too few samples.
 
     Those of `fitted` have errors and may be training samples. Those of `calibration` serve nothing else: one element
-    per grid has errors, which give the estimate, and any number has none; all give the novelty.
+    per grid has errors, which give the estimate, and any number has none; all give the novelty. `deviations` are those
+    of the outputs that are numbers, by name.
     """
     axes = len(problem.axes)
     if sum(map(len, fitted)) < FEWEST_FITTED or not calibration:
@@ -182,6 +218,7 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
     for_units = max(fitted, key=lambda one: one.points(axes))
     statistics.fit(for_units.inputs)
     measured = {one.points(axes): one for one in calibration if one.errors is not None}
+    scalars = [one for one in calibration if one.scalars is not None and len(one) >= fewest()]
     enough = all(len(one) >= fewest() for one in measured.values())
     apart = _apart(list(measured.values()), axes)
     groups = _groups(calibration, apart)
@@ -198,6 +235,7 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
         grids=tuple(sorted(measured)),
         apart=apart,
         second=len(others[1]) if apart else 0,
+        intervals=_intervals(problem, deviations) if scalars else (),
         noise=_noise_levels(fitted) if separate else (),
     )
     found = Calibration(layout).eval()
@@ -209,7 +247,30 @@ def calibrate(problem: Description, fitted: Sequence[Measured], calibration: Seq
             found.estimate.bounds.copy_(torch.stack([separate[points] for points in layout.grids], dim=1))
         for index, group in enumerate(groups):
             found.estimate.calibrate(_sized(group, statistics), index)
+    for number, interval in enumerate(found.intervals):
+        parts = ({1: _errors_of(each, number, statistics)} for each in (fitted, scalars))
+        cast("ErrorEstimate", interval).fit(next(parts), (1,))
+        cast("ErrorEstimate", interval).calibrate(next(parts))
     return found
+
+
+def _intervals(problem: Description, deviations: Mapping[str, Tensor]) -> tuple[Interval, ...]:
+    """Return the intervals of the outputs that are numbers."""
+    return tuple(
+        Interval(
+            output=name,
+            quality=ERROR_ESTIMATE if len(problem.outputs) == 1 else f"{ERROR_ESTIMATE}.{name}",
+            deviations=tuple(each.flatten().tolist()),
+        )
+        for name, each in deviations.items()
+    )
+
+
+def _errors_of(samples: Sequence[Measured], number: int, statistics: InputStatistics) -> Sized:
+    """Return statistics and errors of a number, in deviations, of the samples whose errors are known."""
+    known = [(one.inputs, one.scalars[:, number]) for one in samples if one.scalars is not None]
+    rows = [torch.cat([statistics(inputs), statistics.roughness(inputs)], dim=1) for inputs, _ in known]
+    return torch.cat(rows), torch.cat([errors for _, errors in known])
 
 
 def _apart(measured: Sequence[Measured], axes: int) -> tuple[int, ...]:
@@ -304,10 +365,15 @@ def load(folder: Path) -> Calibration | None:
 
 def _channels(problem: Description, fitted: Sequence[Measured]) -> tuple[Channel, ...]:
     """Return the channels of a problem's inputs, with the logarithm of positive ones that vary much."""
-    found = []
-    for tensor, values in zip((*problem.inputs, *problem.parameters), fitted[0].inputs, strict=True):
-        names = [f"{tensor.name}.{part}" for part in getattr(tensor, "components", ())] or [tensor.name]
-        positive = tensor.minimum is not None if isinstance(tensor, Parameter) else getattr(tensor, "positive", False)
-        logarithm = bool(positive and values.amin() > 0 and values.amax() > SPREAD * values.amin())
+    arguments, found = iter(fitted[0].inputs), []
+    tensors: tuple[Quantity | Parameter, ...] = (*problem.inputs, *problem.parameters)
+    for tensor in tensors:
+        names = [f"{tensor.name}.{part}" for part in tensor.components] or [tensor.name]
+        if isinstance(tensor, Parameter):  # the components of one are arguments of their own
+            positive, values = tensor.minimum is not None, [next(arguments) for _ in names]
+        else:
+            positive, values = tensor.positive, [next(arguments)]
+        low, high = min(one.amin() for one in values), max(one.amax() for one in values)
+        logarithm = bool(positive and low > 0 and high > SPREAD * low)
         found += [Channel(name=name, logarithm=logarithm) for name in names]
     return tuple(found)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ class CalibrationSamples:
     fitted: Iterable[Measured]  # they give the units of the statistics and the expected size of the error
     calibration: Iterable[Measured]  # they serve nothing else; some may be without errors
     test: Iterable[Measured]  # they check the result
+    # The deviations of outputs that are numbers over the training samples, by name: the units of their errors.
+    deviations: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def affordable(count: int, sample_bytes: int) -> int:
@@ -44,7 +46,8 @@ def calibrated(problem: Description, operator: Operator, samples: CalibrationSam
         [replace(one, inputs=operator.canonical(*one.inputs)) for one in each]
         for each in (samples.fitted, samples.calibration)
     )
-    return calibrate(on_grid(problem) if operator.scattered else problem, fitted, calibration)
+    described = on_grid(problem) if operator.scattered else problem
+    return calibrate(described, fitted, calibration, samples.deviations)
 
 
 def on_grid(problem: Description) -> Description:
@@ -82,7 +85,9 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
         "errors_of_a_case": layout.errors // (max(1, len(layout.noise)) * (2 if layout.apart else 1)),
         **({"noise": list(layout.noise)} if layout.noise else {}),
         "test": rows,
-        "foreign": {} if finest is None else out_of_distribution_shares(calibration, operator, finest),
+        "foreign": {}
+        if finest is None or not finest.inputs[-1].is_floating_point()
+        else out_of_distribution_shares(calibration, operator, finest),
     }
 
 
@@ -90,7 +95,7 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
     """Return the figures of test samples of one kind on one grid."""
     quality = dict(zip(calibration.names, calibration(*operator.canonical(*samples.inputs)), strict=True))
     figures: dict[str, Any] = {
-        "grid": list(samples.inputs[0].shape[-len(calibration.layout.periodic) :]),
+        "grid": sides_of(samples.inputs, len(calibration.layout.periodic)),
         **samples.kind,
         "fields": len(samples),
         "outside": share(quality["novelty"] < OUTSIDE),
@@ -100,23 +105,51 @@ def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict
         figures |= coverage(np.asarray(samples.errors <= estimate))
         figures["mean_estimate"] = float(f"{estimate.mean().item():.4g}")
         figures["mean_error"] = float(f"{samples.errors.mean().item():.4g}")
+    if calibration.layout.intervals and samples.scalars is not None:
+        figures["intervals"] = intervals(calibration, quality, samples.scalars)
     return figures
+
+
+def intervals(calibration: Calibration, quality: Mapping[str, Tensor], errors: Tensor) -> dict[str, Any]:
+    """Return the figures of the intervals of outputs that are numbers, by output, a row per component."""
+    found, start = {}, 0
+    for each in calibration.layout.intervals:
+        rows, widths = [], quality[each.quality]
+        for component, deviation in enumerate(each.deviations):
+            error, half = deviation * errors[:, start + component], widths[:, component]
+            means = {"mean_half_width": half.mean().item(), "mean_error": error.mean().item()}
+            means = {name: float(f"{value:.4g}") for name, value in means.items()}
+            rows.append({**coverage(np.asarray(error <= half)), **means})
+        found[each.output], start = rows, start + len(each.deviations)
+    return found
+
+
+def sides_of(inputs: Sequence[Tensor], axes: int) -> list[int]:
+    """Return the points per axis of the first argument or, where it is a number, of the last one, which says them."""
+    lead = inputs[-1] if not inputs[-1].is_floating_point() else inputs[0]
+    return list(lead.shape[-axes:])
 
 
 def out_of_distribution_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
     """Return the share of inputs that are outside, per family; every field that varies is changed."""
     axes, inputs = len(calibration.layout.periodic), samples.inputs
+    fields = getattr(operator, "fields", len(inputs))  # the first ones
     canonical, mask = operator.canonical, None if operator.mask is None else inputs[operator.mask]
     if operator.scattered:  # the families are of fields on a grid
         inputs, canonical = [*operator.canonical(*inputs)], lambda *fields: fields
+        fields = len(inputs)
 
-    def changed(tensor: Tensor, family: Callable[[Tensor], Tensor]) -> Tensor:
+    def changed(index: int, tensor: Tensor, family: Callable[[Tensor], Tensor]) -> Tensor:
+        if index >= fields:
+            return tensor
         varies = tensor.ndim > axes and bool(tensor.amax() > tensor.amin())  # no number, and no default of an input
         varies &= tensor is not mask
         return family(tensor.reshape(-1, *tensor.shape[-axes:])).reshape(tensor.shape) if varies else tensor
 
     return {
-        name: share(calibration(*canonical(*(changed(tensor, family) for tensor in inputs)))[-1] < OUTSIDE)
+        name: share(
+            calibration(*canonical(*(changed(index, each, family) for index, each in enumerate(inputs))))[-1] < OUTSIDE
+        )
         for name, family in FAMILIES.items()
     }
 

@@ -83,7 +83,7 @@ class InputStatistics(nn.Module):
         """Return the logarithms of the sizes of second differences, per channel of a field and axis."""
         z = [(values - self.mean[index]) / self.deviation[index] for index, values in enumerate(self.channels(inputs))]
         bends = [logarithm(bend(each, axis)) for each in z for axis in range(1, each.ndim)]
-        return torch.stack(bends, dim=-1)
+        return torch.stack(bends, dim=-1) if bends else z[0][:, None][:, :0]  # numbers have none
 
     def channels(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Split arguments into channels `[sample, *grid]` and parameters `[sample]`, with their logarithms taken."""

@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Description, Quantity
+from schema.problem import Description
 from training.data.readers import DataFile, open_file
 from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
@@ -86,8 +86,7 @@ def write(
             shape = (column.samples, *column.shape)
             # A chunk is what is read at once: a field, or a frame of a trajectory; numbers are not divided.
             chunk = (1, 1, *column.shape[1:]) if name in problem.timed else (1, *column.shape)
-            is_field = isinstance(problem.stored[name], Quantity)
-            file.create_dataset(name, shape, np.float32, chunks=chunk if is_field else None)
+            file.create_dataset(name, shape, np.float32, chunks=chunk if column.on_grid else None)
 
         box: list[Array] = []
 
@@ -191,7 +190,8 @@ class SampleFile(SampleGroup):
         """Points per axis; where samples have points of their own, those of the one that has most."""
         if self.problem.scattered:
             return (int(self.file["coordinates"].shape[1]),)
-        shape = self.file[self.problem.outputs[0].name].shape
+        lead = (*self.problem.output_fields, *self.problem.inputs)[0]
+        shape = self.file[lead.name].shape
         return tuple(shape[len(shape) - len(self.problem.axes) :])
 
     @property

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from schema.problem import Quantity
 from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import augment, generate
@@ -28,6 +29,8 @@ from training.fit.task import Order, Task
 from training.fit.workload import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
+from training.metrics.fields import relative_l2, weighed
+from training.metrics.scalars import scalar_errors, scalar_squares
 from training.operators import Operator
 from training.problems.problem import Problem, trajectories_of
 from training.problems.problem_file import INSIDE, WEIGHTS, DataSection
@@ -38,6 +41,7 @@ BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is
 STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
 RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
+TINY = 1e-30  # the least mean square of errors in deviations, which keeps the root's slope finite
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
@@ -141,11 +145,15 @@ class OwnWorkload(OperatorWorkload):
     def as_batch(self, values: dict[str, NDArray[Any]]) -> Batch:
         """Divide samples into the arguments of a network, in their order, and what it has to predict.
 
-        Points beyond those of the sample that has most are cut off: they are padding in all.
+        Points beyond those of the sample that has most are cut off: they are padding in all. Without an input on the
+        grid a last argument has its shape.
         """
         if self.file.scattered:
-            most = int(values["counts"].max())
-            values = {name: value[:, :most] if value.ndim > 1 else value for name, value in values.items()}
+            most, numbers = (
+                int(values["counts"].max()),
+                {one.name for one in (*self.file.parameters, *self.file.scalars)},
+            )
+            values = {name: value if name in numbers else value[:, :most] for name, value in values.items()}
         tensors = {name: torch.from_numpy(value) for name, value in values.items()}
         for one in self.file.tensors:
             if one.per_frame:
@@ -156,6 +164,8 @@ class OwnWorkload(OperatorWorkload):
             tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
         following = [each[:, self.history :] if self.is_trajectory else each for each in outputs.values()]
         arguments = [tensors[name] for name in self.file.argument_names]
+        if self.file.asked:
+            arguments.append(torch.zeros(len(arguments[0]), *self.samples.sides, dtype=torch.int32))
         return Batch(arguments, following, measure=tensors[WEIGHTS] if self.file.weights is not None else None)
 
     def batches(self, split: str, frames: int | None = None) -> SplitBatches:
@@ -240,6 +250,8 @@ class OwnWorkload(OperatorWorkload):
 
     def loss(self, network: Any, batch: Batch) -> Tensor:
         """Return the recipe's loss, of trajectories over all steps or of the last one."""
+        if self.file.scalars:
+            return self.loss_with_scalars(network, batch)
         if not self.is_trajectory:
             return super().loss(network, batch)
         if not self.recipe.fit.through:
@@ -248,6 +260,36 @@ class OwnWorkload(OperatorWorkload):
         batch = batch._replace(outputs=[each.flatten(0, 1) for each in batch.outputs])
         return LOSSES[self.recipe.fit.loss].compute(found, batch, self.recipe.fit)
 
+    def loss_with_scalars(self, network: Any, batch: Batch) -> Tensor:
+        """Return the mean over the outputs: of fields the recipe's loss, of scalars the error in deviations.
+
+        The error of a scalar is the root of the mean square over the batch: it is smooth, and of the size of the
+        fields' relative errors.
+        """
+        found, count = self.predictions(network, batch), len(self.file.output_fields)
+        parts = [scalar_squares(*each).mean().clamp_min(TINY).sqrt() for each in self.scalar_pairs(found, batch)]
+        if count:
+            fields, truth = ([weighed(each, batch.measure) for each in some[:count]] for some in (found, batch.outputs))
+            of_fields = LOSSES[self.recipe.fit.loss].compute(fields, batch._replace(outputs=truth), self.recipe.fit)
+            parts.append(count * of_fields)
+        return torch.stack(parts).sum() / len(found)
+
+    def scalar_pairs(self, found: Sequence[Tensor], batch: Batch) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return prediction, truth and deviation of every scalar."""
+        count, outputs = len(self.file.output_fields), batch.outputs
+        known = [each.to(outputs[-1].device) for each in self.deviations.values()]
+        return [*zip(found[count:], outputs[count:], known, strict=True)]
+
+    @cached_property
+    def deviations(self) -> dict[str, Tensor]:
+        """The deviation of every scalar over the training samples, `[(component)]`; 1 where it does not vary."""
+        train, found = self.samples.split("train"), {}
+        for one in self.file.scalars:
+            values = torch.from_numpy(self.samples.pick(one.name, train)).double()
+            deviation = values.std(dim=0, correction=0)
+            found[one.name] = torch.where(deviation > 0, deviation, 1).float()
+        return found
+
     @torch.no_grad()
     def last_step(self, network: Any, batch: Batch) -> Batch:
         """Return the last step of rollouts, which starts from what the network predicts."""
@@ -255,7 +297,15 @@ class OwnWorkload(OperatorWorkload):
         return Batch(inputs, [each[:, -1:] for each in batch.outputs])
 
     def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
-        """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`."""
+        """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`.
+
+        That of a scalar is its error in deviations.
+        """
+        if self.file.scalars:
+            count, grid = len(self.file.output_fields), Grid(weights=measure)
+            fields = [relative_l2(*pair, grid) for pair in zip(found[:count], truth[:count], strict=True)]
+            known = zip(found[count:], truth[count:], self.deviations.values(), strict=True)
+            return torch.stack([*fields, *(scalar_errors(p, u, one.to(u)) for p, u, one in known)]).mean(dim=0)
         if not self.is_trajectory:
             return super().errors(found, truth, measure)
         flat_found, flat_truth = ([each.flatten(0, 1) for each in some] for some in (found, truth))
@@ -269,17 +319,32 @@ class OwnWorkload(OperatorWorkload):
         return errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST).mean()
 
     def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
-        file, inputs = self.file, dict(zip(self.file.argument_names, batch.inputs, strict=True))
+        file, inputs = self.file, dict(zip(self.file.argument_names, batch.inputs, strict=False))
         if file.scattered:
-            valid = torch.arange(batch.outputs[0].shape[1], device=inputs["counts"].device) < inputs["counts"][:, None]
+            points = inputs["coordinates"].shape[1]
+            valid = torch.arange(points, device=inputs["counts"].device) < inputs["counts"][:, None]
             coordinates = inputs["coordinates"] if whole else None
             return Grid(scattered=True, coordinates=coordinates, weights=batch.measure, inside=valid, inputs=inputs)
-        sides = batch.outputs[0].shape[-len(file.axes) :]
+        sides = (batch.outputs[0] if file.output_fields else batch.inputs[0]).shape[-len(file.axes) :]
         inside = inputs[INSIDE] if file.mask is not None else None
         return replace(Grid.of(file.axes, sides), inside=inside, inputs=inputs)
 
     def measures(self, found: Sequence[Tensor], batch: Batch, *, whole: bool = True) -> dict[str, Tensor]:
-        """Compute every error measure; see `OperatorWorkload.measures`. Where a rollout overflows all count as lost."""
+        """Compute every error measure; see `OperatorWorkload.measures`. Where a rollout overflows all count as lost.
+
+        The error of a scalar in deviations is its relative L2 error, and that of its deviation from the mean.
+        """
+        if self.file.scalars:
+            count = len(self.file.output_fields)
+            fields = (
+                super().measures(found[:count], batch._replace(outputs=batch.outputs[:count]), whole=whole)
+                if count
+                else {}
+            )
+            numbers = [scalar_errors(*each).cpu().double() for each in self.scalar_pairs(found, batch)]
+            of_scalars = torch.stack(numbers).sum(dim=0)
+            share = {name: fields[name] * count if count else torch.zeros(()) for name in ("relative_l2", "vrmse")}
+            return fields | {name: (each + of_scalars) / len(found) for name, each in share.items()}
         if not self.is_trajectory:
             return super().measures(found, batch, whole=whole)
         frames = batch.outputs[0].shape[:2]
@@ -304,7 +369,8 @@ class OwnWorkload(OperatorWorkload):
     def naive(self, batch: Batch) -> list[Tensor]:
         """Return the prediction that needs no network: the mean training output, or the last given frame."""
         if not self.is_trajectory:
-            return [mean * self.valid(truth, batch) for mean, truth in zip(self.means, batch.outputs, strict=True)]
+            each = zip(self.file.outputs, self.means, batch.outputs, strict=True)
+            return [mean * self.valid(one, truth, batch) for one, mean, truth in each]
         inputs = dict(zip(self.file.argument_names, batch.inputs, strict=True))
         starts = {output: inputs[name] for name, output in self.file.states.items()}
         last = [starts[name] if self.history == 1 else starts[name][:, -1] for name in self.file.output_names]
@@ -314,13 +380,16 @@ class OwnWorkload(OperatorWorkload):
     def means(self) -> list[Tensor]:
         """The mean outputs of the first training samples; where they have points of their own, over all points."""
         batch = self.statistics_batch()
-        share = [self.valid(output, batch) for output in batch.outputs]
-        over = (0, 1) if self.file.scattered else (0,)
-        pairs = zip(batch.outputs, share, strict=True)
-        return [output.sum(dim=over) / mask.sum(dim=over).clamp_min(1) for output, mask in pairs]
+        found = []
+        for one, output in zip(self.file.outputs, batch.outputs, strict=True):
+            over, mask = (0, 1) if self.file.scattered and not one.scalar else (0,), self.valid(one, output, batch)
+            found.append(output.sum(dim=over) / mask.sum(dim=over).clamp_min(1))
+        return found
 
-    def valid(self, output: Tensor, batch: Batch) -> Tensor:
+    def valid(self, one: Quantity, output: Tensor, batch: Batch) -> Tensor:
         """Return 1 where an output of a batch is defined, and 0 at padding of points and outside a domain."""
+        if one.scalar:
+            return torch.ones_like(output)
         if self.file.scattered:  # [sample, point, (component)]
             counts = batch.inputs[len(self.file.inputs)]
             mask = (torch.arange(output.shape[1]) < counts[:, None]).to(output.dtype)
@@ -433,7 +502,26 @@ class OwnWorkload(OperatorWorkload):
             for name in ("validation", "test")
         )
         first = self.with_errors(network, self.batch(rows[::2]), points)
-        return CalibrationSamples([first], [validation, Measured(self.batch(rows[1::2]).inputs)], [test])
+        inputs = Measured(self.batch(rows[1::2]).inputs)
+        return CalibrationSamples([first], [validation, inputs], [test], self.deviations)
+
+    @torch.inference_mode()
+    def with_errors(self, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
+        """Return samples of a kind with the errors of a network: those of fields, and of every number by itself."""
+        if not self.file.scalars:
+            return super().with_errors(network, batch, kind)
+        starts, fields, numbers = range(0, len(batch.inputs[0]), FIELDS), [], []
+        for start in starts:
+            inputs, outputs = ([each[start : start + FIELDS] for each in some] for some in batch[:2])
+            part = Batch(
+                inputs, outputs, measure=None if batch.measure is None else batch.measure[start : start + FIELDS]
+            )
+            found, count = self.predictions(network, part), len(self.file.output_fields)
+            if count:
+                fields.append(super().errors(found[:count], outputs[:count], part.measure))
+            pairs = self.scalar_pairs(found, part)
+            numbers.append(torch.cat([((p - u) / one).abs().reshape(len(u), -1) for p, u, one in pairs], dim=1))
+        return Measured(batch.inputs, torch.cat(fields) if fields else None, kind or {}, scalars=torch.cat(numbers))
 
     def states(self, rows: Rows) -> Measured:
         """Draw what steps of some trajectories start from, at any of their frames, with what the steps see."""
@@ -450,7 +538,8 @@ class OwnWorkload(OperatorWorkload):
             fitting = EXAMPLE_BYTES * (self.samples.frames or 1) // (len(rows) * self.samples.sample_bytes)
             frames = min(self.longest, max(1, fitting))
         batch, names = self.batch(rows, frames), [one.name for one in self.file.tensors]
-        return {name: one.numpy() for name, one in zip(names, [*batch.inputs, *batch.outputs], strict=True)}
+        inputs = batch.inputs[: len(self.file.argument_names)]
+        return {name: one.numpy() for name, one in zip(names, [*inputs, *batch.outputs], strict=True)}
 
 
 class SplitBatches(Dataset[Batch]):

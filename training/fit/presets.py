@@ -149,7 +149,8 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         frames * max(1, count) if one.name in problem.states and frames > 1 else count
         for one, count in zip(fields, components(fields), strict=True)
     ]
-    plain: tuple[Scale, ...] = tuple("linear" for _ in problem.outputs)
+    plain: tuple[Scale, ...] = tuple("linear" for _ in problem.output_fields)
+    plainly = is_trajectory or any(one.linear for one in fields)
     chosen = sizes(samples, preset)
     if is_trajectory and closed:
         chosen |= smooth(samples, preset)
@@ -163,8 +164,10 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         input_components=tuple(stacked),
         input_scales=scales(samples, fields),
         masked=problem.mask is not None,
-        output_components=components(problem.outputs),
-        output_scales=plain if is_trajectory or any(one.linear for one in fields) else scales(samples, problem.outputs),
+        output_components=components(problem.output_fields),
+        output_scales=plain if plainly else scales(samples, problem.output_fields),
+        scalar_components=components(problem.scalars),
+        scalar_scales=scales(samples, problem.scalars),
         **chosen,
     )
     if problem.time is None:
@@ -192,8 +195,11 @@ def on_points(samples: SampleFile, preset: Preset) -> PointsConfig:
         input_components=components(fields),
         input_scales=scales(samples, fields),
         parameter_scales=scales(samples, problem.parameters)[1:],  # the first one counts the points
-        output_components=components(problem.outputs),
-        output_scales=scales(samples, problem.outputs),
+        parameter_components=components(problem.parameters)[1:],
+        output_components=components(problem.output_fields),
+        output_scales=scales(samples, problem.output_fields),
+        scalar_components=components(problem.scalars),
+        scalar_scales=scales(samples, problem.scalars),
         box=box,
         latent=preset.latent[len(box)],
         channels=preset.detail // 2,  # of three levels, with twice as many on each coarser one
@@ -225,6 +231,7 @@ def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
     return {
         "parameter_scales": scales(samples, problem.parameters),
+        "parameter_components": components(problem.parameters),
         "periodic": tuple(axis.boundary == "periodic" for axis in axes),
         "points": tuple(axis.points for axis in axes),
         "working": sides,
@@ -252,8 +259,8 @@ def smooth(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     }
 
 
-def components(fields: Sequence[Quantity]) -> tuple[int, ...]:
-    """Return the number of components per field, 0 for a scalar."""
+def components(fields: Sequence[Quantity | Parameter]) -> tuple[int, ...]:
+    """Return the number of components per field or number, 0 for none."""
     return tuple(len(field.components) for field in fields)
 
 

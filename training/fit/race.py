@@ -204,7 +204,9 @@ class Race:
         self.recipe, self.advance, self.holding = recipe, advance, holding
         self.folder, problem = run.state / "race", recipe.file
         exact = problem.symmetries
-        self.symmetries = candidate_symmetries(problem.axes, sides, problem.fields, exact, directed=directed)
+        fields = (*problem.inputs, *problem.outputs)
+        tried = candidate_symmetries(problem.axes, sides, fields, exact, directed=directed)
+        self.symmetries = tried if problem.inputs else ()
         self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
         self.file = self.folder / "race.json"
         #: What is known so far: errors by round and name, seconds of all turns, symmetries that may hold, the winner.

@@ -1,4 +1,4 @@
-r"""The general operator: any fields and numbers on a line, a plane or in space, to any fields on the same grid.
+r"""The general operator: any fields and numbers on a line, a plane or in space, to any fields and numbers.
 
 .. code-block:: text
 
@@ -8,7 +8,11 @@ r"""The general operator: any fields and numbers on a line, a plane or in space,
       -> patches -> tokens [B, T, C] -> L encoder layers (global attention and a local stencil)
       -> patches back [B, D, *F] -> add the detail -> spectral layers with residuals -> channels of the outputs
       -> standard units -> carry to the requested grid -> exponential of logarithms
-    outputs [B, (component), *grid] per field
+    outputs [B, (component), *grid] per field, [B, (component)] per scalar
+
+Scalars are means of learned features of the spectral layers' result over the working grid, by its cells and inside the
+mask, mapped once more (`training.nn.pooling`). Without an input field the network sees the coordinates and the
+parameters alone; a last argument `[B, *grid]` says by its shape on which grid the outputs are wanted.
 
 Without encoder layers (`layers = 0`) there are no tokens: the detail enters the spectral layers as it is. With `unet`
 the result of a U-Net is added to it first: its stencils see the jumps of a material, which the lowest waves blur. With
@@ -43,6 +47,7 @@ from torch import Tensor, nn
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
 from training.nn.pointwise import Normaliser
+from training.nn.pooling import Pooling, quadrature
 from training.nn.spectral import (
     BoundaryConv,
     BoundarySpectralConv,
@@ -69,8 +74,12 @@ class FieldConfig(EncoderConfig):
     input_scales: tuple[Scale, ...]  # per such field whether it enters by its logarithm
     masked: bool = False  # whether a mask follows these fields
     parameter_scales: tuple[Scale, ...] = ()  # likewise per parameter
+    # Per parameter the number of components, 0 for one number; empty where all are one number.
+    parameter_components: tuple[NonNegativeInt, ...] = ()
     output_components: tuple[int, ...]  # per output field the number of components, 0 for a scalar field
     output_scales: tuple[Scale, ...]  # per output field whether its logarithm is learned
+    scalar_components: tuple[NonNegativeInt, ...] = ()  # per scalar the number of components, 0 for one number
+    scalar_scales: tuple[Scale, ...] = ()  # per scalar whether its logarithm is learned
     periodic: tuple[bool, ...]  # per axis whether its ends meet
     points: tuple[Rule, ...]  # per axis where its points lie
     working: tuple[PositiveInt, ...]  # points per axis of the working grid
@@ -109,6 +118,8 @@ class FieldConfig(EncoderConfig):
         for first, second in (
             ("input_components", "input_scales"),
             ("output_components", "output_scales"),
+            ("scalar_components", "scalar_scales"),
+            *((("parameter_components", "parameter_scales"),) if self.parameter_components else ()),
             ("periodic", "points"),
             ("periodic", "working"),
             *((("periodic", "translation"),) if self.translation else ()),
@@ -123,6 +134,8 @@ class FieldConfig(EncoderConfig):
         """Require linear scales, a gated network and the whole grid with linear inputs."""
         if not any(self.linear):
             return self
+        if self.scalar_components:
+            raise ValueError("expected no scalars with linear inputs")
         scales = {scale for scale, linear in zip(self.input_scales, self.linear, strict=True) if linear}
         if not self.gated or self.masked or {*scales, *self.output_scales} != {"linear"}:
             raise ValueError("expected gated layers, linear scales and no mask with linear inputs")
@@ -132,6 +145,16 @@ class FieldConfig(EncoderConfig):
     def located(self) -> tuple[bool, ...]:
         """Per axis whether the network has coordinates along it."""
         return tuple(not each for each in self.translation) or (True,) * len(self.working)
+
+    @property
+    def asked(self) -> bool:
+        """Whether a last argument says the grid, since no input is on it."""
+        return not self.input_components and not self.masked
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The numbers of every parameter."""
+        return tuple(max(1, count) for count in self.parameter_components) or (1,) * len(self.parameter_scales)
 
     @property
     def rules(self) -> list[AxisRule]:
@@ -163,6 +186,7 @@ class FieldOperator(Operator):
 
     coordinates: Tensor
     positions: Tensor
+    measure: Tensor
 
     def __init__(self, config: FieldConfig) -> None:
         super().__init__()
@@ -172,7 +196,7 @@ class FieldOperator(Operator):
         inputs, outputs = channels(config.input_components), channels(config.output_components)
         self.input_normaliser = ChannelNormaliser((inputs, *(1,) * axes))
         self.output_normaliser = ChannelNormaliser((outputs, *(1,) * axes))
-        numbers = len(config.parameter_scales)
+        numbers, scalars = sum(config.widths), channels(config.scalar_components)
         self.parameter_normaliser = ChannelNormaliser((numbers,)) if numbers else None
         self.register_buffer("coordinates", mesh(config.working, config), persistent=False)
         positions = mesh(config.tokens, config).flatten(1).T
@@ -197,28 +221,39 @@ class FieldOperator(Operator):
             stencil = partial(BoundaryConv, periodic=config.periodic)
             self.unet = UNet(axes, detail, detail, config.unet, stencil)
         self.spectral = nn.ModuleList(spectral_layer(config) for _ in range(config.spectral))
+        if scalars:
+            halved = [
+                rule == "nodes" and not closed for rule, closed in zip(config.points, config.periodic, strict=True)
+            ]
+            self.register_buffer("measure", quadrature(config.working, halved), persistent=False)
+            self.scalar_normaliser = ChannelNormaliser((scalars,))
+            self.pooling = Pooling(detail, scalars, domain=config.masked)
         if self.sources:
             self.head = nn.Sequential(nn.Linear(detail, outputs, bias=False))
-        else:
+        elif outputs:
             pointwise = nn.Linear if config.gated else partial(convolution, kernel_size=1)
             self.head = nn.Sequential(pointwise(detail, 2 * detail), nn.SiLU(), pointwise(2 * detail, outputs))
 
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
-        """Take the statistics of training samples: inputs `[sample, (component), *grid]`, parameters, then outputs."""
-        count = self.fields + len(self.config.parameter_scales)
+        """Take the statistics of training samples: all arguments of `forward`, then outputs."""
+        count = self.fields + len(self.config.parameter_scales) + self.config.asked
         fields, numbers, inside = self.split(tensors[:count])
-        outputs = stack(within(tensors[count:], inside), self.config.output_components, self.config.output_scales)
-        if inside is not None:  # points of the domain alone
-            fields, outputs = (each.movedim(1, -1)[inside] for each in (fields, outputs))
-        if fields.shape[1]:
-            self.input_normaliser.fit(fields)
-        self.output_normaliser.fit(outputs)
+        split = count + len(self.config.output_components)
+        truth, scalars = tensors[count:split], tensors[split:]
+        if self.config.input_components:
+            self.input_normaliser.fit(fields if inside is None else fields.movedim(1, -1)[inside])
+        if truth:
+            outputs = stack(within(truth, inside), self.config.output_components, self.config.output_scales)
+            self.output_normaliser.fit(outputs if inside is None else outputs.movedim(1, -1)[inside])
+        if scalars:
+            parts = zip(scalars, self.config.scalar_components, self.config.scalar_scales, strict=True)
+            self.scalar_normaliser.fit(torch.cat([columns(*part) for part in parts], dim=1))
         if self.parameter_normaliser is not None and numbers is not None:
             self.parameter_normaliser.fit(numbers)
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Map input fields and parameters to output fields, in physical units: one tensor, or a tuple of several."""
+        """Map fields and parameters to fields and scalars, in physical units: one tensor, or a tuple of several."""
         fields, numbers, inside = self.split(inputs)
         masks = None if self.mask is None else self.masks(inputs[self.mask])
         features = self.features(fields, numbers, inside, masks)
@@ -227,19 +262,32 @@ class FieldOperator(Operator):
             detail = self.global_path(detail) + self.skip(detail)
         if self.config.unet:
             detail = detail + self.crop(self.unet(self.fill(detail, COARSEST)))
-        found = self.solved(features[:, self.sources], detail) if self.sources else self.decoded(detail, masks)
-        sides = [torch.arange(side, device=fields.device) for side in fields.shape[2:]]
-        standard = self.carried(found, sides)
-        outputs = self.outputs(self.output_normaliser.inverse(standard))
-        if inside is not None:
-            outputs = tuple(within(outputs, inside, 0.0))
+        latent = detail if self.sources else self.latent(detail, masks)
+        outputs: tuple[Tensor, ...] = ()
+        if self.config.output_components:
+            found = self.solved(features[:, self.sources], detail) if self.sources else self.decoded(latent)
+            lead = inputs[-1] if self.config.asked else fields
+            sides = [torch.arange(side, device=fields.device) for side in lead.shape[-len(self.config.working) :]]
+            outputs = self.outputs(self.output_normaliser.inverse(self.carried(found, sides)))
+            if inside is not None:
+                outputs = tuple(within(outputs, inside, 0.0))
+        if self.config.scalar_components:
+            outputs = (*outputs, *self.scalars(latent, masks))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:
-        """Return the arguments with the mean value of every field outside the domain."""
+        """Return the arguments with the mean value of every field outside the domain, and numbers one by one.
+
+        What says the grid is left out.
+        """
+        numbers = tuple(
+            column
+            for x, count in zip(fields[self.fields :], self.config.widths, strict=False)
+            for column in x.reshape(-1, count).unbind(1)
+        )
         if self.mask is None:
-            return fields
-        values, mask, numbers = fields[: self.mask], fields[self.mask], fields[self.fields :]
+            return (*fields[: self.fields], *numbers)
+        values, mask = fields[: self.mask], fields[self.mask]
         start, found, inside = 0, [], mask > INSIDE
         for field, components, kind in zip(values, self.config.input_components, self.config.input_scales, strict=True):
             mean = self.input_normaliser.mean[start : start + max(1, components)]
@@ -248,16 +296,27 @@ class FieldOperator(Operator):
             start += max(1, components)
         return (*found, inside.to(mask.dtype), *numbers)
 
-    def decoded(self, x: Tensor, masks: Tensor | None = None) -> Tensor:
-        """Map the detail `[batch, D, *F]` to the channels of the outputs on the working grid."""
+    def latent(self, x: Tensor, masks: Tensor | None = None) -> Tensor:
+        """Apply the spectral layers to the detail `[batch, D, *F]`; of gated ones the result is `[batch, *F, D]`."""
         if not self.config.gated:
             for layer in self.spectral:
                 x = x + layer(x if masks is None else x * masks[:, 1:2])
-            return self.head(x)
+            return x
         x = x.movedim(1, -1)  # gated layers have their channels last
         for layer in self.spectral:
             x = layer(x)
-        return self.head(x).movedim(-1, 1)
+        return x
+
+    def decoded(self, latent: Tensor) -> Tensor:
+        """Map what the spectral layers return to the channels of the outputs on the working grid."""
+        return self.head(latent).movedim(-1, 1) if self.config.gated else self.head(latent)
+
+    def scalars(self, latent: Tensor, masks: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Pool what the spectral layers return to the scalars, `[batch, (component)]` each."""
+        x = latent.movedim(-1, 1) if self.config.gated else latent
+        weights = self.measure.to(x.dtype) if masks is None else self.measure.to(x.dtype) * masks[:, 0]
+        values = self.scalar_normaliser.inverse(self.pooling(x, weights))
+        return numbers_of(values, self.config.scalar_components, self.config.scalar_scales)
 
     def solved(self, sources: Tensor, detail: Tensor) -> Tensor:
         """Map sources `[batch, source, *F]` to the channels of the outputs, linearly, in the medium of a detail."""
@@ -282,19 +341,20 @@ class FieldOperator(Operator):
 
         Fields `[batch, channel, *grid]` are on their scales, and of no meaning outside the domain.
         """
+        if self.config.asked:
+            inputs = inputs[:-1]
         count = len(self.config.input_components)
         inside = None if self.mask is None else inputs[self.mask] > INSIDE
         if count:
             fields = stack(within(inputs[:count], inside), self.config.input_components, self.config.input_scales)
+        elif self.config.asked:
+            fields = inputs[0].reshape(-1, self.config.widths[0])[:, :0]
         else:  # a mask alone
             fields = inputs[0][:, None][:, :0]
         if len(inputs) == self.fields:
             return fields, None, inside
-        scaled = (
-            scale(x.flatten(), kind)
-            for x, kind in zip(inputs[self.fields :], self.config.parameter_scales, strict=True)
-        )
-        return fields, torch.stack(list(scaled), dim=1), inside
+        given = zip(inputs[self.fields :], self.config.widths, self.config.parameter_scales, strict=True)
+        return fields, torch.cat([columns(x, count, kind) for x, count, kind in given], dim=1), inside
 
     def masks(self, mask: Tensor) -> Tensor:
         """Return the mask `[batch, *grid]` on the working grid, and averaged on coarser ones: `[batch, mask, *F]`."""
@@ -434,6 +494,21 @@ def stack(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[
     """Join fields `[batch, (component), *grid]` as channels `[batch, channel, *grid]`, on their scales."""
     parts = zip(fields, components, scales, strict=True)
     return torch.cat([scale(x if count else x[:, None], kind) for x, count, kind in parts], dim=1)
+
+
+def columns(x: Tensor, components: int, kind: Scale) -> Tensor:
+    """Return numbers `[batch, (component)]` on their scale, `[batch, number]`."""
+    return scale(x.reshape(-1, max(1, components)), kind)
+
+
+def numbers_of(values: Tensor, components: Sequence[int], scales: Sequence[Scale]) -> tuple[Tensor, ...]:
+    """Separate `[batch, number]` into numbers `[batch, (component)]`, off their scales."""
+    found, start = [], 0
+    for count, kind in zip(components, scales, strict=True):
+        part = values[:, start : start + count] if count else values[:, start]
+        found.append(torch.exp(part) if kind == "log" else part)
+        start += max(1, count)
+    return tuple(found)
 
 
 def scale(x: Tensor, kind: Scale) -> Tensor:

@@ -1,4 +1,4 @@
-r"""The operator of meshes and clouds: fields on any points and numbers to fields on the same points, by a latent grid.
+r"""The operator of meshes and clouds: fields on any points and numbers to fields on these points and numbers.
 
 .. code-block:: text
 
@@ -8,8 +8,10 @@ r"""The operator of meshes and clouds: fields on any points and numbers to field
       -> scatter to the latent grid [B, C, *F]: multilinear weights, mean of the points near each node
       -> join the share of filled nodes and its blur -> U-Net of three levels
       -> gather at the points, multilinear -> pointwise, with the features once more -> outputs in physical units
-    outputs [B, P, (component)] per field
+    outputs [B, P, (component)] per field, [B, (component)] per scalar
 
+Scalars are means of learned features over the nodes of the latent grid that are filled (`training.nn.pooling`): by the
+area of the cloud, not by the number of its points.
 The latent grid covers the bounding box of the training points and one cell beyond; it is the same for all samples,
 since their sizes matter. The first `counts` points of a sample are valid (all, where it is 0): the rest changes
 nothing, and its outputs are 0. The order of the points changes nothing but that of the outputs, and the cost is linear
@@ -24,12 +26,13 @@ from itertools import product
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.nn.pooling import Pooling
 from training.nn.unet import COARSEST, UNet
-from training.operators.field import ChannelNormaliser, Scale, channels, scale
+from training.operators.field import ChannelNormaliser, Scale, channels, columns, numbers_of, scale
 from training.operators.operator import Operator, OperatorKind
 
 HALO = 1.0
@@ -47,8 +50,11 @@ class PointsConfig(BaseModel):
         input_components: Per input field but the coordinates the number of components, 0 for a scalar field.
         input_scales: Per such field whether it enters by its logarithm.
         parameter_scales: Likewise per parameter but the counts.
+        parameter_components: Per such parameter the number of components, 0 for one number; empty for one number each.
         output_components: Per output field the number of components, 0 for a scalar field.
         output_scales: Per output field whether its logarithm is learned.
+        scalar_components: Per scalar the number of components, 0 for one number.
+        scalar_scales: Per scalar whether its logarithm is learned.
         box: Lowest and highest coordinate of the training points along every dimension.
         latent: Cells of the latent grid along the longest side of the box; those of the others are as long.
         channels: On the finest level of the latent grid; twice as many on each coarser one.
@@ -61,8 +67,11 @@ class PointsConfig(BaseModel):
     input_components: tuple[int, ...]
     input_scales: tuple[Scale, ...]
     parameter_scales: tuple[Scale, ...] = ()
+    parameter_components: tuple[NonNegativeInt, ...] = ()
     output_components: tuple[int, ...]
     output_scales: tuple[Scale, ...]
+    scalar_components: tuple[NonNegativeInt, ...] = ()
+    scalar_scales: tuple[Scale, ...] = ()
     box: tuple[tuple[float, float], ...] = Field(min_length=2, max_length=3)
     latent: PositiveInt = 40
     channels: PositiveInt = 16
@@ -79,6 +88,11 @@ class PointsConfig(BaseModel):
         ):
             raise ValueError("expected as many scales as fields")
         return self
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The numbers of every parameter."""
+        return tuple(max(1, count) for count in self.parameter_components) or (1,) * len(self.parameter_scales)
 
     def lattice(self, cells: int) -> Lattice:
         """Return the grid of about so many cells along the longest side of the box."""
@@ -114,7 +128,7 @@ class PointsOperator(Operator):
         self.config = config
         dimensions, width = len(config.box), config.channels
         inputs, outputs = channels(config.input_components), channels(config.output_components)
-        numbers = len(config.parameter_scales)
+        numbers, scalars = sum(config.widths), channels(config.scalar_components)
         self.lattice = config.lattice(config.latent)
         self.input_normaliser = ChannelNormaliser((inputs,))
         self.output_normaliser = ChannelNormaliser((outputs,))
@@ -122,29 +136,44 @@ class PointsOperator(Operator):
         features = inputs + numbers + 3 * dimensions
         self.lift = nn.Sequential(nn.Linear(features, 2 * width), nn.SiLU(), nn.Linear(2 * width, width))
         self.network = UNet(dimensions, width + 2, width, config.blocks)
-        self.head = nn.Sequential(nn.Linear(width + features, 4 * width), nn.SiLU(), nn.Linear(4 * width, outputs))
+        if outputs:
+            self.head = nn.Sequential(nn.Linear(width + features, 4 * width), nn.SiLU(), nn.Linear(4 * width, outputs))
+        if scalars:
+            self.scalar_normaliser = ChannelNormaliser((scalars,))
+            self.pooling = Pooling(width, scalars, domain=True)
 
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
         """Take the statistics of training samples' valid points: all arguments of `forward`, then outputs."""
         count = 2 + len(self.config.input_components) + len(self.config.parameter_scales)
         points = Points.of(self.config, tensors[:count])
-        outputs = stacked(tensors[count:], self.config.output_components, self.config.output_scales, points.valid)
+        split = count + len(self.config.output_components)
+        if self.config.output_components:
+            config = self.config
+            outputs = stacked(tensors[count:split], config.output_components, config.output_scales, points.valid)
+            self.output_normaliser.fit(outputs[points.valid])
+        if self.config.scalar_components:
+            parts = zip(tensors[split:], self.config.scalar_components, self.config.scalar_scales, strict=True)
+            self.scalar_normaliser.fit(torch.cat([columns(*part) for part in parts], dim=1))
         if points.fields.shape[2]:
             self.input_normaliser.fit(points.fields[points.valid])
-        self.output_normaliser.fit(outputs[points.valid])
         if points.numbers.shape[1]:
             self.parameter_normaliser.fit(points.numbers)
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Map coordinates, fields, counts and parameters to fields, in physical units: one, or a tuple of several."""
+        """Map coordinates, fields, counts and parameters to outputs, in physical units: one, or a tuple of several."""
         points = Points.of(self.config, inputs)
         place = self.lattice.place(points.coordinates)
         features = self.features(points, place)
         latent, filled = self.lattice.scatter(self.lift(features), place, points.weight)
         found = self.network(torch.cat([latent, filled, blur(filled)], dim=1))
-        values = self.head(torch.cat([self.lattice.gather(found, place), features], dim=2))
-        outputs = self.outputs(self.output_normaliser.inverse(values), points.valid)
+        outputs: tuple[Tensor, ...] = ()
+        if self.config.output_components:
+            values = self.head(torch.cat([self.lattice.gather(found, place), features], dim=2))
+            outputs = self.outputs(self.output_normaliser.inverse(values), points.valid)
+        if self.config.scalar_components:
+            pooled = self.scalar_normaliser.inverse(self.pooling(found, filled[:, 0]))
+            outputs = (*outputs, *numbers_of(pooled, self.config.scalar_components, self.config.scalar_scales))
         return outputs[0] if len(outputs) == 1 else outputs
 
     def features(self, points: Points, place: Place) -> Tensor:
@@ -210,8 +239,9 @@ class Points:
         channels = stacked(inputs[1:fields], config.input_components, config.input_scales, valid)
         if not config.input_components:
             channels = coordinates[:, :, :0]
-        scaled = [scale(x, kind) for x, kind in zip(inputs[fields + 1 :], config.parameter_scales, strict=True)]
-        return cls(coordinates, channels, torch.stack(scaled, dim=1) if scaled else coordinates[:, 0, :0], valid)
+        given = zip(inputs[fields + 1 :], config.widths, config.parameter_scales, strict=True)
+        numbers = [columns(x, count, kind) for x, count, kind in given]
+        return cls(coordinates, channels, torch.cat(numbers, dim=1) if numbers else coordinates[:, 0, :0], valid)
 
     @property
     def weight(self) -> Tensor:

@@ -94,7 +94,7 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
             with np.errstate(over="ignore", invalid="ignore"):
                 narrow = np.ascontiguousarray(values, dtype=np.float32)
             weighs = name == WEIGHTS and problem.weights is not None
-            check_values(part, start, values, narrow, output=name in problem.output_names)
+            check_values(part, start, values, narrow, output=column.on_grid and name in problem.output_names)
             if weighs:
                 check_weights(part, start, narrow, valid)
             if name == "coordinates" and valid is not None:
@@ -136,11 +136,13 @@ def defined(
     The mask broadcasts to `values`, whose first sample is `start`; it is None where they are defined everywhere.
     """
     count = len(values)
-    if values.ndim > 1 and counts is not None:
+    if not columns[name].on_grid:
+        return values, None
+    if counts is not None:
         valid = np.arange(values.shape[1]) < counts[start : start + count, np.newaxis]
         valid = valid.reshape(*valid.shape, *(1,) * (values.ndim - 2))
         return np.where(valid, values, values[:, :1]), valid
-    if values.ndim > 1 and problem.mask is not None and name != INSIDE:
+    if problem.mask is not None and name != INSIDE:
         inside = columns[INSIDE].read(start, start + count) == 1
         lead, grid = values.shape[: values.ndim - inside.ndim + 1], inside.shape[1:]
         at = inside.reshape(count, -1).argmax(axis=1)
@@ -200,7 +202,7 @@ def check_weights(part: Part, start: int, values: NDArray[np.float32], valid: ND
 def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, output: bool) -> None:
     """Refuse values of a part, from the sample `start` on, that training cannot use, and name the first one.
 
-    An output may not be zero everywhere in a sample either, as its relative error would not be defined.
+    A field that is an `output` may not be zero everywhere in a sample either: its relative error is not defined.
     """
     refused = [(~np.isfinite(narrow), "a finite number within the range of float32")]
     if isinstance(part.tensor, Quantity) and part.tensor.positive:

@@ -47,7 +47,7 @@ class Part:
         if isinstance(self.tensor, Quantity):
             if self.tensor.frame is not None:
                 values = values[:, self.tensor.frame]
-            if self.tensor.components and self.tensor.component_axis == "last":
+            if self.tensor.components and self.tensor.component_axis == "last" and not self.tensor.scalar:
                 values = np.moveaxis(values, -1, 2 if self.timed else 1)
         elif self.tensor.column is not None:
             values = values.reshape(len(values), -1)[:, self.tensor.column]
@@ -62,6 +62,12 @@ class Column:
 
     name: str
     parts: tuple[Part, ...]
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether it is a field, and no number or numbers per sample."""
+        tensor = self.parts[0].tensor
+        return isinstance(tensor, Quantity) and not tensor.scalar
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -175,9 +181,12 @@ def in_each(one: Quantity | Parameter) -> bool:
 
 
 def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
-    """Return a file whose rows `[1, sample]` of parameters are `[sample]`."""
-    keys = {one.array for one in problem.parameters if one.array in file.arrays and in_each(one)}
-    samples = file.arrays[problem.outputs[0].array].samples if problem.outputs[0].array in file.arrays else 0
+    """Return a file whose rows `[1, sample]` of parameters and scalars are `[sample]`."""
+    every: tuple[Quantity | Parameter, ...] = (*problem.parameters, *problem.scalars)
+    numbers = [one for one in every if not one.components]
+    keys = {one.array for one in numbers if one.array in file.arrays and in_each(one)}
+    known = {one.array for one in problem.fields if in_each(one)} & file.arrays.keys()
+    samples = max((file.arrays[each].samples for each in sorted(known)), default=0)
     rows = {key: as_column(file.arrays[key]) for key in keys if file.arrays[key].shape == (1, samples)}
     return replace(file, arrays={**file.arrays, **rows}) if samples > 1 else file
 
@@ -268,7 +277,7 @@ def check_file(problem: ProblemFile, file: DataFile) -> None:
 
 
 def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tuple[int, ...]:
-    """Return the shape of a tensor's sample, `[]` of a parameter and `[(time), (component), *grid]` of a field.
+    """Return the shape of a tensor's sample, `[(component)]` of numbers and `[(time), (component), *grid]` of a field.
 
     A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
     """
@@ -281,13 +290,10 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
         if len(sides) != 1 and not (len(sides) == 2 and sides[1] == 1):
             raise unexpected("axes [sample, time]", f"shape {found.shape}")
         return sides[:1]
-    if isinstance(one, Parameter):
-        count = math.prod(sides)
-        if one.column is None and count != 1:
-            raise unexpected("one number per sample", f"shape {found.shape}; `column` names one of several")
-        if not -count <= (one.column or 0) < count:
-            raise unexpected(f"a column {one.column}", f"shape {found.shape}")
-        return ()
+    if isinstance(one, Parameter) or one.scalar:
+        if expected := unlike_numbers(one, math.prod(sides)):
+            raise unexpected(expected, f"shape {found.shape}")
+        return (len(one.components),) if one.components else ()
     time, grid = ("time",) if has_frames(problem, one) else (), problem.axis_names
     components = ("component",) if one.components else ()
     axes = (*time, *grid, *components) if one.component_axis == "last" else (*time, *components, *grid)
@@ -303,6 +309,18 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
         raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
     order = (*grid, *components) if problem.scattered else (*components, *grid)
     return tuple(side[axis] for axis in (*(time if name in problem.timed else ()), *order))
+
+
+def unlike_numbers(one: Quantity | Parameter, count: int) -> str:
+    """Say what is expected of numbers where a sample has another count of them than their table says."""
+    if one.components:
+        wanted = f"{len(one.components)} numbers per sample ({', '.join(one.components)})"
+        return "" if count == len(one.components) else wanted
+    column = one.column if isinstance(one, Parameter) else None
+    if column is None:
+        ways = "`column` names one of several, `components`" if isinstance(one, Parameter) else "`components`"
+        return "" if count == 1 else f"one number per sample ({ways} all of them)"
+    return "" if -count <= column < count else f"a column {column}"
 
 
 def check_samples(problem: ProblemFile, columns: Mapping[str, Column]) -> None:
@@ -322,8 +340,7 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
         check_points_together(columns)
         return
     rank, fewest = len(problem.axes), 1 + (problem.time.history if problem.time is not None else 0)
-    known = [columns[name].parts for name, one in problem.stored.items() if isinstance(one, Quantity)]
-    lead, *fields = (part for parts in known for part in parts)
+    lead, *fields = (part for column in columns.values() if column.on_grid for part in column.parts)
     for one in fields:
         if one.shape[-rank:] != lead.shape[-rank:]:
             raise DataError(
@@ -350,7 +367,7 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
 def check_points_together(columns: dict[str, Column]) -> None:
     """Refuse fields with another number of points than the coordinates of the same samples, in whatever files."""
     lead = columns["coordinates"]
-    for column in (column for column in columns.values() if column.shape):
+    for column in (column for column in columns.values() if column.on_grid):
         pairs = np.stack([np.repeat(range(len(each.parts)), [*each.sizes]) for each in (column, lead)], axis=1)
         for one, other in ((column.parts[first], lead.parts[last]) for first, last in np.unique(pairs, axis=0)):
             if one.shape[0] != other.shape[0]:

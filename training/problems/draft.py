@@ -40,7 +40,7 @@ from training.problems.columns import FEWEST, NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
 from training.problems.problem_file import AXES, is_taken
-from training.problems.roles import assign_roles, is_positive, named_outputs, nothing, sort_out
+from training.problems.roles import assign_roles, is_positive, named_outputs, nothing, numbers_or_field, sort_out
 
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters
@@ -186,15 +186,15 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     samples = fields[0].samples
     axes, sides = grid(fields)
     others = [one for one in numeric if one not in fields]
+    outputs, doubt = (outputs, "") if outputs or file.outputs else lone_field(numeric, fields, sides)
     for one in others:
-        add_number(made, one, samples, sides)
+        add_number(made, one, samples, sides, outputs)
     for one in beside_mask(made, numeric, fields, sides):
         add_field(made, one, sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
-    if not made.moving and sum(not one.role for one in made.tensors) < 2:
-        expected = "two fields, an input and an output (numbers alone cannot be either yet),"
-        raise DraftError(nothing(made, file, expected))
-    assign_roles(made, file, outputs)
+    if not made.moving and len(made.tensors) < 2:
+        raise DraftError(nothing(made, file, "two fields, or a field and numbers per sample, an input and an output,"))
+    assign_roles(made, file, outputs, doubt)
     seen: Counter[str] = Counter()
     for index, tensor in enumerate(made.tensors):  # several arrays may have one name on the wire
         seen[tensor.name] += 1
@@ -206,7 +206,8 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     quantities = [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
     numbers = [each.values() for each in made.of("parameters")]
     directed = any(values.min() < 0 < values.max() for values in numbers)
-    made.candidates = candidate_symmetries(described, sides, quantities, directed=directed)
+    tried = candidate_symmetries(described, sides, quantities, directed=directed)
+    made.candidates = tried if made.of("inputs") else ()
     ask(made, file, fields, others, sides)
     frames = times_of(others)
     times = np.asarray(file.coordinates.get("time", () if frames is None else frames.read()), np.float64).ravel()
@@ -234,10 +235,39 @@ def ask(
         made.guesses[f"axes.{next(iter(made.axes))}"] = f"points lie one after the other on a line, though {doubt}"
 
 
-def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...]) -> None:
-    """Add an array that is no field as a parameter or a field for all samples, or leave it out with the reason."""
+def lone_field(
+    numeric: Sequence[LazyArray], fields: Sequence[LazyArray], sides: tuple[int, ...]
+) -> tuple[list[str], str]:
+    """Guess the outputs, and say the doubt, where there is one field on the grid and numbers per sample beside it."""
+    vectors = [one for one in fields if is_vector(one, sides)]
+    samples = fields[0].samples
+    numbers = [one for one in numeric if one in vectors or is_number(one, samples)]
+    numbers = [one for one in numbers if not numbers_samples(one, samples)]
+    alone = [one for one in fields if one not in vectors]
+    if len(alone) != 1 or not numbers or "time" in (alone[0].dimensions or ()):
+        return [], ""
+    return numbers_or_field(alone[0], numbers)
+
+
+def is_number(one: LazyArray, samples: int) -> bool:
+    """Return whether an array has a number per sample."""
+    return one.samples == samples and all(side == 1 for side in one.shape[1:]) and not one.shared
+
+
+def is_vector(one: LazyArray, sides: tuple[int, ...]) -> bool:
+    """Return whether an array without named axes has a few numbers per sample, and is no field on the grid."""
+    if one.dimensions is not None or sides in (one.shape[1:], without_components(one.shape[1:])[0]):
+        return False
+    return len(one.shape) == 2 and one.shape[1] <= NUMBERS
+
+
+def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...], outputs: Sequence[str]) -> None:
+    """Add an array that is no field as a number per sample or a field for all, or leave it out with the reason."""
     shape = " x ".join(map(str, one.shape))
-    if numbers_samples(one, samples):
+    if one.name in outputs and (is_number(one, samples) or one.shape == (1, samples)):
+        column = one if is_number(one, samples) else as_column(one)
+        made.tensors.append(Tensor(wire_name(one.name), column, "outputs", scalar=True, positive=is_positive(one)))
+    elif numbers_samples(one, samples):
         made.left_out[one.name] = "it numbers the samples"
     elif one.samples == samples and all(side == 1 for side in one.shape[1:]):
         if one.shared:
@@ -333,7 +363,10 @@ def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...], outputs: Sequ
             return
     else:
         rest, end = without_components(one.shape[1:])
-        if sides not in (one.shape[1:], rest) and len(one.shape) == 2 and one.shape[1] <= NUMBERS:
+        if is_vector(one, sides) and one.name in outputs:
+            made.tensors.append(Tensor(name, one, "outputs", one.shape[1], scalar=True))
+            return
+        if is_vector(one, sides):
             made.tensors += [
                 Tensor(f"{name}_{column}", one, "parameters", column=column) for column in range(one.shape[1])
             ]

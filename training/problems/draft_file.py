@@ -44,6 +44,7 @@ class Tensor:
     static: bool = False
     complex: bool = False
     column: int | None = None
+    scalar: bool = False
     positive: bool = False
     offset: float = 0.0
     offset_guess: str = ""
@@ -54,7 +55,7 @@ class Tensor:
     def quantity(self) -> Quantity:
         """What decides which symmetries a field may have."""
         components = tuple(f"c{index}" for index in range(2 if self.complex else self.components))
-        return Quantity(name=self.name, meaning="", positive=self.positive, components=components)
+        return Quantity(name=self.name, meaning="", positive=self.positive, components=components, scalar=self.scalar)
 
     def values(self) -> NDArray[Any]:
         """Return the numbers of a parameter."""
@@ -66,6 +67,7 @@ class Tensor:
         lines = [f"[{self.role}.{self.name}]{mark(self.guess)}"]
         lines += [f"files = [{', '.join(map(quoted, files))}]"] if files else []
         lines += [f"key = {quoted(key)}", *([] if self.column is None else [f"column = {self.column}"])]
+        lines += ["scalar = true  # a number per sample"] if self.scalar else []
         lines += ["static = true"] if self.static else []
         lines += ['complex = "components"  # real and imaginary part'] if self.complex else []
         lines += [f"units = {quoted(self.array.units or '1')}"]
@@ -144,6 +146,7 @@ class Draft:
         lines += ['time = "last"'] if self.time == "last" else []
         lines += [f"validation = {self.validation or 0.1}", f"test = {self.test or 0.1}"]
         on_grid = not self.points and not self.mask and not self.moving and len(self.axes) < 3
+        on_grid = on_grid and not any(one.scalar for one in self.tensors)
         for role in ROLES:
             for tensor in self.of(role):
                 name = tensor.array.name

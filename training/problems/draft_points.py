@@ -102,6 +102,9 @@ def cloud(
         if one in on_points and one.samples == samples:
             components = one.shape[2] if len(one.shape) == 3 else 0
             made.tensors.append(Tensor(name, one, "", components, positive=not components and is_positive(one)))
+        elif one.samples == samples and one.name in outputs and len(one.shape) < 3:
+            several = one.shape[1] if one.shape[1:] not in {(), (1,)} else 0
+            made.tensors.append(Tensor(name, one, "outputs", several, scalar=True))
         elif one.shape == (samples,) and is_count(one, points):
             made.points["counts"] = one.name
         elif one.samples == samples and all(side == 1 for side in one.shape[1:]):

@@ -42,6 +42,7 @@ from training.user_error import UserError
 
 AXES = 3  # the most axes of a grid
 SPACE = ("x", "y", "z")  # the components of coordinates
+GRID = "grid"  # what says the grid in requests to models without an input on it
 INSIDE = "inside"  # the input that says where the domain is
 WEIGHTS = "weights"  # the array of samples that says how much every point counts in the loss and in errors
 POINT = "point"  # the axis of samples that have points of their own
@@ -69,6 +70,8 @@ LATER = {
     "column",
     "complex",
     "per_frame",
+    "scalar",
+    "components",
 }  # and, where they have other values than the usual ones, these
 
 
@@ -188,6 +191,7 @@ class ProblemFile(Schema):
     """A problem and where its data are. Inputs, parameters, outputs and axes are tables by name, here and in recipes.
 
     With `points` its one axis, first input and first parameter follow from that section; with `mask` the last input.
+    Outputs that are scalars follow the fields.
     """
 
     symmetries_location = "symmetries.exact"
@@ -260,6 +264,12 @@ class ProblemFile(Schema):
             raise ValueError(f"inputs.{INSIDE}: the name is that of the mask (`key` names data)")
         return {**values, "inputs": {**inputs, INSIDE: known}}
 
+    @field_validator("outputs", mode="after")
+    @classmethod
+    def fields_first(cls, outputs: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
+        """Return the outputs with scalars behind the fields."""
+        return tuple(sorted(outputs, key=lambda one: one.scalar))
+
     @field_validator("symmetries", mode="before")
     @classmethod
     def read_symmetries(cls, value: Any) -> Any:
@@ -300,6 +310,10 @@ class ProblemFile(Schema):
         names = [tensor.name for tensor in self.tensors]
         if WEIGHTS in names and self.weights is not None:
             raise ValueError(f"{WEIGHTS}: the name is that of the weights of [points] (`key` names data)")
+        if self.asked and GRID in names:
+            raise ValueError(
+                f"expected another name than {GRID!r}, by which a request says the grid (`key` names data)"
+            )
         if taken := [name for name in names if name in QUALITY]:
             raise ValueError(f"expected other names than {taken}, which responses use for errors (`key` names data)")
         return self
@@ -307,6 +321,8 @@ class ProblemFile(Schema):
     @model_validator(mode="after")
     def check_linear(self) -> ProblemFile:
         """Refuse outputs that are called linear, and linear inputs where networks have no layers for them."""
+        if self.scalars and any(one.linear for one in self.inputs):
+            raise ValueError(f"outputs.{self.scalars[0].name}: expected no scalars beside linear inputs")
         if found := [one.name for one in self.outputs if one.linear]:
             raise ValueError(f"outputs.{found[0]}.linear: expected it of inputs only")
         found = [one.name for one in self.inputs if one.linear]
@@ -327,6 +343,8 @@ class ProblemFile(Schema):
         """Require that every output of trajectories is the state that one input begins with."""
         if self.time is None:
             return self
+        if self.scalars:
+            raise ValueError(f"outputs.{self.scalars[0].name}: expected no scalars with [time]")
         keys = [(one.files, one.array) for one in self.inputs]
         for output in self.outputs:
             if keys.count((output.files, output.array)) != 1:
@@ -344,6 +362,15 @@ class ProblemFile(Schema):
         return self
 
     @model_validator(mode="after")
+    def check_scalars(self) -> ProblemFile:
+        """Refuse scalars that are said to be what only fields are."""
+        for one in self.scalars:
+            said = {"frame": one.frame is not None, "static": one.static, "complex": one.complex is not None}
+            for key in (key for key, wrong in said.items() if wrong):
+                raise ValueError(f"outputs.{one.name}.{key}: expected it of fields, not of a scalar")
+        return self
+
+    @model_validator(mode="after")
     def check_per_frame(self) -> ProblemFile:
         """Require inputs and parameters of trajectories, which are no states, where values change in time."""
         for part in ("inputs", "parameters", "outputs"):
@@ -356,6 +383,7 @@ class ProblemFile(Schema):
                 if part == "outputs" or one.name in self.states:
                     raise ValueError(f"{label}: expected it of inputs that are known in advance, and this is a state")
                 taken = [key for key in ("static", "frame", "column") if getattr(one, key, None) not in {None, False}]
+                taken += ["components"] if part == "parameters" and one.components else []
                 if taken:
                     raise ValueError(f"{label}: expected none with {taken[0]}")
         return self
@@ -413,7 +441,7 @@ class ProblemFile(Schema):
 
     def without_data(self, field: Quantity) -> Quantity:
         """Return a field without what its file says of the data."""
-        order = "last" if self.scattered and field.components else "first"
+        order = "last" if self.scattered and field.components and not field.scalar else "first"
         in_file = {"key": None, "offset": 0.0, "files": (), "frame": None, "static": False, "complex": None}
         in_file |= {"linear": False}
         return field.model_copy(update={"meaning": field.in_words, "component_axis": order, **in_file})

@@ -22,6 +22,10 @@ OUTPUTS = """
 y u t p out output outputs target solution sol final tensor pressure temperature temp potential displacement
 concentration saturation stress
 """
+SCALARS = """
+drag lift cd cl cm moment force forces torque energy power efficiency loss coefficient coefficients qoi objective
+compliance flux label labels target targets y
+"""
 FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 KINDS = {
@@ -83,9 +87,12 @@ def is_positive(array: LazyArray) -> bool:
     return least > FADED * most
 
 
-def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str]) -> None:
-    """Decide which fields are inputs and which are outputs: as the user or the layout says, or by a marked guess."""
-    chosen, doubt = outputs or [name for name in file.outputs if name in file.arrays], ""
+def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str], doubt: str = "") -> None:
+    """Decide which fields are inputs and which are outputs: as the user or the layout says, or by a marked guess.
+
+    `doubt` is why the outputs are a guess already.
+    """
+    chosen = outputs or [name for name in file.outputs if name in file.arrays]
     for name in chosen:
         if not any(one.array.name == name and one.role != "parameters" for one in made.tensors):
             raise DraftError(f"{file.path}: expected an output that is a field, but {name} is {taken_for(made, name)}")
@@ -101,7 +108,7 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str]) -> None:
             doubt = "outputs: all fields that change in time"
     elif not chosen and unknown:
         chosen = [one.array.name for one in likely(unknown)]
-        doubt = "outputs: the file does not say which arrays are outputs" if len(unknown) > 1 else ""
+        doubt = "outputs: the file does not say which arrays are outputs" if len(unknown) > 1 else doubt
     made.tensors = [
         replace(one, role=one.role or ("outputs" if one.array.name in chosen else "inputs")) for one in made.tensors
     ]
@@ -113,8 +120,8 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str]) -> None:
         replace(one, complex=True, positive=False) if one.array.name in made.complex else without_offset(one)
         for one in made.tensors
     ]
-    if not (made.of("inputs") or made.points) or not made.of("outputs"):
-        raise DraftError(nothing(made, file, "at least one input field and one output field"))
+    if not (made.of("inputs") or made.of("parameters") or made.points) or not made.of("outputs"):
+        raise DraftError(nothing(made, file, "at least one input and one output"))
 
 
 def without_offset(one: Tensor) -> Tensor:
@@ -137,8 +144,25 @@ def without_offset(one: Tensor) -> Tensor:
 
 def taken_for(made: Draft, name: str) -> str:
     """Say what an array is that cannot be an output."""
-    role = made.role_of(name)
-    return "a number per sample, which cannot be one yet" if role == "parameter" else role or "no field"
+    return made.role_of(name) or "no field"
+
+
+def numbers_or_field(field: LazyArray, numbers: Sequence[LazyArray]) -> tuple[list[str], str]:
+    """Guess whether a lone field or the numbers beside it are the outputs: their names, and the doubt, if there is one.
+
+    A field with the name of an output is one, and numbers with such names are where it has none.
+    """
+    word, words = (
+        field.name.rpartition("/")[2].lower(),
+        {one.name: one.name.rpartition("/")[2].lower() for one in numbers},
+    )
+    sounding = [name for name, each in words.items() if each in SCALARS.split()]
+    if word in OUTPUTS.split() and not sounding:
+        return [field.name], ""
+    doubt = f"outputs: it may be {field.name} or the numbers per sample ({', '.join(words)}): say OUTPUTS="
+    if sounding or word in INPUTS.split():
+        return sounding or [*words], doubt
+    return [field.name], doubt
 
 
 def likely(unknown: Sequence[Tensor]) -> list[Tensor]:

@@ -101,7 +101,12 @@ def baselines(work: OwnWorkload) -> dict[str, NDArray[np.float64]]:
     for batch in work.batches("test"):
         chosen, rows = np.split(rows, [len(batch.outputs[0])])
         others = work.batch(chosen).outputs
-        found.append(errors(batch, [one * work.valid(one, batch) for one in others]))
+        found.append(
+            errors(
+                batch,
+                [each * work.valid(one, each, batch) for one, each in zip(work.file.outputs, others, strict=True)],
+            )
+        )
     return known | {NEAREST: np.concatenate(found)}
 
 
@@ -130,7 +135,7 @@ def nearest(work: OwnWorkload) -> NDArray[np.int64]:
 def arguments(work: OwnWorkload, rows: range | NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
     """Read the inputs and parameters of some samples, by name; of trajectories the frames that they start from."""
     batch = work.batch(rows, frames=1 if work.is_trajectory else None)
-    return {name: one.numpy() for name, one in zip(work.file.argument_names, batch.inputs, strict=True)}
+    return {name: one.numpy() for name, one in zip(work.file.argument_names, batch.inputs, strict=False)}
 
 
 def flat(work: OwnWorkload, values: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float64]:

@@ -158,7 +158,7 @@ BAD: dict[str, tuple[Callable[[], Arrays], str]] = {
     ),
     "a field for a number": (
         spoil("wind", lambda w: w[:, None] * np.ones(3)),
-        "expected one number per sample in 'wind'",
+        r"expected one number per sample \(.*\) in 'wind'",
     ),
     "strings": (spoil("k", lambda k: np.full(k.shape, b"a")), r"'k' holds \|S1; expected real numbers"),
     "constant output": (spoil("T", np.ones_like), "'T' is 1 everywhere: nothing to learn"),
