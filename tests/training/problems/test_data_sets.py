@@ -184,6 +184,36 @@ def json_lines(folder: Path) -> None:
     (folder / "runs.jsonl").write_text("\n".join(map(json.dumps, samples)))
 
 
+def vtk_array(name: str, values: NDArray[Any], components: int = 1) -> str:
+    text = " ".join(map(repr, values.ravel().tolist()))
+    return (
+        f'<DataArray type="Float64" Name="{name}" NumberOfComponents="{components}" format="ascii">{text}</DataArray>'
+    )
+
+
+def vtk_images(folder: Path) -> None:
+    """Write a plane of points as an image of VTK for each sample."""
+    for number, k in enumerate(K):
+        vectors = np.stack([k, 2 * k, 3 * k], -1)
+        data = vtk_array("k", k) + vtk_array("u", 2 * k) + vtk_array("v", vectors, 3)
+        (folder / f"run{number}.vti").write_text(
+            '<VTKFile type="ImageData" byte_order="LittleEndian"><ImageData WholeExtent="0 8 0 7 0 0" '
+            'Origin="0 0 0" Spacing="0.125 0.25 1"><Piece Extent="0 8 0 7 0 0">'
+            f"<PointData>{data}</PointData></Piece></ImageData></VTKFile>"
+        )
+
+
+def vtk_rectilinear(folder: Path) -> None:
+    """Write a plane of cells between given coordinates for each sample."""
+    along = "".join(vtk_array(name, np.linspace(0, 1, count)) for name, count in (("x", 10), ("y", 9), ("z", 1)))
+    for number, k in enumerate(K):
+        (folder / f"run{number}.vtr").write_text(
+            '<VTKFile type="RectilinearGrid" byte_order="LittleEndian"><RectilinearGrid WholeExtent="0 9 0 8 0 0">'
+            f'<Piece Extent="0 9 0 8 0 0"><CellData>{vtk_array("k", k) + vtk_array("u", 2 * k)}</CellData>'
+            f"<Coordinates>{along}</Coordinates></Piece></RectilinearGrid></VTKFile>"
+        )
+
+
 def zipped(folder: Path) -> None:
     with zarr.storage.ZipStore(folder / "heat.zarr.zip", mode="w") as store:
         group = zarr.create_group(store)
@@ -266,6 +296,8 @@ CASES = {
     ),
     "cells of MATLAB": Case(cells, ("cells.mat",), "u", set(), TWICE),
     "cells of MATLAB 7.3": Case(cells73, ("cells.mat",), "u", set(), TWICE),
+    "images of VTK": Case(vtk_images, (".",), "u", {"samples"}, {**TWICE, "v": np.stack([K, 2 * K, 3 * K], 1)}),
+    "rectilinear grids of VTK": Case(vtk_rectilinear, ("*.vtr",), "u", {"samples"}, TWICE),
     "JSON lines": Case(json_lines, ("runs.jsonl",), "u", set(), {**TWICE, "nu": NU}),
     "zarr in an archive": Case(zipped, ("heat.zarr.zip",), "u", set(), TWICE),
     "zarr of xarray in an archive, a dimension of realizations": Case(
@@ -394,7 +426,8 @@ def test_runs_that_lack_a_file_are_named(tmp_path: Path) -> None:
         ("runs.parquet", "a table of Arrow: save it as .csv"),
         ("case.cgns", "save a .vtu file per sample"),
         ("all.pvd", "a list of meshes: name its .vtu files"),
-        ("grid.vti", "a grid of VTK"),
+        ("grid.vti", "expected a grid of VTK, but it is damaged"),
+        ("grid.vts", "a curved grid of VTK"),
         ("notes.txt", "expected one of the formats"),
     ],
 )

@@ -39,6 +39,7 @@ READERS = {
     "zarr": "labelled:open_zarr",
     "netcdf": "labelled:open_netcdf",
     "mesh": "mesh:open_mesh",
+    "vtk": "image:open_image",
     "csv": "tables:open_table",
     "comsol": "tables:open_table",
     "json": "tables:open_json",
@@ -46,7 +47,7 @@ READERS = {
 SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
     | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
-    | {".csv": "csv", ".json": "json", ".jsonl": "json"}
+    | {".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".json": "json", ".jsonl": "json"}
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
 )
 
@@ -60,7 +61,7 @@ UNREAD = (
     | dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet: save it as .csv")
     | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".foam", ".ensi", ".case", ".frd"), SAVE_MESHES)
     | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".vtm", ".vtmb", ".stl", ".ply", ".obj"), SAVE_MESHES)
-    | dict.fromkeys((".vti", ".vtr", ".vts"), "a grid of VTK: save its arrays as .npz, or the grid as .vtu")
+    | {".vts": "a curved grid of VTK: save its arrays as .npz, or the grid as .vtu"}
     | {".pvd": "a list of meshes: name its .vtu files, each of them a sample; trajectories on meshes are not read"}
     | dict.fromkeys((".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"), "an archive: unpack it")
     | dict.fromkeys((".grib", ".grb", ".grib2"), "GRIB: save it as netCDF, grib_to_netcdf or xarray with cfgrib")

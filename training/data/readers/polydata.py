@@ -27,18 +27,9 @@ def read_polydata(path: Path) -> meshio.Mesh:
     Raises:
         ValueError: It is no such file.
     """
-    vtu: Any = importlib.import_module("meshio.vtu._vtu")
-    try:
-        root = ET.parse(path).getroot()  # noqa: S314  expat bounds and ignores entities
-    except ET.ParseError:  # appended bytes are no XML
-        root = vtu._parse_raw_binary(str(path))  # noqa: SLF001
+    root, reader = opened_vtk(path)
     if root.get("type") != "PolyData":
         raise ValueError(f"expected PolyData but found {root.get('type')}")
-    reader = vtu.VtuReader.__new__(vtu.VtuReader)
-    reader.compression, reader.byte_order = root.get("compressor"), root.get("byte_order")
-    reader.header_type = root.get("header_type", "UInt32")
-    appended = root.find("AppendedData")
-    reader.appended_data = None if appended is None else (appended.text or "").strip()[1:]
     pieces = [piece for piece in root.iter("Piece") if int(piece.get("NumberOfPoints", 0))]
     if not pieces:
         raise ValueError("expected points but there are none")
@@ -72,6 +63,28 @@ def read_polydata(path: Path) -> meshio.Mesh:
         {name: [values[np.take(rows, numbers)] for numbers in blocks.values()] for name, values in data.items()},
         info={"left_out": dict.fromkeys(sorted({*some, *others} - {*data, *fields}), reason)},
     )
+
+
+def opened_vtk(path: Path) -> tuple[ET.Element, Any]:
+    """Return the root of an XML file of VTK, and what decodes its arrays.
+
+    Raises:
+        ValueError: It is no such file.
+    """
+    vtu: Any = importlib.import_module("meshio.vtu._vtu")
+    try:
+        root = ET.parse(path).getroot()  # noqa: S314  expat bounds and ignores entities
+    except ET.ParseError:  # appended bytes are no XML
+        try:
+            root = vtu._parse_raw_binary(str(path))  # noqa: SLF001
+        except (meshio.ReadError, AssertionError, ET.ParseError) as error:
+            raise ValueError("no XML file of VTK") from error
+    reader = vtu.VtuReader.__new__(vtu.VtuReader)
+    reader.compression, reader.byte_order = root.get("compressor"), root.get("byte_order")
+    reader.header_type = root.get("header_type", "UInt32")
+    appended = root.find("AppendedData")
+    reader.appended_data = None if appended is None else (appended.text or "").strip()[1:]
+    return root, reader
 
 
 def simple(nodes: NDArray[Any], part: str) -> list[NDArray[Any]]:

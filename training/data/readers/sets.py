@@ -194,5 +194,6 @@ def refuse_series(folder: Path, run: Path, names: list[str]) -> None:
         if count > 2 and "#" in stem:
             raise ReadError(
                 f"{folder}: expected one sample in each folder but found {count} files {stem}{suffix} in {run.name}, "
-                "a series of steps: trajectories in a file per step are not supported; join them as [time, …] in one"
+                "a series of steps: trajectories in a file per step are not supported; leave one step in each folder, "
+                "or join arrays on a grid as [time, …] in one file"
             )
