@@ -64,6 +64,9 @@ def test_a_difference_is_relative_to_the_sample_or_to_the_value_of_a_quality() -
     assert gpu_worker.difference("solution", changed, field) == pytest.approx(1e-3, rel=1e-3)
     bound, far = np.array([[0.5], [1e-9]], np.float32), np.array([[0.505], [1e-9]], np.float32)
     assert gpu_worker.difference("error_bound", far, bound) == pytest.approx(1e-2, rel=1e-3)
+    close = bound + np.array([[0], [4e-9]], np.float32)  # less than what rounding a solution to float32 allows
+    assert gpu_worker.difference("solve_bound", close, bound) < gpu_worker.TOLERANCE
+    assert gpu_worker.difference("solve_bound", close + np.float32(2e-8), bound) > gpu_worker.TOLERANCE
     assert gpu_worker.difference("solution", np.full_like(field, np.nan), field) == np.inf
 
 
