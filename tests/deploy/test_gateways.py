@@ -58,8 +58,12 @@ def test_the_gateways_of_a_pod_differ_in_their_ports_alone(resources: tuple[dict
     assert {port["containerPort"] for port in balancer["ports"]} == LISTENS
     names = {port["name"]: port["containerPort"] for port in balancer["ports"]}
     assert {names[port["targetPort"]] for port in one(resources, "Service")["spec"]["ports"]} == LISTENS
-    policy = one(resources, "NetworkPolicy")["spec"]["ingress"][0]["ports"]
-    assert {each["port"] for each in policy} == LISTENS
+    clients, monitoring = one(resources, "NetworkPolicy")["spec"]["ingress"]
+    assert {each["port"] for each in clients["ports"]} == LISTENS
+    own = {port["name"]: port["containerPort"] for each in gateways for port in each["ports"]}
+    endpoints = one(resources, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert {own[each["port"]] for each in endpoints if each["port"] in own} == HTTP
+    assert {each["port"] for each in monitoring["ports"]} == HTTP | {8002}
     volumes = {each["name"] for each in pod["volumes"]}
     mounts = {mount["name"] for each in (*gateways, balancer) for mount in each["volumeMounts"]}
     assert mounts <= volumes
