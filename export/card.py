@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: What was measured of operators and of networks of sequences, and is copied to the card.
 MEASURED = ("training", "errors", "classical")
 ROLLOUT = ("rollout", "correlation_time", "spectrum")
-OPTIONAL = ("measures", *ROLLOUT, "calibration")
+OPTIONAL = ("measures", "scalars", *ROLLOUT, "calibration")
 COUNTED = ("training", "accuracy")
 LARGE = 0.2  # a mean error above this is said first
 COVERED = 0.8  # and that fewer test samples than this have an error below their estimate, of which 90 % should

@@ -25,6 +25,7 @@ from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import augment, generate
 from training.data.samples import Rows, SampleFile, prepare
 from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
+from training.evaluation.scalars import parities
 from training.fit.task import Order, Task
 from training.fit.workload import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
@@ -54,6 +55,8 @@ class OwnWorkload(OperatorWorkload):
         if self.is_trajectory:
             self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
             self.figures = (*type(self).figures, *ROLLOUTS)
+        elif self.file.scalars:
+            self.figures = (*type(self).figures, "scalars")
 
     def check(self) -> None:
         self.prepare()
@@ -456,7 +459,8 @@ class OwnWorkload(OperatorWorkload):
             errors, rollouts, frames = self.measured(network, self.batches("test")), {}, {}
         row = {"grid": list(self.samples.sides), **frames, "fields": len(errors["relative_l2"])} | summary(errors)
         clock = {"processor": processor()}
-        return {"errors": [row], "classical": [], "clock": clock, "measures": meanings([row]), **rollouts}
+        numbers = {"scalars": [one.row for one in parities(network, self)]} if self.file.scalars else {}
+        return {"errors": [row], "classical": [], "clock": clock, "measures": meanings([row]), **numbers, **rollouts}
 
     def renewed(self, samples: int, files: tuple[str, ...] = ()) -> OwnWorkload:
         """Return a workload of new samples alone, which are divided as those of a training are.

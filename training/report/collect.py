@@ -20,6 +20,7 @@ from training.checkpoint import Checkpoint
 from training.evaluation import measures, pictures
 from training.evaluation.measures import Errors, summary
 from training.evaluation.pictures import Drawn
+from training.evaluation.scalars import Parity, parities
 from training.files import write_json
 from training.fit import record
 from training.fit.own import OwnWorkload
@@ -138,6 +139,7 @@ class Report:
     measures: Mapping[str, Mapping[str, Errors]]
     baselines: Mapping[str, float]  # the mean errors on test samples of what needs no network, by its name
     drawn: tuple[Drawn, ...]  # the best, the median and the worst test sample
+    scalars: tuple[Parity, ...]  # the outputs that are numbers, of all test samples
     amounts: tuple[Amount, ...]  # trainings on parts of the data
     times: Times  # what the model costs
     processor: str  # where the times were measured
@@ -241,6 +243,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
         measures=errors,
         baselines={name: float(each.mean()) for name, each in baselines(work).items()},
         drawn=tuple(drawn(found.operator, work, errors["test"]["relative_l2"])),
+        scalars=tuple(parities(found.operator, work)),
         amounts=tuple(amounts),
         times=Times(network, found.card["training"]["seconds"], problem.solver_seconds),
         processor=found.card["training"]["processor"],
@@ -278,7 +281,12 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
             for some in (batch.outputs, work.predictions(network, batch))
         )
         numbers = {one.name: values.pop(one.name) for one in problem.parameters}
-        parameters = {name: float(value) for name, value in numbers.items() if name not in problem.timed}
+        parameters = {}
+        for one in (one for one in problem.parameters if one.name not in problem.timed):
+            parts = [f"{one.name}.{part}" for part in one.components] or [one.name]
+            parameters |= dict(zip(parts, map(float, numbers[one.name].reshape(-1)), strict=True))
+        for one in problem.scalars:  # which are drawn for all samples together
+            del truth[one.name], predicted[one.name]
         if problem.mask is not None:
             inside = values[INSIDE] == 1
             blank = ({name: np.where(inside, one, np.nan) for name, one in some.items()} for some in (truth, predicted))

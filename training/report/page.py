@@ -19,7 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from training.evaluation import pictures
+from training.evaluation import pictures, scalars
 from training.files import read_json, write_json, write_text
 from training.fit.race import WITH
 from training.metrics import METRICS
@@ -36,6 +36,9 @@ MEASURES = ("mean of", "training", "validation", "test")
 ERRORS = ("split", "samples", "mean", "standard error", "median", "95th percentile", "worst")
 KEYS = ("relative_l2", "standard_error", "median", "percentile_95", "worst")
 RACE = ("network", "share of the budget", "validation error")
+IN_DEVIATIONS = "mean_error_in_deviations"
+SCALARS = ("number", "units", "deviation", "mean error", "worst error", "mean error in deviations")
+SCALAR_KEYS = ("deviation", "mean_error", "worst_error")
 DATA = ("array", "role", "shape", "units", "least", "greatest", "mean", "deviation")
 
 
@@ -72,6 +75,8 @@ def render(report: Report) -> str:
         race=image(race(report.race)) if report.race else None,
         race_rows=(RACE, race_rows(report.race)) if report.race else None,
         choice=choice(report.race) if report.race else None,
+        scalars=image(scalars.figure(report.scalars)) if report.scalars else None,
+        scalar_rows=(SCALARS, scalar_rows(report)),
         samples={name: image(figure) for name, figure in pictures.figures(report.drawn, report.description).items()},
     )
 
@@ -87,6 +92,7 @@ def numbers(report: Report) -> dict[str, Any]:
         "worth": report.verdict.worth.value,
         "verdict": report.verdict.headline,
         "baselines": report.baselines,
+        "scalars": [one.row for one in report.scalars],
         "problem_file": None if report.source is None else str(report.source.resolve()),
         "amounts": [{"samples": one.samples, "relative_l2": float(one.errors.mean())} for one in report.amounts],
         "rollout": [dict(row) for row in report.rollout],
@@ -98,6 +104,14 @@ def numbers(report: Report) -> dict[str, Any]:
         },
         "next": advise(evidence).value,
     }
+
+
+def scalar_rows(report: Report) -> list[tuple[str, ...]]:
+    """Return the errors of the outputs that are numbers, a row each."""
+    return [
+        (one.label, one.units, *(f"{one.row[key]:.3g}" for key in SCALAR_KEYS), percent(one.row[IN_DEVIATIONS]))
+        for one in report.scalars
+    ]
 
 
 def show(report: Report, console: Console) -> None:

@@ -16,6 +16,8 @@ from training.fit.presets import recipe
 from training.fit.run import train
 from training.problems.problem_file import ProblemFile
 from training.recipe import Recipe, changed
+from training.report.collect import collect
+from training.report.page import numbers, render
 
 GRID: dict[str, Any] = {"row": {}, "column": {}}
 
@@ -97,6 +99,14 @@ def test_numbers_are_learned_and_measured_in_their_deviations(kind: Any, tmp_pat
     naive = work.errors(work.naive(batch), batch.outputs, batch.measure).numpy()
     assert errors.mean() < naive.mean()
     assert made.card["errors"][0]["relative_l2"] == pytest.approx(errors.mean(), rel=1e-3)
+    report = collect(folder, tmp_path / "data")
+    assert [one["output"] for one in numbers(report)["scalars"]] == [
+        one.name for one in found.scalars for _ in one.components or ("",)
+    ]
+    assert made.card["scalars"] == numbers(report)["scalars"]
+    page = render(report)
+    assert page.count("<h2>Numbers</h2>") == 1
+    assert all(one.label in page for one in report.scalars)
 
 
 def test_units_of_a_number_change_nothing(tmp_path: Path) -> None:
