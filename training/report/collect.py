@@ -281,12 +281,12 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
             for some in (batch.outputs, work.predictions(network, batch))
         )
         numbers = {one.name: values.pop(one.name) for one in problem.parameters}
-        parameters = {}
+        parameters: dict[str, float] = {}
         for one in (one for one in problem.parameters if one.name not in problem.timed):
             parts = [f"{one.name}.{part}" for part in one.components] or [one.name]
             parameters |= dict(zip(parts, map(float, numbers[one.name].reshape(-1)), strict=True))
-        for one in problem.scalars:  # which are drawn for all samples together
-            del truth[one.name], predicted[one.name]
+        for scalar in problem.scalars:  # which are drawn for all samples together
+            del truth[scalar.name], predicted[scalar.name]
         if problem.mask is not None:
             inside = values[INSIDE] == 1
             blank = ({name: np.where(inside, one, np.nan) for name, one in some.items()} for some in (truth, predicted))
