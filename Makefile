@@ -16,12 +16,13 @@ READ := .venv/.read
 APP := .venv/.app
 DEV := .venv/.dev
 TRITON := .runtime/triton-env/complete
+PYTEST = $(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist loadfile
 CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 
 # Further arguments of pip, such as the index of PyTorch's wheels without CUDA.
 PIP_ARGS ?=
 
-.PHONY: help describe data train release export published requirements serve test check format bench docs clean programs problem
+.PHONY: help describe data train release export published requirements serve test test-deep check format bench docs clean programs problem
 .NOTPARALLEL:
 
 help: ## print this list
@@ -29,7 +30,7 @@ help: ## print this list
 	@echo "make train export serve [MODEL=$(MODEL)] [PRESET=$(PRESET)]   train a model and serve it, too"
 	@echo "make train export serve PROBLEM=heat.toml [PRESET=$(PRESET)]  the same for your own data"
 	@echo "make describe FILE=heat.h5                            write the problem file heat.toml for it"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Nothing is installed before a file is named. Files of torch.save are read with torch.
 describe: $(if $(FILE),$(if $(filter %.pt %.pth,$(FILE)),$(APP),$(READ))) ## write the problem file of FILE, a data file or a folder of meshes (OUTPUTS=temperature)
@@ -57,8 +58,12 @@ serve: requirements $(TRITON) published ## start Triton and the gateway on http:
 	$(BIN)/python -m serving
 
 # One process more than processors: tests wait for the services that they start.
-test: $(DEV) $(CORPUS) $(TRITON) programs published ## run the test suite, with a real Triton and a real browser
-	$(BIN)/python -m pytest -n $$(($$(nproc) < 3 ? $$(nproc) + 1 : 4)) --dist loadfile
+test test-deep: $(DEV) $(CORPUS) $(TRITON) programs published
+test: ## run the test suite, with a real Triton and a real browser
+	$(PYTEST)
+
+test-deep: ## run the tests that the suite leaves out: further models, files and pages on the same paths
+	$(PYTEST) -m deep
 
 check: $(DEV) ## run ruff, mypy --strict and import-linter
 	$(BIN)/ruff check .

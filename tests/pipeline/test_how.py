@@ -8,17 +8,25 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import httpx2
 import numpy as np
+import pytest
+import torch
 
 import physics.darcy
+from export.__main__ import app as exporting
 from serving.settings import Settings
 from tests.conftest import ready, wait_until
+from tests.pipeline.conftest import command
+from training.commands import app as training
 
 ROOT = Path(__file__).parents[2]
 RECORDER = [sys.executable, str(Path(__file__).with_name("recorder.py"))]
@@ -48,18 +56,43 @@ def assert_passed(expected: list[str], recorded: str) -> None:
     assert sorted(dict.fromkeys(expected), key=order.index) == list(dict.fromkeys(expected))
 
 
-def recorded(file: Path, *command: str) -> str:
-    subprocess.run([*RECORDER, str(file), *command], cwd=ROOT, check=True, capture_output=True)
-    return file.read_text()
+def recorded(app: Any, *arguments: object) -> str:
+    """Run a command in this process, and return the functions that it passes, in the order of first calls."""
+    passed: dict[str, None] = {}
+    root, export = f"{ROOT}/", torch.onnx.export
+
+    def untraced(*arguments: Any, **named: Any) -> Any:
+        """Export a module without a look at every call: they are millions, and none of a function that the page names."""
+        sys.settrace(None)
+        try:
+            return export(*arguments, **named)
+        finally:
+            sys.settrace(look)
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(root):
+            passed.setdefault(f"{name[len(root) :]} {frame.f_code.co_qualname}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.onnx, "export", untraced)
+        threading.settrace(look)
+        sys.settrace(look)
+        try:
+            command(app, *arguments)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]  # as its documentation says
+    return "\n".join(passed)
 
 
 def test_a_training_and_an_export_pass_what_the_page_names(tmp_path: Path) -> None:
-    run, repository = str(tmp_path / "burgers-tiny"), str(tmp_path / "repository")
+    run, repository = tmp_path / "burgers-tiny", tmp_path / "repository"
     small = ("--set", "operator.layers=1", "--set", "fit.epochs=2", "--set", 'formats=["onnx"]')
-    fit = ("training", "fit", "burgers-tiny", *small, "--out", run, "--data", str(tmp_path))
-    assert_passed(named("training", "A model"), recorded(tmp_path / "fit.txt", *fit))
-    export = ("export", run, "--name", "tiny", "--repository", repository)
-    assert_passed(named("export", "A model"), recorded(tmp_path / "export.txt", *export))
+    fit = recorded(training, "fit", "burgers-tiny", *small, "--out", run, "--data", tmp_path)
+    assert_passed(named("training", "A model"), fit)
+    export = recorded(exporting, run, "--name", "tiny", "--repository", repository)
+    assert_passed(named("export", "A model"), export)
 
 
 def test_an_error_measure_passes_what_the_page_names(tmp_path: Path) -> None:
@@ -67,17 +100,9 @@ def test_an_error_measure_passes_what_the_page_names(tmp_path: Path) -> None:
     np.savez(tmp_path / "heat.npz", k=k, u=np.cumsum(1 / k, axis=1))
     (tmp_path / "heat.toml").write_text(HEAT)
     small = ("--preset", "tiny", "--no-amounts", "--set", "fit.epochs=1", "--set", "operator.layers=1")
-    fit = (
-        "training",
-        "fit",
-        str(tmp_path / "heat.toml"),
-        *small,
-        "--data",
-        str(tmp_path),
-        "--out",
-        str(tmp_path / "run"),
-    )
-    assert_passed(named("training", "An error measure"), recorded(tmp_path / "fit.txt", *fit))
+    folders = ("--data", tmp_path, "--out", tmp_path / "run")
+    fit = recorded(training, "fit", tmp_path / "heat.toml", *small, *folders)
+    assert_passed(named("training", "An error measure"), fit)
 
 
 def test_a_request_passes_what_the_page_names(make_settings: Callable[..., Settings], tmp_path: Path) -> None:

@@ -117,16 +117,32 @@ NAMED = {"hdf5": "T", "npz": "y", "matlab 7.3": "T", "zarr": "T"}
 #: An export reads a checkpoint, which does not know what file its samples came from. `test_several_tensors.py` exports
 #: models of vectors, `test_trajectories.py` those of frames.
 PUBLISHED = "hdf5"
+#: A training reads the samples that a file has become, whatever its format: fields with numbers, and trajectories.
+TRAINED = {"hdf5", "the well"}
 BOUNDARIES = 'boundary = "wall"\n', 'boundary = "periodic"\n'
 
 
 @pytest.mark.parametrize("name", JOURNEYS)
+def test_a_file_is_described_and_its_samples_are_ready(name: str, tmp_path: Path) -> None:
+    (tmp_path / "problem.toml").write_text(described(name, tmp_path))
+    checked = command(training, "check", tmp_path / "problem.toml")
+    assert checked.exit_code == 0, checked.output
+
+
+def described(name: str, folder: Path) -> str:
+    """Write the files of a journey, and return the problem file that the command writes for them."""
+    write, _ = JOURNEYS[name]
+    files = sorted(folder.glob(write(folder)))
+    done = command(training, "describe", *files, *(("--outputs", NAMED[name]) if name in NAMED else ()))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in TRAINED else pytest.param(name, marks=pytest.mark.deep) for name in JOURNEYS]
+)
 def test_a_file_becomes_a_model(name: str, tmp_path: Path) -> None:
-    write, tensors = JOURNEYS[name]
-    files = sorted(tmp_path.glob(write(tmp_path)))
-    described = command(training, "describe", *files, *(("--outputs", NAMED[name]) if name in NAMED else ()))
-    assert described.exit_code == 0, described.output
-    problem = described.stdout
+    tensors, problem = JOURNEYS[name][1], described(name, tmp_path)
     if name == "hdf5":  # its author knows the boundaries, which the file does not say
         for boundary in BOUNDARIES:
             problem = re.sub(r'boundary = "open".*\n', boundary, problem, count=1)

@@ -91,6 +91,11 @@ def percentages(text: str, label: str = "") -> list[float]:
     return [float(found) / 100 for found in re.findall(rf"{label}([\d.]+)%", text)]
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "docs").glob("*.ipynb")))
+def test_a_notebook_is_stored_as_it_was_run(name: str) -> None:
+    assert pictures(kept(name)) == {"tutorial": 4}.get(name, 2)
+
+
 @pytest.mark.parametrize("service", [FIRST], indirect=True)
 def test_the_tutorial_prints_small_errors_and_what_it_has_stored(execute: Execute) -> None:
     executed, stored = execute("tutorial"), kept("tutorial")
@@ -115,6 +120,7 @@ def test_the_tutorial_prints_small_errors_and_what_it_has_stored(execute: Execut
     assert "stderr" not in {output.get("name") for cell in code(stored) for output in cell.outputs}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("service", [FIRST], indirect=True)
 def test_the_chains_of_the_notebook_about_sampling_agree_with_the_inversion_of_the_service(execute: Execute) -> None:
     executed = execute("sampling", PETROV_STEPS="3")
@@ -130,6 +136,7 @@ def test_the_chains_of_the_notebook_about_sampling_agree_with_the_inversion_of_t
     assert len(re.findall(r"[\d.]+ effective samples per second", printed(kept("sampling")))) == 6
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("service", [SECOND], indirect=True)
 def test_the_errors_of_the_paper_s_networks_are_those_of_the_cards_and_of_the_stored_run(execute: Execute) -> None:
     executed, stored = execute("paper"), kept("paper")
@@ -147,6 +154,7 @@ def test_the_errors_of_the_paper_s_networks_are_those_of_the_cards_and_of_the_st
     assert pictures(stored) == pictures(executed) == 2
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("service", [SECOND], indirect=True)
 def test_the_notebook_about_plates_finds_a_hole_with_even_stress(execute: Execute) -> None:
     executed, stored = execute("plate"), kept("plate")

@@ -56,6 +56,7 @@ def test_two_processes_learn_a_user_s_data_as_one_does(tmp_path: Path) -> None:
     assert not (tmp_path / "2" / "state").exists()
 
 
+@pytest.mark.deep
 def test_torchrun_learns_built_in_fields_as_one_process_does(tmp_path: Path) -> None:
     one = train(read(find("burgers-tiny"), ["fit.epochs=1"]), tmp_path / "1", tmp_path / "data")
     options = ("--set", "fit.epochs=1", "--data", tmp_path / "data", "--out", tmp_path / "2")
