@@ -62,7 +62,7 @@ def recorded(app: Any, *arguments: object) -> str:
     root, export = f"{ROOT}/", torch.onnx.export
 
     def untraced(*arguments: Any, **named: Any) -> Any:
-        """Export a module without a look at every call: they are millions, and none of a function that the page names."""
+        """Export a module without a look at the millions of calls, none of which is named."""
         sys.settrace(None)
         try:
             return export(*arguments, **named)
@@ -88,7 +88,7 @@ def recorded(app: Any, *arguments: object) -> str:
 
 def test_a_training_and_an_export_pass_what_the_page_names(tmp_path: Path) -> None:
     run, repository = tmp_path / "burgers-tiny", tmp_path / "repository"
-    small = ("--set", "operator.layers=1", "--set", "fit.epochs=2", "--set", 'formats=["onnx"]')
+    small = ("--set", "operator.layers=1", "--set", "fit.epochs=1", "--set", 'formats=["onnx"]')
     fit = recorded(training, "fit", "burgers-tiny", *small, "--out", run, "--data", tmp_path)
     assert_passed(named("training", "A model"), fit)
     export = recorded(exporting, run, "--name", "tiny", "--repository", repository)

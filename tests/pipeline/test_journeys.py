@@ -125,7 +125,7 @@ BOUNDARIES = 'boundary = "wall"\n', 'boundary = "periodic"\n'
 @pytest.mark.parametrize("name", JOURNEYS)
 def test_a_file_is_described_and_its_samples_are_ready(name: str, tmp_path: Path) -> None:
     (tmp_path / "problem.toml").write_text(described(name, tmp_path))
-    checked = command(training, "check", tmp_path / "problem.toml")
+    checked = command(training, "check", tmp_path / "problem.toml", "--data", tmp_path / "data")
     assert checked.exit_code == 0, checked.output
 
 

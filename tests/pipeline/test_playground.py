@@ -54,6 +54,9 @@ NAMELESS = re.compile(
     re.MULTILINE,
 )
 
+#: Pages and files that differ from others here by what is drawn on them alone.
+ALIKE = pytest.mark.deep
+
 expect.set_options(timeout=PATIENCE)
 
 
@@ -342,7 +345,7 @@ def test_the_page_ends_with_release_device_documentation_and_licence(
     ]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=ALIKE)])
 def test_the_borders_of_controls_have_contrast(visit: Callable[..., Visit], scheme: str) -> None:
     person = visit(color_scheme=scheme)
     person.settled("they differ by")
@@ -471,7 +474,7 @@ def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> No
     assert not np.array_equal(person.download("#download-input"), after)
 
 
-@pytest.mark.parametrize("model", [FORWARD, INVERSE, CURVE])
+@pytest.mark.parametrize("model", [FORWARD, pytest.param(INVERSE, marks=ALIKE), CURVE])
 def test_a_test_sample_is_compared_with_its_truth(visit: Callable[..., Visit], service: Gateway, model: str) -> None:
     person = visit()
     person.choose(model)
@@ -584,7 +587,7 @@ def test_a_component_and_a_whole_vector_are_uploaded(visit: Callable[..., Visit]
     np.testing.assert_array_equal(drawn["velocity"][1], vector[1])
 
 
-@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("write", [pytest.param(np.savez, marks=ALIKE), np.savez_compressed])
 def test_an_archive_is_uploaded(visit: Callable[..., Visit], write: Any) -> None:
     person = visit()
     person.choose(SEVERAL)
@@ -792,7 +795,9 @@ def lightness(rgb: np.ndarray) -> np.ndarray:
     return np.asarray(116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16)
 
 
-@pytest.mark.parametrize("model", [FORWARD, INVERSE, CURVE, SEVERAL, EXPRESSION])
+@pytest.mark.parametrize(
+    "model", [pytest.param(FORWARD, marks=ALIKE), INVERSE, pytest.param(CURVE, marks=ALIKE), SEVERAL, EXPRESSION]
+)
 def test_everything_has_a_name_and_fits_a_phone(visit: Callable[..., Visit], model: str) -> None:
     person = visit(viewport={"width": 320, "height": 640}, color_scheme="dark", reduced_motion="reduce", has_touch=True)
     person.choose(model)

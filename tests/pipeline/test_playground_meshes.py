@@ -24,7 +24,7 @@ from tests.pipeline.test_playground import ROOT, Visit, browser  # noqa: F401  a
 
 PLATE, BALL, SHEET = "plate", "ball", "sheet"
 SIDE = 101  # of the sheet, which has 20,000 triangles
-PIXELS = 'canvas => [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data]'
+PIXELS = "canvas => canvas.toDataURL()"
 
 
 def sheet() -> NDArray[np.float32]:
@@ -154,7 +154,14 @@ def plate_mesh(service: Gateway) -> tuple[meshio.Mesh, dict[str, NDArray[Any]]]:
     return meshio.Mesh(flat, {"triangle": triangles}, {"Stress": arrays["stress"]}), arrays
 
 
-@pytest.mark.parametrize("options", [{"binary": False}, {"compression": None}, {}], ids=["ascii", "base64", "zlib"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"binary": False}, id="ascii", marks=pytest.mark.deep),
+        pytest.param({"compression": None}, id="base64", marks=pytest.mark.deep),
+        pytest.param({}, id="zlib"),
+    ],
+)
 def test_a_mesh_file_is_uploaded_with_its_truth(
     person: Visit, service: Gateway, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -255,7 +262,7 @@ def test_points_in_space_are_turned_and_uploaded(person: Visit, tmp_path: Path) 
     np.testing.assert_array_equal(person.archive("#download-input")["heat"], own["heat"])
 
 
-@pytest.mark.parametrize("model", [PLATE, BALL])
+@pytest.mark.parametrize("model", [pytest.param(PLATE, marks=pytest.mark.deep), BALL])
 def test_it_fits_a_phone(service: Gateway, browser: Browser, model: str) -> None:  # noqa: F811  as above
     person = Visit(browser, service.url, viewport={"width": 320, "height": 640}, color_scheme="dark", has_touch=True)
     person.choose(model)

@@ -28,7 +28,7 @@ SIDES = ["operator.down_middle=[13, 13]", "operator.tokens=[8, 8]", "operator.up
 TINY = {  # the recipes for smaller grids are the same with these
     "burgers-paper": [*SMALL, "data.mesh=256", "data.grids=[64]"],
     "darcy-paper": [*SMALL, *PLANE, *SIDES],
-    "darcy_inverse_galerkin-paper": [*SMALL, *SIDES, "data.mesh=141", "data.grids=[71]", "operator.grid=[22, 22]"],
+    "darcy_inverse_galerkin-paper": [*SMALL, *SIDES, "data.mesh=85", "data.grids=[43]", "operator.grid=[22, 22]"],
 }
 
 

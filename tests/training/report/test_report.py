@@ -47,7 +47,11 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.fixture(scope="module", params=GRIDS)
+#: A page of lines is also read in `tests/training/metrics/test_outside_measure.py`.
+SHOWN = [pytest.param(name, marks=pytest.mark.deep) if name == "line" else name for name in GRIDS]
+
+
+@pytest.fixture(scope="module", params=SHOWN)
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train on a file by the commands that a person types."""
     folder, sides = tmp_path_factory.mktemp(request.param), GRIDS[request.param]
@@ -118,7 +122,7 @@ def test_the_model_s_error_estimates_are_judged() -> None:
     assert trust(None).startswith("There are too few validation samples")
 
 
-@pytest.mark.parametrize("run", GRIDS, indirect=True)
+@pytest.mark.parametrize("run", SHOWN, indirect=True)
 def test_the_report_begins_with_a_verdict_beside_predictions_without_a_network(run: Path) -> None:
     numbers = json.loads((run / "report.json").read_text())
     with np.load(run.parent / "heat.npz") as file:
