@@ -45,6 +45,8 @@ PRINTED = "http://127.0.0.1:8080"
 #: held by test_how.py.
 FIGURES = ("umbridge", "benchmarks", "how", "own-data-measured", "reference/tables")
 EXAMPLES = sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / f"docs/{name}.md" for name in FIGURES})
+#: Pages whose first example trains, or computes with torch or a service, as other tests do: they run in the deep suite.
+LONG = ("attention", "derivatives", "layers", "networks", "research", "training")
 
 
 def blocks(page: Path, language: str, text: str) -> list[str]:
@@ -133,7 +135,10 @@ def test_the_curl_block_predicts_and_is_refused(url: str, folder: Path) -> None:
     assert "64" in done.stdout
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=pytest.mark.deep if page.stem in LONG else ()) for page in EXAMPLES],
+)
 def test_a_page_begins_with_an_example_that_runs(page: Path, url: str, folder: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(folder / "heat.npz", k=rng.random((20, 8, 8)), T=rng.random((20, 8, 8)))
