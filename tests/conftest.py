@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import hashlib
 import json
@@ -17,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import httpx2
 import numpy as np
 import pytest
@@ -38,6 +40,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A suite in a terminal, or where colours are asked for, sees the texts of a pipe; tests/terminal.py has terminals.
 os.environ |= {"TERM": "dumb", "COLUMNS": "80"}
 os.environ.pop("FORCE_COLOR", None)
+# Every HTTP client reads the certificates of the system, which takes longer than most tests: a process does so once.
+setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))  # noqa: B010 - as below
 
 ENVIRONMENT = Path(__file__).parents[1] / ".runtime" / "triton-env"
 KERNEL = np.outer([1, 2, 1], [1, 2, 1]).astype(np.float32) / 16

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from export.__main__ import app as exporting
 from petrov_client import Client
 from tests.conftest import RunService
+from tests.pipeline.conftest import command
 from training import recipe as config
+from training.commands import app as training
+from training.losses import LOSSES
+from training.operators import OPERATORS
+from training.problems.problem import PROBLEMS
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = '''
 from contextlib import contextmanager
 from typing import Literal
@@ -159,29 +162,26 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def run(package: Path) -> Callable[..., str]:
-    """Run `python -m …` where the package is installed."""
-    path = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
+@pytest.fixture
+def run(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Return a function that runs `python -m …` in this process, in which the package is installed for one test."""
+    monkeypatch.syspath_prepend(package)
+    forget()
+    apps = {"training": training, "export": exporting}
+    yield lambda module, *arguments: command(apps[module], *arguments)
+    sys.modules.pop("outside", None)
+    forget()
 
-    def command(*arguments: object) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", *map(str, arguments)],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": path},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    return command
+def forget() -> None:
+    """Have every table look again for what is installed."""
+    for table in (PROBLEMS, OPERATORS, LOSSES):
+        vars(table).pop("items", None)
 
 
 @pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
 def test_a_problem_from_another_package_is_trained_exported_and_served(
-    run: Callable[..., str],
+    run: Callable[..., None],
     tmp_path: Path,
     run_service: RunService,
 ) -> None:
@@ -200,7 +200,7 @@ def test_a_problem_from_another_package_is_trained_exported_and_served(
 
 
 def test_an_operator_learns_a_file_of_a_format_and_by_a_loss_of_another_package(
-    run: Callable[..., str], tmp_path: Path
+    run: Callable[..., None], tmp_path: Path
 ) -> None:
     (tmp_path / "rows.toml").write_text(OWN)
     np.savetxt(tmp_path / "data.rows", np.random.default_rng(0).standard_normal((60, 16)))

@@ -137,7 +137,7 @@ def test_a_file_becomes_a_model_with_a_verdict(tmp_path: Path) -> None:
 
     described = run("describe", "--write", "--outputs", "temperature", "heat.npz")
     assert described.status == 0, described.text
-    trained = run("fit", "heat.toml", "--preset", "tiny")
+    trained = run("fit", "heat.toml", "--preset", "tiny", "--set", "fit.epochs=5")
     assert trained.status == 0, trained.text
     assert "Traceback" not in trained.text
     verdict = json.loads((tmp_path / "runs/heat-tiny/report.json").read_text())["verdict"]

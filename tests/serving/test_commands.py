@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 import petrov_client
+from serving import system
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests.serving.conftest import npy
@@ -150,10 +151,15 @@ def test_a_port_in_use_is_named(settings: Settings, name: str) -> None:
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b"])
 def test_a_host_that_is_not_this_machine_is_named(settings: Settings, host: str) -> None:
-    assert f'"{host}" is no address of this machine' in refusal(settings.model_copy(update={"host": host}))
+    fault = system.port_fault(host, settings.port, "PETROV_PORT")
+    assert f'"{host}" is no address of this machine' in (fault or "")
 
 
-@pytest.mark.parametrize("folder", ["/dev/null", "/proc/nowhere"])
+def test_a_service_does_not_start_on_another_host(settings: Settings) -> None:
+    assert '"192.0.2.1" is no address of this machine' in refusal(settings.model_copy(update={"host": "192.0.2.1"}))
+
+
+@pytest.mark.parametrize("folder", ["/dev/null", pytest.param("/proc/nowhere", marks=pytest.mark.deep)])
 def test_a_runtime_folder_that_cannot_be_written_is_named(settings: Settings, folder: str) -> None:
     text = refusal(settings.model_copy(update={"triton_runtime": Path(folder)}))
     assert f"{folder}/triton-{settings.triton_http_port}.log cannot be written" in text

@@ -53,7 +53,8 @@ def test_every_route(suite: Suite) -> None:
 @pytest.mark.parametrize(
     "route", ["ModelInfo", "InputSizes", "OutputSizes", "Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"]
 )
-def test_an_unknown_model_comes_before_everything_else(gateway: Gateway, suite: Suite, route: str) -> None:
+def test_an_unknown_model_comes_before_everything_else(gateway: Gateway, route: str) -> None:
+    suite = Suite(gateway.url, MODELS[0])
     for name in ("wrong_model_name", "tally", "drift_vjp", "darcy_kl"):
         suite.name = name
         assert suite.error(route, input="nonsense", config=[]) == "ModelNotFound"

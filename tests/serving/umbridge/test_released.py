@@ -20,7 +20,10 @@ from tests.serving.umbridge.suite import (
     check_second_derivatives,
 )
 
-pytestmark = pytest.mark.timeout(900)  # every graph is loaded once, on a busy machine
+pytestmark = [
+    pytest.mark.timeout(900),  # every graph is loaded once, on a busy machine
+    pytest.mark.deep,  # the toys pass the same checks in `test_conformity.py`
+]
 REPOSITORY = Path(__file__).parents[3] / "model_repository"
 KEY = "released"
 MODELS = [
