@@ -77,7 +77,8 @@ history = 2
 horizon = 3
 """
 pytestmark = pytest.mark.timeout(600)  # two trainings, two exports and a start of Triton, on a busy machine
-SETS = ("fit.epochs=1", "operator.step.layers=1", "operator.step.channels=16", "operator.step.detail=8")
+SETS = ("fit.epochs=1", "operator.step.channels=16", "operator.step.detail=8", "operator.step.spectral=1")
+LAYERS = {"line": 0, "plane": 1}  # of attention
 FORMATS = {"line": '["onnx"]', "plane": '["onnx", "torchscript"]'}
 FRAMES = 9
 PATIENCE = 90_000  # a browser on a busy machine
@@ -138,11 +139,12 @@ def service(
     with h5py.File(folder / "plane.h5", "w") as file:
         for name, array in planes(20).items():
             file[name] = array
-    sets = [part for change in SETS for part in ("--set", change)]
     for name, text in (("line", LINE), ("plane", PLANE)):
         (folder / f"{name}.toml").write_text(text)
+        own = (*SETS, f"formats={FORMATS[name]}", f"operator.step.layers={LAYERS[name]}")
+        sets = [part for change in own for part in ("--set", change)]
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
-        command(training, "fit", folder / f"{name}.toml", *options, "--set", f"formats={FORMATS[name]}")
+        command(training, "fit", folder / f"{name}.toml", *options)
         command(exporting, folder / name, "--repository", folder / "model_repository")
     with run_service(folder / "model_repository") as gateway:
         yield Service(gateway, f"127.0.0.1:{gateway.settings.triton_grpc_port}", folder)
