@@ -6,11 +6,28 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-#: Exports and trainings, which take minutes: they come first, so that no process ends long after the others.
-LONG = ("tests/export/", "tests/pipeline/", "tests/training/")
-
 #: Its files share what they export: one process exports it once.
 TOGETHER = "tests/export/publication/"
+
+#: What takes longest, by processor time, comes first: no process then ends long after the others.
+LONGEST = (
+    TOGETHER,
+    "tests/pipeline/test_playground.py",
+    "tests/training/fit/test_fit.py",
+    "tests/pipeline/test_terminal.py",
+    "tests/pipeline/test_trajectories.py",
+    "tests/pipeline/test_points.py",
+    "tests/pipeline/test_several_tensors.py",
+    "tests/pipeline/",
+    "tests/export/",
+    "tests/training/fit/",
+    "tests/training/report/",
+    "tests/serving/test_commands.py",
+    "tests/benchmarks/",
+    "tests/protocols/",
+    "tests/research/",
+    "tests/training/",
+)
 
 
 class Distribution(LoadFileScheduling):
@@ -25,5 +42,10 @@ class Distribution(LoadFileScheduling):
 
 
 def sort(items: list[pytest.Item]) -> None:
-    """Sort tests by how long their folders take; the order is else as it was."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    """Sort tests by how long their files and folders take; the order is else as it was."""
+    items.sort(key=lambda item: place(item.nodeid))
+
+
+def place(nodeid: str) -> int:
+    """Return the place of a test's file or folder among the longest ones."""
+    return next((number for number, start in enumerate(LONGEST) if nodeid.startswith(start)), len(LONGEST))
