@@ -155,7 +155,7 @@ def test_a_new_version_is_served_without_a_restart_and_the_previous_one_stays(
     before = by_client(service, field)
     shutil.copytree(pipeline.repository / MODEL / "1", tmp_path / "2")
     model = onnx.load(tmp_path / "2" / to_onnx.FILE)
-    [head] = [weights for weights in model.graph.initializer if weights.name.endswith("correction.head.weight")]
+    [head] = [weights for weights in model.graph.initializer if weights.name.endswith("head.2.weight")]
     head.CopyFrom(numpy_helper.from_array(1.1 * numpy_helper.to_array(head), head.name))
     onnx.save(model, tmp_path / "2" / to_onnx.FILE)
     (tmp_path / "2").rename(pipeline.repository / MODEL / "2")
