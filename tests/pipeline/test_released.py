@@ -21,7 +21,7 @@ from research.sequences.corpus import UNLABELLED
 from research.sequences.problems import listops
 from research.sequences.recipe import load
 from training import checkpoint
-from training.data.fields import add_noise
+from training.data.augment import add_noise
 
 RELEASED = Path(__file__).parents[2] / "checkpoints"
 FIELDS, SEED = 8, 2**31  # of new fields; the seeds are of no training, validation, test or calibration sample
