@@ -23,7 +23,6 @@ from training.data.pools import ALL_CORES, Pool
 from training.data.samples import Rows
 from training.evaluation.measures import processor
 from training.evaluation.rows import at_defaults, grid_of, has_defaults, ranges, strided, validity
-from training.fit.task import Order
 from training.fit.workload import CALIBRATION_SEED, OperatorWorkload, Scope, ScopeError
 from training.losses import Batch
 from training.metrics import Grid
@@ -87,14 +86,13 @@ class FieldWorkload(OperatorWorkload):
         network.fit_normalisers(*map(torch.from_numpy, (first.inputs, *first.parameters, first.targets)))
 
     @property
-    def order(self) -> Order:
-        count, batch = self.recipe.drawn.train, self.recipe.fit.batch
-        return Order(count, batch, count // batch, self.recipe.seed)
+    def counts(self) -> tuple[int, int]:
+        return self.recipe.drawn.train, self.recipe.drawn.validation
 
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         del share
         fit = self.recipe.fit
-        return augmented(self.train, chosen, rng, symmetries=bool(fit.symmetries), noise=fit.noise)
+        return augmented(self.train, self.rows[chosen], rng, symmetries=bool(fit.symmetries), noise=fit.noise)
 
     def validation(self) -> list[Batch]:
         """Return the watched samples, once at every trained level of noise."""
@@ -113,7 +111,7 @@ class FieldWorkload(OperatorWorkload):
     def account(self) -> dict[str, Any]:
         return {
             "distribution": self.problem.description.distribution,
-            "fields": self.recipe.drawn.train,
+            "fields": len(self.rows),
             "grids": list(self.recipe.drawn.grids),
             "processor": processor(),
             **({"remarks": [remark]} if (remark := self.network().remark) else {}),

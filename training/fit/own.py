@@ -26,7 +26,7 @@ from training.data import augment, generate
 from training.data.samples import Rows, SampleFile, prepare
 from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
 from training.evaluation.scalars import parities
-from training.fit.task import Order, Task
+from training.fit.task import Task
 from training.fit.workload import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
@@ -114,25 +114,13 @@ class OwnWorkload(OperatorWorkload):
 
     # Batches
 
-    @cached_property
-    def rows(self) -> Rows:
-        """The numbers of the training samples that are used, ascending; those of a smaller share are among them."""
-        train, share = self.samples.counts[0], self.recipe.fit.share
-        order = np.random.default_rng(self.recipe.seed).permutation(train)
-        return np.sort(order[: max(1, round(share * train))])
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.samples.counts[:2]
 
     @property
-    def order(self) -> Order:
-        """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps.
-
-        Where validation samples are many beside these, an epoch has more passes: two samples for each of them.
-        """
-        fit, windows = self.recipe.fit, len(self.rows) * (self.longest if self.is_trajectory else 1)
-        whole = Order.passes(windows, fit.batch, self.recipe.seed)
-        if fit.seconds is None:
-            return whole
-        enough = -(-2 * self.samples.counts[1] // whole.batch)
-        return replace(whole, steps=min(max(whole.steps, enough), fit.least))
+    def windows(self) -> int:
+        return self.longest if self.is_trajectory else 1
 
     def batch(self, rows: Rows | range, frames: int | None = None) -> Batch:
         """Read samples by their numbers; of trajectories the rollouts from their first frames, to the horizon."""

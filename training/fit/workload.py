@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
+import numpy as np
 import torch
 from numpy.random import Generator
 from torch import Tensor, nn
@@ -166,6 +168,36 @@ class OperatorWorkload(Workload[Recipe]):
     def network(self) -> Operator:
         torch.manual_seed(self.recipe.seed)
         return build(self.recipe.operator)
+
+    @property
+    @abstractmethod
+    def counts(self) -> tuple[int, int]:
+        """The numbers of training and of validation samples."""
+
+    @property
+    def windows(self) -> int:
+        """How many training samples one sample holds, as a trajectory does; see `order`."""
+        return 1
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The numbers of the training samples that are used, ascending; those of a smaller share are among them."""
+        train, share = self.counts[0], self.recipe.fit.share
+        order = np.random.default_rng(self.recipe.seed).permutation(train)
+        return np.sort(order[: max(1, round(share * train))])
+
+    @property
+    def order(self) -> Order:
+        """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps.
+
+        Where validation samples are many beside these, an epoch has more passes: two samples for each of them.
+        """
+        fit = self.recipe.fit
+        whole = Order.passes(len(self.rows) * self.windows, fit.batch, self.recipe.seed)
+        if fit.seconds is None:
+            return whole
+        enough = -(-2 * self.counts[1] // whole.batch)
+        return replace(whole, steps=min(max(whole.steps, enough), fit.least))
 
     def predictions(self, network: Any, batch: Batch) -> list[Tensor]:
         """Return what a network predicts, in the form of the outputs."""
