@@ -143,6 +143,22 @@ def test_cell_data_are_means_at_the_points(tmp_path: Path) -> None:
     np.testing.assert_allclose(arrays_of(mesh, on_points(3))["source"], expected, rtol=0, atol=1e-6)
 
 
+def test_regions_and_discontinuous_elements_are_those_of_the_training(tmp_path: Path) -> None:
+    mesh = cubes()
+    cells = mesh.cells_dict["hexahedron"]
+    own = meshio.Mesh(
+        mesh.points[cells.ravel()], {"hexahedron": np.arange(64).reshape(8, 8)}, {}, {"rock": [np.arange(8) // 4 + 1]}
+    )
+    fields = [TensorInfo(f"rock_{number}", ("batch", "point"), shape=(None, None)) for number in (1, 2, 3)]
+    for one in (own, meshio.Mesh(mesh.points, mesh.cells, {}, own.cell_data)):
+        one.write(tmp_path / "rocks.vtu")
+        found = arrays_of(one, on_points(3, *fields))
+        with open_file(tmp_path / "rocks.vtu") as file:
+            for name, key in {"boundary": "boundary", **{f"rock_{each}": f"rock={each}" for each in (1, 2, 3)}}.items():
+                np.testing.assert_allclose(found[name], file.array(key).read()[0], rtol=0, atol=1e-6, err_msg=name)
+        assert 0 < found["rock_1"].mean() < 1
+
+
 def test_outputs_are_point_data_of_a_copy() -> None:
     mesh = cubes()
     made = with_outputs(mesh, {"heat": np.ones((1, 27)), "flux": np.ones((27, 3))})

@@ -117,6 +117,7 @@ def arrays_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
     for name, blocks in dict(getattr(mesh, "cell_data", {})).items():
         if isinstance(blocks, list):  # of meshio: an array per block of cells
             data.setdefault(wire_name(str(name)), means_at_points(mesh, blocks, len(points)))
+            data = _shares(mesh, wire_name(str(name)), blocks, info) | data
     for tensor in info.inputs[1:]:
         if tensor.name in data:
             found[tensor.name] = _at_points(data[tensor.name], tensor, kept)
@@ -162,8 +163,12 @@ def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
             where=Where(BOUNDARY),
         )
     facets: dict[int, list[tuple[Array, Array]]] = {}  # corners and all nodes, by the number of corners
+    every = np.concatenate([np.asarray(mesh.cells_dict[kind]).ravel() for kind in of_mesh])
+    _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    apart = len(np.unique(every)) == len(every)  # every cell has nodes of its own, as discontinuous elements
+    place = first[to.ravel()] if apart else np.arange(len(points))
     for kind in of_mesh:
-        cells = np.asarray(mesh.cells_dict[kind])
+        cells = place[np.asarray(mesh.cells_dict[kind])]
         for corners, members in zip(*known[kind], strict=True):
             padded = (*members, *members[-1:] * (MOST_NODES - len(members)))
             facets.setdefault(len(corners), []).append((cells[:, corners], cells[:, padded]))
@@ -180,7 +185,7 @@ def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(points), dtype=np.bool_)
     for _, nodes in alone.values():
         found[nodes] = True
-    return found
+    return found[place]
 
 
 def _dimension(kind: str | int) -> int:
@@ -239,6 +244,17 @@ def distance(points: Array, edge: npt.NDArray[np.bool_]) -> Array:
     parts = (points[start : start + rows, None] - targets for start in range(0, len(points), rows))
     squares = [np.square(apart).sum(axis=2).min(axis=1) for apart in parts]
     return np.asarray(np.sqrt(np.concatenate(squares)))
+
+
+def _shares(mesh: Any, name: str, blocks: list[Any], info: ModelInfo) -> dict[str, Array]:
+    """Return the inputs of a model such as `material_2`, the share of the cells at each point whose `material` is 2."""
+    found = {}
+    for tensor in info.inputs[1:]:
+        region = re.fullmatch(rf"{re.escape(name)}_(\d+)", tensor.name)
+        if region and all(np.asarray(block).dtype.kind in "iu" for block in blocks):
+            inside = [np.asarray(block) == int(region[1]) for block in blocks]
+            found[tensor.name] = means_at_points(mesh, inside, len(mesh.points))
+    return found
 
 
 def means_at_points(mesh: Any, blocks: list[Any], count: int) -> Array:
