@@ -20,8 +20,8 @@ from benchmarks.harness import Kept, Row
 from benchmarks.profile import peak_bytes
 from training import checkpoint
 from training import recipe as config
-from training.fit import record, run
-from training.fit.record import RunFolder
+from training.fit import run, run_folder
+from training.fit.run_folder import RunFolder
 from training.recipe import AddedRecipe, Recipe
 
 REPEATS = 5  # timed steps, of which the median is kept
@@ -66,7 +66,7 @@ def measure(kind: str, recipe: Recipe | AddedRecipe, folder: Path, data: Path) -
     task = run.workload(recipe, data, progress=False).task()
     batch = next(iter(task.train_dataloader()))
     milliseconds, megabytes = cost(lambda: task.objective(batch))
-    logged = record.read_log(RunFolder(folder).metrics)
+    logged = run_folder.read_log(RunFolder(folder).metrics)
     return {
         "attention": kind,
         "seed": recipe.seed,
@@ -78,7 +78,7 @@ def measure(kind: str, recipe: Recipe | AddedRecipe, folder: Path, data: Path) -
         "peak_megabytes": megabytes,
         "threads": torch.get_num_threads(),
         # The metric on the validation samples after every epoch.
-        "curve": [float(row[record.metric_of(row)]) for row in logged],
+        "curve": [float(row[run_folder.metric_of(row)]) for row in logged],
     }
 
 

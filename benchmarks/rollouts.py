@@ -25,7 +25,7 @@ from benchmarks.harness import Array, Row, Side, Worker, interleave, interpreter
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
 from training.data import generate
-from training.data.samples import SampleFile
+from training.data.dataset import SampleFile
 from training.evaluation import measures
 from training.metrics import METRICS
 from training.operators.navier_stokes import NavierStokesOperator

@@ -17,12 +17,12 @@ from pydantic import BaseModel, ConfigDict
 
 from training import checkpoint
 from training import recipe as config
-from training.data.fields import read
 from training.data.generate import prepare
+from training.data.views import read
 from training.evaluation import predict
 from training.files import write_json
 from training.fit import run
-from training.fit.fields import request
+from training.fit.generated import request
 from training.metrics import METRICS, Grid
 from training.problems.problem import PROBLEMS
 

@@ -25,7 +25,7 @@ from training import recipe as recipes
 from training.evaluation import measures
 from training.evaluation.measures import milliseconds, processor, timed
 from training.evaluation.rows import ranges
-from training.fit.fields import FieldWorkload
+from training.fit.generated import GeneratedWorkload
 from training.metrics import METRICS, Grid
 from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig
@@ -72,7 +72,7 @@ def closed_form(
 
 def few_keys(keys: list[int], data: Path) -> None:
     """Print the errors on 1024 points of sums over few points, and of the released network that corrects one."""
-    work = FieldWorkload(recipes.read_fields(recipes.find("burgers-laptop")), data)
+    work = GeneratedWorkload(recipes.read_fields(recipes.find("burgers-laptop")), data)
     subjects = {"burgers": checkpoint.load_operator(CORRECTED).operator}
     for count in keys:
         subjects[f"{count} keys"] = build(ColeHopfConfig(keys=count, refinement=-(-FEWEST_QUERIES // count)))

@@ -71,7 +71,7 @@ def fit(
     """
     from training import checkpoint
     from training.fit import processes, run
-    from training.fit.record import RunFolder
+    from training.fit.run_folder import RunFolder
     from training.fit.start import begin
     from training.recipe import Recipe
 
@@ -147,7 +147,7 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int, sourc
         source: The problem file; by default that of the earlier report.
     """
     from training import report as reports
-    from training.fit.record import RunFolder
+    from training.fit.run_folder import RunFolder
 
     recipe = reports.load(folder).recipe
     results = []
@@ -261,12 +261,12 @@ def check(
 
     python -m training check heat.toml
     """
-    from training.data.samples import SampleFile, prepare
-    from training.problems.problem_file import data_files, own_files, read_problem_file
+    from training.data.dataset import SampleFile, prepare
+    from training.problems.problem_file import data_files, read_problem_file, tensor_files
 
     found = read_problem_file(problem)
     data_files(found, problem.parent)
-    own_files(found, problem.parent)
+    tensor_files(found, problem.parent)
     if not files:
         return
     samples = SampleFile(prepare(found, problem.parent, folder), found)
@@ -307,10 +307,10 @@ def data(
     from training import recipe as recipes
     from training.data.pools import RayPool
     from training.fit import run
-    from training.fit.fields import FieldWorkload
-    from training.fit.start import own_run
+    from training.fit.generated import GeneratedWorkload
+    from training.fit.start import problem_run
 
-    own = own_run(recipe, "quick", [], folder)
+    own = problem_run(recipe, "quick", [], folder)
     if own is not None:
         if overrides or ray:
             raise typer.BadParameter(
@@ -321,7 +321,7 @@ def data(
         return
     work = run.workload(recipes.read(recipes.find(recipe), overrides), folder)
     if ray:
-        if not isinstance(work, FieldWorkload):
+        if not isinstance(work, GeneratedWorkload):
             raise typer.BadParameter("only samples of fields are computed", param_hint="--ray")
         work.pool = RayPool()
     typer.echo(work.prepare())
@@ -362,7 +362,7 @@ def evaluate(
     """
     from training import checkpoint
     from training.fit import run
-    from training.fit.record import RunFolder
+    from training.fit.run_folder import RunFolder
     from training.fit.workload import Scope, ScopeError
     from training.recipe import Recipe
 
@@ -420,14 +420,14 @@ def calibrate(
     from training.evaluation.rows import case_name
     from training.files import write_json
     from training.fit import run
-    from training.fit.own import OwnWorkload
-    from training.fit.record import RunFolder
+    from training.fit.prepared import PreparedWorkload
+    from training.fit.run_folder import RunFolder
 
     found = checkpoint.load(folder, calibrated=False)
     work, rollout = run.workload(found.recipe, data), found.card.get("rollout", ())
     if samples or files:
         work = work.renewed(samples, tuple(files or ()))
-        if rollout and isinstance(work, OwnWorkload):
+        if rollout and isinstance(work, PreparedWorkload):
             rollout = work.estimated(found.operator, rollout)
     figures = run.calibrate(work, found.operator, RunFolder(folder), rollout)
     if not figures:

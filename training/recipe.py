@@ -220,7 +220,7 @@ class DataConfig(BaseModel):
 
 
 class Start(BaseModel):
-    """An earlier model whose weights a training starts from; see `training.fit.earlier`."""
+    """An earlier model whose weights a training starts from; see `training.fit.warm_start`."""
 
     model_config = FROZEN
 
@@ -240,7 +240,7 @@ class Coarse(BaseModel):
 
 
 class Candidate(BaseModel):
-    """A network in the race at the start of a training; see `training.fit.race`."""
+    """A network in the race at the start of a training; see `training.fit.search`."""
 
     model_config = FROZEN
 
@@ -267,7 +267,7 @@ class Recipe(BaseRecipe):
     problem: NameOrFile
     seed: NonNegativeInt = 1127802
     data: DataConfig | None = unless_none()
-    samples: str | None = unless_none()  # name of the sample file in the data folder; see `training.data.samples`
+    samples: str | None = unless_none()  # name of the sample file in the data folder; see `training.data.dataset`
     operator: OperatorConfig
     fit: Fit
     race: tuple[Candidate, ...] = ()  # the networks that are compared first; none once one has won

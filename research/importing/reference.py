@@ -24,8 +24,8 @@ from research.importing.files import (
 )
 from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
 from training import checkpoint, evaluation
-from training.data.fields import Samples, Split, only_pair, read
-from training.data.samples import SampleGroup
+from training.data.dataset import SampleGroup
+from training.data.views import Samples, Split, only_pair, read
 from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import Operator, build
 from training.operators.transformers import (

@@ -17,8 +17,8 @@ from research.sequences.networks import Network, build
 from research.sequences.recipe import SequenceRecipe, choose, load
 from schema.problem import SequenceDescription
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.data.samples import Rows
-from training.fit.task import Order
+from training.data.dataset import Rows
+from training.fit.loop import BatchSampler
 from training.fit.workload import Metric, Scope, ScopeError, Workload
 from training.losses import Batch
 
@@ -59,9 +59,9 @@ class SequenceWorkload(Workload[SequenceRecipe]):
         return build(self.recipe.operator, self.problem)
 
     @property
-    def order(self) -> Order:
+    def batch_sampler(self) -> BatchSampler:
         fit = self.recipe.fit
-        return Order(len(self.loaded[1]["train"]), fit.batch, fit.steps, self.recipe.seed)
+        return BatchSampler(len(self.loaded[1]["train"]), fit.batch, fit.steps, self.recipe.seed)
 
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         """Return some sequences; they are not augmented."""

@@ -26,7 +26,7 @@ from physics.posterior.sensors import Sensors, lattice
 from serving.protocols.grpc import ENVELOPE_BYTES
 from training import checkpoint
 from training import recipe as config
-from training.data.samples import SampleFile, prepare
+from training.data.dataset import SampleFile, prepare
 from training.problems.problem_file import read_problem_file
 
 DARCY = Path("checkpoints/darcy")

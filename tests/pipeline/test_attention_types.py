@@ -17,7 +17,7 @@ from export.repository import publish
 from schema.problem import GridLimits
 from training import checkpoint
 from training import recipe as config
-from training.data.fields import read
+from training.data.views import read
 from training.fit.run import train
 from training.metrics.fields import relative_l2
 from training.nn.attention import kinds

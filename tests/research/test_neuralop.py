@@ -17,8 +17,8 @@ from research import neuralop_darcy as neuralop
 from research.neuralop_darcy import PROBLEM, solve_material
 from training import recipe as config
 from training.data.augment import transform
-from training.data.fields import read
 from training.data.generate import Request, prepare
+from training.data.views import read
 from training.evaluation import Case, measured_grids
 from training.fit.run import train
 from training.operators import build

@@ -34,7 +34,7 @@ def test_a_round_trip_answers_the_same(folder: Path) -> None:
     assert (found.recipe, found.problem, found.card) == (RECIPE, PROBLEMS["darcy"], {"errors": []})
 
 
-OWN = json.loads((Path(__file__).parent / "own_configs.json").read_text())
+OWN = json.loads((Path(__file__).parent / "released_configs.json").read_text())
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Description
-from training.data.fields import Samples, targets
+from training.data.views import Samples, targets
 from training.losses import Batch
 
 Real = TypeVar("Real", bound=np.floating[Any])

@@ -1,6 +1,6 @@
 """Samplers of built-in problems write sample files: one by one per problem, mesh and seed, or trajectories at once.
 
-`training.data.samples` has the layout. The groups `train` and `test` of fields are streams, from which as many samples
+`training.data.dataset` has the layout. The groups `train` and `test` of fields are streams, from which as many samples
 are drawn as were requested; `done` is 1 where the sample is there. Attributes say what the numbers are. Published
 samples are converted once.
 
@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Description, locations
+from training.data.dataset import DONE, named
+from training.data.dataset import write as write_checked
 from training.data.pools import ALL_CORES, Pool
 from training.data.readers import DataFile, LazyArray
-from training.data.samples import DONE, named
-from training.data.samples import write as write_checked
 from training.files import locked, replacing
 from training.problems.problem import Array, Problem, Published, Stream, Trajectories
 from training.progress import counted

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from schema.problem import Axis, Description, Quantity
-from training.data.fields import only_pair
+from training.data.views import only_pair
 from training.evaluation.rows import Case, case_name
 from training.metrics import METRICS
 from training.problems.problem import Array

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from schema.problem import Description
 from training.data.augment import noisy
-from training.data.fields import Samples, deviation, every, grids, only_pair, read
+from training.data.views import Samples, deviation, every, grids, only_pair, read
 from training.evaluation.measures import (
     Fields,
     by_measure,

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from schema.faults import faults
 from schema.problem import Parameter, Quantity
-from training.data.samples import SampleFile
-from training.fit.own import OwnWorkload
+from training.data.dataset import SampleFile
+from training.fit.prepared import PreparedWorkload
 from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
 from training.operators.points import PointsConfig
@@ -56,7 +56,7 @@ class Preset:
     most: int  # most epochs, where the samples are so few or small that the time is not needed
     latent: dict[int, int]  # cells along the longest side of the latent grid of points, by the number of dimensions
     average: float = 0.99  # decay per step of the weights' exponential mean; 0 for none
-    race: bool = True  # whether several networks are compared first; see `training.fit.race`
+    race: bool = True  # whether several networks are compared first; see `training.fit.search`
     rate: float = RATE  # the highest learning rate
 
 
@@ -103,7 +103,7 @@ def recipe(
         fit=fitting(samples, preset),
     )
     if operator is not None:
-        work = OwnWorkload(made, samples.path.parent)
+        work = PreparedWorkload(made, samples.path.parent)
         try:
             work.loss(work.network(), work.batch(range(made.fit.batch)))
         except (RuntimeError, TypeError, ValueError) as error:

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 
 from training import calibration, checkpoint
 from training.files import write_json
-from training.fit import processes, race
-from training.fit.fields import FieldWorkload
-from training.fit.own import OwnWorkload
-from training.fit.record import (
+from training.fit import processes, search
+from training.fit.generated import GeneratedWorkload
+from training.fit.loop import Task
+from training.fit.prepared import PreparedWorkload
+from training.fit.run_folder import (
     RunError,
     RunFolder,
     RunLog,
@@ -34,7 +35,6 @@ from training.fit.record import (
     state_bytes,
     training_seconds,
 )
-from training.fit.task import Task
 from training.fit.workload import Scope, Workload
 from training.operators import Operator
 from training.precision import exact
@@ -67,7 +67,7 @@ def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Worklo
     exact()  # losses and errors are of float32 on a GPU, too
     match recipe:
         case Recipe():
-            kind = FieldWorkload if recipe.problem_file is None else OwnWorkload
+            kind = GeneratedWorkload if recipe.problem_file is None else PreparedWorkload
             return kind(recipe, data, progress=progress)
         case AddedRecipe():
             made: Workload[Any] = added_kind(recipe.kind).workload(recipe, data, progress=progress)
@@ -112,7 +112,7 @@ def train(
         recipe, start, raced = held(recipe, run, data, workers)
         state, work = state or start, workload(recipe, data)
     task = work.task(init, workers)
-    check_shares(task.order.batch, recipe)
+    check_shares(task.batch_sampler.batch, recipe)
     fit(task, work, run, state)
     if processes.first():
         finish(work, task.network.eval(), run, raced)
@@ -126,7 +126,7 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
     """
 
     def advance(entry: Recipe, home: RunFolder, start: Path | None, until: float) -> float:
-        work = OwnWorkload(entry, data, progress=False)
+        work = PreparedWorkload(entry, data, progress=False)
         home.path.mkdir(parents=True, exist_ok=True)
         state = processes.from_first(lambda: home.open(entry, resume=True))
         if state is None and start is not None:
@@ -140,18 +140,18 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
         except RunError:
             if processes.count() > 1:  # the others go on
                 raise
-            return race.LOST  # it diverged
-        return race.last_error(work, home)
+            return search.LOST  # it diverged
+        return search.last_error(work, home)
 
     def holding(entry: Recipe, state: Path) -> tuple[str, ...]:
-        work = OwnWorkload(entry, data)
+        work = PreparedWorkload(entry, data)
         task = work.task()
         task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
-        return race.supported(work, task, event.symmetries)
+        return search.supported(work, task, event.symmetries)
 
-    samples, numbers = OwnWorkload(recipe, data).samples, [each.name for each in recipe.file.parameters]
+    samples, numbers = PreparedWorkload(recipe, data).samples, [each.name for each in recipe.file.parameters]
     directed = any(samples.statistic(name, "minimum") < 0 < samples.statistic(name, "maximum") for name in numbers)
-    event = race.Race(recipe, run, samples.sides, advance, holding, directed=directed)
+    event = search.Race(recipe, run, samples.sides, advance, holding, directed=directed)
     winner = event.winner()
     if processes.first() and not run.metrics.exists():
         shutil.copyfile(event.home(event.found["winner"]).metrics, run.metrics)

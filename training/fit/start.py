@@ -8,12 +8,12 @@ from pathlib import Path
 
 from training import checkpoint
 from training.data import generate
-from training.data.samples import SampleFile, prepare
+from training.data.dataset import SampleFile, prepare
 from training.files import read_toml
-from training.fit.earlier import located, start_of
 from training.fit.presets import fitting, preset_of, recipe
-from training.fit.race import entered
-from training.fit.record import RunFolder
+from training.fit.run_folder import RunFolder
+from training.fit.search import entered
+from training.fit.warm_start import located, start_of
 from training.operators.field import FieldConfig
 from training.problems.problem import Trajectories, trajectories_of
 from training.problems.problem_file import ProblemFile, read_problem_file
@@ -31,7 +31,7 @@ def begin(
     operator: str | None = None,
 ) -> tuple[BaseRecipe, Path]:
     """Return the recipe of a run and its folder; see `training.commands.fit` for the arguments."""
-    own = own_run(name, preset, overrides, data, operator)
+    own = problem_run(name, preset, overrides, data, operator)
     if own is None:
         if operator is not None:
             raise RecipeError(f"{name}: a recipe names its operator; --operator is for the data of a problem file")
@@ -44,18 +44,22 @@ def begin(
     return own.resumed(RunFolder(to)) if resume else own.recipe(), to
 
 
-def own_run(name: str, preset: str, overrides: Sequence[str], data: Path, operator: str | None = None) -> OwnRun | None:
+def problem_run(
+    name: str, preset: str, overrides: Sequence[str], data: Path, operator: str | None = None
+) -> ProblemRun | None:
     """Return the run that a name means: on a problem file's data, or on generated trajectories; else None."""
     path = Path(name)
     if path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path):  # and so no recipe
-        return OwnRun(read_problem_file(path), preset, overrides, data, operator, folder=path.parent)
+        return ProblemRun(read_problem_file(path), preset, overrides, data, operator, folder=path.parent)
     model, _, size = name.rpartition("-")
     generated = trajectories_of(model)
-    return None if generated is None else OwnRun(generated.file, size, overrides, data, operator, generated=generated)
+    return (
+        None if generated is None else ProblemRun(generated.file, size, overrides, data, operator, generated=generated)
+    )
 
 
 @dataclass(frozen=True)
-class OwnRun:
+class ProblemRun:
     """A run on the data of a problem file."""
 
     problem: ProblemFile

@@ -18,8 +18,8 @@ from schema.problem import SequenceDescription
 from training import checkpoint
 from training.calibration import CalibrationSamples, Measured
 from training.checkpoint import Tensors
-from training.data.samples import Rows
-from training.fit.task import Order, Task
+from training.data.dataset import Rows
+from training.fit.loop import BatchSampler, Task
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
 from training.metrics.fields import relative_l2, weighed
@@ -108,7 +108,7 @@ class Workload(ABC, Generic[R]):
 
     @property
     @abstractmethod
-    def order(self) -> Order:
+    def batch_sampler(self) -> BatchSampler:
         """Which training samples each batch holds."""
 
     @abstractmethod
@@ -187,13 +187,13 @@ class OperatorWorkload(Workload[Recipe]):
         return np.sort(order[: max(1, round(share * train))])
 
     @property
-    def order(self) -> Order:
+    def batch_sampler(self) -> BatchSampler:
         """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps.
 
         Where validation samples are many beside these, an epoch has more passes: two samples for each of them.
         """
         fit = self.recipe.fit
-        whole = Order.passes(len(self.rows) * self.windows, fit.batch, self.recipe.seed)
+        whole = BatchSampler.passes(len(self.rows) * self.windows, fit.batch, self.recipe.seed)
         if fit.seconds is None:
             return whole
         enough = -(-2 * self.counts[1] // whole.batch)

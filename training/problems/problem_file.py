@@ -556,7 +556,7 @@ def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
     return fitting_files(problem.data.files, folder, "data.files")
 
 
-def own_files(problem: ProblemFile, folder: Path) -> dict[str, list[Path]]:
+def tensor_files(problem: ProblemFile, folder: Path) -> dict[str, list[Path]]:
     """Return the data files of the tensors that have files of their own, by their names, as `data_files` does."""
     found = {
         name: fitting_files(one.files, folder, f"{name}.files") for name, one in problem.stored.items() if one.files

@@ -22,10 +22,10 @@ from training.evaluation.measures import Errors, summary
 from training.evaluation.pictures import Drawn
 from training.evaluation.scalars import Parity, parities
 from training.files import write_json
-from training.fit import record
-from training.fit.own import OwnWorkload
-from training.fit.record import RunFolder
+from training.fit import run_folder
+from training.fit.prepared import PreparedWorkload
 from training.fit.run import fit
+from training.fit.run_folder import RunFolder
 from training.operators import Operator
 from training.problems.problem_file import INSIDE, ProblemFile
 from training.recipe import Recipe, from_document
@@ -216,7 +216,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
         RecipeError: The prepared samples are missing.
     """
     found = load(run)
-    work, rows = OwnWorkload(found.recipe, data), record.read_log(run / "metrics.csv")
+    work, rows = PreparedWorkload(found.recipe, data), run_folder.read_log(run / "metrics.csv")
     work.check()
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
@@ -254,7 +254,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
     )
 
 
-def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, dict[str, Errors]]:
+def errors_by_split(network: Operator, work: PreparedWorkload) -> dict[str, dict[str, Errors]]:
     """Measure the network on validation and test samples, and on as many training samples as validation has."""
     rows = work.rows
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), work.samples.counts[1])).astype(int))
@@ -267,7 +267,7 @@ def errors_by_split(network: Operator, work: OwnWorkload) -> dict[str, dict[str,
 
 
 @torch.inference_mode()
-def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
+def drawn(network: Operator, work: PreparedWorkload, errors: Errors) -> list[Drawn]:
     """Return the best, the median and the worst of all test samples with their predictions."""
     first, problem = work.samples.split("test").start, work.file
     names = problem.argument_names
@@ -296,7 +296,7 @@ def drawn(network: Operator, work: OwnWorkload, errors: Errors) -> list[Drawn]:
     return found
 
 
-def tensors(work: OwnWorkload) -> list[tuple[str, ...]]:
+def tensors(work: PreparedWorkload) -> list[tuple[str, ...]]:
     """Summarise the data in a row per tensor: name, role, shape, units, least, greatest, mean and deviation."""
     samples, problem = work.samples, work.file
     roles = {"input": problem.inputs, "parameter": problem.parameters, "output": problem.outputs}
@@ -321,7 +321,7 @@ def shares(recipe: Recipe) -> tuple[float, ...]:
 
 def expected_seconds(recipe: Recipe, metrics: Path) -> float:
     """Return how long the trainings on all shares take, from the log of the run."""
-    return sum(shares(recipe)) * record.training_seconds(metrics)
+    return sum(shares(recipe)) * run_folder.training_seconds(metrics)
 
 
 def train_on_share(recipe: Recipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:
@@ -331,7 +331,7 @@ def train_on_share(recipe: Recipe, share: float, run: Path, data: Path, workers:
     less = {"seconds": time and share * time, "least": max(1, round(share * fit_.least))}  # as many epochs as the run
     settings = fit_.model_copy(update={"share": share * fit_.share, **less})
     part = recipe.model_copy(update={"fit": settings})
-    work = OwnWorkload(part, data)
+    work = PreparedWorkload(part, data)
     document = json.loads((folder / RESULT).read_text()) if (folder / RESULT).is_file() else {}
     if not document or from_document(document["recipe"]) != part:
         part_run = RunFolder(folder)

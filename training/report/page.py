@@ -21,7 +21,7 @@ from rich.table import Table
 
 from training.evaluation import pictures, scalars
 from training.files import read_json, write_json, write_text
-from training.fit.race import WITH
+from training.fit.search import WITH
 from training.metrics import METRICS
 from training.report.collect import Report, advise, sentence
 from training.report.verdict import RULE, Worth, percent

@@ -33,9 +33,9 @@ from schema.problem import BYTES, PADDING, SequenceDescription
 from training import checkpoint
 from training import recipe as config
 from training.commands import app
-from training.fit import record as runlog
-from training.fit.record import RunFolder
+from training.fit import run_folder as runlog
 from training.fit.run import fit, train, workload
+from training.fit.run_folder import RunFolder
 from training.nn.attention import kinds, penalty
 
 TYPES = [kind for kind in kinds() if kind not in UNABLE and not kind.endswith("-exact")]

@@ -19,11 +19,11 @@ import psutil
 import pytest
 
 from physics import darcy
-from training.data import fields, generate, samples
-from training.data.fields import Samples, read
+from training.data import dataset, generate, views
+from training.data.dataset import SampleGroup
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
-from training.data.samples import SampleGroup
+from training.data.views import Samples, read
 from training.files import replacing
 from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
@@ -91,7 +91,7 @@ def test_a_sampler_and_a_user_write_what_one_reader_reads(darcy_file: Path, tmp_
     np.savez(tmp_path / "flow.npz", u=solution, v=-solution)
     document = {"name": "flow", "data": {"files": ["flow.npz"]}, "inputs": {"u": {}}, "outputs": {"v": {}}}
     problem = ProblemFile.model_validate(document | {"axes": {"row": {}, "column": {}}})
-    prepared = SampleGroup(samples.prepare(problem, tmp_path, tmp_path))
+    prepared = SampleGroup(dataset.prepare(problem, tmp_path, tmp_path))
     np.testing.assert_array_equal(prepared.pick("v", numbers), -solution[numbers])
     assert (prepared.attributes["remarks"], stored.finished()) == ("", 6)
     for each in (stored, again, prepared):
@@ -164,7 +164,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.005)
 
 
-def done(path: Path, split: fields.Split) -> int:
+def done(path: Path, split: views.Split) -> int:
     with closing(SampleGroup(path, split)) as stored:
         return stored.finished()
 
@@ -230,11 +230,11 @@ def test_validation_samples_come_after_the_training_samples_of_the_same_stream(
 
 
 @pytest.mark.parametrize(("split", "after"), [("validation", 0), ("train", 4), ("test", 4)])
-def test_only_validation_samples_come_after_others(darcy_file: Path, split: fields.Split, after: int) -> None:
+def test_only_validation_samples_come_after_others(darcy_file: Path, split: views.Split, after: int) -> None:
     with pytest.raises(ValueError, match=f"expected the number of training samples .* but got {after} for {split}"):
         read(darcy_file, split, 1, 61, after=after)
 
 
 def test_the_stored_streams_are_the_generated_ones() -> None:
-    assert set(fields.STREAM_OF.values()) == set(generate.STREAMS)
-    assert set(fields.STREAM_OF) == set(get_args(fields.Split))
+    assert set(views.STREAM_OF.values()) == set(generate.STREAMS)
+    assert set(views.STREAM_OF) == set(get_args(views.Split))

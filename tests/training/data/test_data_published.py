@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from training.data.fields import read
 from training.data.generate import Request, prepare
+from training.data.views import read
 from training.problems import problem as benchmark_files
 from training.problems.problem import PROBLEMS
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Description
-from training.data import fields, generate
+from training.data import generate, views
 from training.data.augment import augmented
-from training.data.fields import Samples, read
 from training.data.generate import Layout
+from training.data.views import Samples, read
 from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
@@ -49,15 +49,15 @@ def assert_close(found: NDArray[Any] | Tensor | None, expected: Tensor) -> None:
 def test_differences_are_the_published_ones(golden: Callable[[str], Any]) -> None:
     case = golden("data_helpers")
     line, plane = case.inputs["x1"].numpy(), case.inputs["x"].numpy()
-    np.testing.assert_allclose(fields.line(line), case.outputs["central1d"], rtol=1e-10, atol=1e-12)
-    rows, columns = np.moveaxis(fields.plane(plane), -1, 0)
+    np.testing.assert_allclose(views.line(line), case.outputs["central1d"], rtol=1e-10, atol=1e-12)
+    rows, columns = np.moveaxis(views.plane(plane), -1, 0)
     np.testing.assert_allclose(rows, case.outputs["central2d_x"], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(columns, case.outputs["central2d_y"], rtol=1e-10, atol=1e-12)
 
 
 def test_a_solid_has_no_gradient_here() -> None:
     with pytest.raises(ValueError, match="a field of 3 axes"):
-        fields.gradient(np.zeros((4, 4, 4), dtype=np.float32))
+        views.gradient(np.zeros((4, 4, 4), dtype=np.float32))
 
 
 @pytest.mark.parametrize(("part", "rows"), [("train", slice(0, 5)), ("valid", slice(7, 10))])

@@ -12,9 +12,9 @@ import torch
 
 from physics.numerics.grid import block_edges, block_mean, common_grid
 from training.data.augment import add_noise, augmented, noisy
-from training.data.fields import Samples, read
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
+from training.data.views import Samples, read
 from training.nn.pointwise import Normaliser
 from training.problems.problem import PROBLEMS
 

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from physics import darcy
 from training import evaluation
-from training.data.fields import Samples, deviation, read
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
+from training.data.views import Samples, deviation, read
 from training.evaluation import rows
 from training.metrics import METRICS
 from training.operators import Operator, build

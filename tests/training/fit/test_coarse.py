@@ -10,9 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from training import checkpoint
-from training.fit.own import OwnWorkload
+from training.fit.prepared import PreparedWorkload
 from training.fit.run import train
-from training.fit.start import OwnRun
+from training.fit.start import ProblemRun
 from training.problems.problem_file import ProblemFile
 from training.recipe import Recipe, RecipeError, changed
 
@@ -41,11 +41,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def recipe(folder: Path, preset: str = "tiny", *overrides: str, **changes: Any) -> Recipe:
-    return OwnRun(problem(**changes), preset, overrides, folder, folder=folder).recipe()
+    return ProblemRun(problem(**changes), preset, overrides, folder, folder=folder).recipe()
 
 
 def test_the_first_part_of_a_training_has_coarse_samples(folder: Path) -> None:
-    work = OwnWorkload(recipe(folder, "tiny", *SMALL), folder)
+    work = PreparedWorkload(recipe(folder, "tiny", *SMALL), folder)
     early, late = (work.draw(np.arange(1), np.random.default_rng(0), share) for share in (0.74, 0.75))
     assert early.outputs[0].shape == (5, 6, 8)  # an eighth of all 40 coarse samples
     assert late.outputs[0].shape == (1, 12, 16)
@@ -69,7 +69,7 @@ def test_a_model_of_both_is_measured_on_fine_samples_and_needs_no_coarse_ones(fo
     assert found.card["training"]["coarse"] == {"fields": 40, "grid": [6, 8]}
     assert [row["grid"] for row in found.card["errors"]] == [[12, 16]]
     (folder / made.coarse.samples if made.coarse else folder).unlink()
-    work = OwnWorkload(found.recipe, folder)
+    work = PreparedWorkload(found.recipe, folder)
     assert work.measured(found.operator, work.batches("test"))["relative_l2"].shape == (4,)
     with pytest.raises(RecipeError, match="expected the coarse samples"):
         work.task()
@@ -93,7 +93,7 @@ def test_the_race_has_a_candidate_of_fine_samples_alone(folder: Path) -> None:
 
 def test_coarse_samples_are_checked_and_for_steady_fields_on_grids_alone(folder: Path) -> None:
     with pytest.raises(RecipeError, match="expected the network `field`"):
-        OwnRun(problem(symmetries={}), "tiny", (), folder, "grid-transformer", folder=folder).recipe()
+        ProblemRun(problem(symmetries={}), "tiny", (), folder, "grid-transformer", folder=folder).recipe()
     with pytest.raises(ValidationError, match=r"expected none with \[time\] or \[points\]"):
         problem(inputs={"k": {"key": "u"}}, time={"step": 0.1})
     (folder / "coarse.npz").unlink()

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from training import calibration, checkpoint
 from training import recipe as config
 from training.commands import app
-from training.data.fields import read
 from training.data.generate import prepare
-from training.fit import record as runlog
-from training.fit.fields import request
-from training.fit.record import RunError, RunFolder, StateIO
+from training.data.views import read
+from training.fit import run_folder as runlog
+from training.fit.generated import request
 from training.fit.run import averaged, finish, fit, train, workload
+from training.fit.run_folder import RunError, RunFolder, StateIO
 from training.metrics.fields import relative_l2
 from training.problems.problem import PROBLEMS
 

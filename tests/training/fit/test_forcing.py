@@ -10,9 +10,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from training.data.samples import SampleFile, prepare
+from training.data.dataset import SampleFile, prepare
 from training.fit import presets
-from training.fit.own import OwnWorkload
+from training.fit.prepared import PreparedWorkload
 from training.fit.presets import PRESETS
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.columns import DataError
@@ -70,7 +70,7 @@ def opened(folder: Path, text: str = PUSHED, **changed: Any) -> SampleFile:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> OwnWorkload:
+def work(tmp_path: Path) -> PreparedWorkload:
     samples = opened(tmp_path)
     recipe = Recipe(
         model="pushed",
@@ -81,18 +81,18 @@ def work(tmp_path: Path) -> OwnWorkload:
         operator=presets.network(samples, PRESETS["tiny"]),
         fit=Fit(epochs=4, batch=6, **(OF_PROBLEM_FILES | {"unroll": (2,)})),
     )
-    return OwnWorkload(recipe, samples.path.parent)
+    return PreparedWorkload(recipe, samples.path.parent)
 
 
 @pytest.fixture
-def network(work: OwnWorkload) -> TrajectoryOperator:
+def network(work: PreparedWorkload) -> TrajectoryOperator:
     found = work.network()
     assert isinstance(found, TrajectoryOperator)
     work.fit_normalisers(found)
     return found.eval()
 
 
-def test_a_step_sees_the_frame_that_it_starts_from_or_the_one_at_its_end(work: OwnWorkload) -> None:
+def test_a_step_sees_the_frame_that_it_starts_from_or_the_one_at_its_end(work: PreparedWorkload) -> None:
     initial, f, wind, depth, rate = (batch := work.batch(range(4, 6), 3)).inputs
     expected = {name: torch.from_numpy(each[4:6].astype(np.float32)) for name, each in arrays().items()}
     assert torch.equal(initial, expected["u"][:, :2])
@@ -104,7 +104,7 @@ def test_a_step_sees_the_frame_that_it_starts_from_or_the_one_at_its_end(work: O
     torch.testing.assert_close(batch.outputs[0][:, 0], initial[:, -1] + f[:, 0])
 
 
-def test_windows_anywhere_in_a_trajectory_have_the_forcing_of_their_frames(work: OwnWorkload) -> None:
+def test_windows_anywhere_in_a_trajectory_have_the_forcing_of_their_frames(work: PreparedWorkload) -> None:
     for batch in (work.draw(np.arange(30), np.random.default_rng(1), 0.0), work.statistics_batch()):
         initial, f, wind, *_, rate = batch.inputs
         made = initial[:, -1:] + f.cumsum(dim=1)
@@ -112,13 +112,13 @@ def test_windows_anywhere_in_a_trajectory_have_the_forcing_of_their_frames(work:
         torch.testing.assert_close(wind[:, :, 0, 0], rate + 0.1)
 
 
-def test_what_calibrates_is_every_state_with_what_its_step_sees(work: OwnWorkload) -> None:
+def test_what_calibrates_is_every_state_with_what_its_step_sees(work: PreparedWorkload) -> None:
     states = work.states(np.arange(SAMPLES)).inputs
     assert [each.shape[1] for each in states if each.ndim > 2 or each.shape[1:] == (1,)] == [2, 1, 1, 1]
     assert len(states[0]) == SAMPLES * (FRAMES - 2)
 
 
-def test_a_rollout_sees_the_forcing_of_each_step(work: OwnWorkload, network: TrajectoryOperator) -> None:
+def test_a_rollout_sees_the_forcing_of_each_step(work: PreparedWorkload, network: TrajectoryOperator) -> None:
     inputs = work.batch(range(3), 4).inputs
     frames = torch.zeros(3, 4, dtype=torch.int32)
     whole = network(*inputs, frames)
@@ -135,7 +135,7 @@ def test_a_rollout_sees_the_forcing_of_each_step(work: OwnWorkload, network: Tra
     torch.testing.assert_close(resumed, whole[:, 1:])
 
 
-def test_novelty_is_judged_of_every_frame_s_forcing(work: OwnWorkload, network: TrajectoryOperator) -> None:
+def test_novelty_is_judged_of_every_frame_s_forcing(work: PreparedWorkload, network: TrajectoryOperator) -> None:
     state, f, wind, depth, rate = network.canonical(
         *work.batch(range(3), 4).inputs, torch.zeros(3, 4, dtype=torch.int32)
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.fit import processes, record
+from training.fit import processes, run_folder
 from training.fit.run import check_shares, train
 from training.fit.start import begin
 from training.recipe import RecipeError, find, read
@@ -37,7 +37,7 @@ def command(*arguments: object, launcher: tuple[str, ...] = ()) -> None:
 
 
 def curve(run: Path) -> list[list[float]]:
-    return [[float(row["loss"]), float(row["relative_l2"])] for row in record.read_log(run / "metrics.csv")]
+    return [[float(row["loss"]), float(row["relative_l2"])] for row in run_folder.read_log(run / "metrics.csv")]
 
 
 def test_two_processes_learn_a_user_s_data_as_one_does(tmp_path: Path) -> None:

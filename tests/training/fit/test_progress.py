@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from training import recipe as config
-from training.fit.record import RunError, RunFolder, expect_room, line, state_bytes
 from training.fit.run import train
+from training.fit.run_folder import RunError, RunFolder, expect_room, line, state_bytes
 
 ROWS = [
     {"epoch": 0, "loss": "4e-1", "relative_l2": "3e-1", "rate": "1e-3", "share": "0.2", "seconds": "30.0"},

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from research.importing.network import load_reference, reference_views
 from training import recipe as config
-from training.fit.fields import FieldWorkload
-from training.fit.record import RunFolder
+from training.fit.generated import GeneratedWorkload
+from training.fit.loop import BatchSampler, Rows, Task
 from training.fit.run import fit
-from training.fit.task import Order, Rows, Task
+from training.fit.run_folder import RunFolder
 from training.losses import Batch
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators.transformers import LineTransformer, LineTransformerConfig
@@ -49,15 +49,15 @@ NETWORK = LineTransformerConfig(
 )
 
 
-class Watched(FieldWorkload):
+class Watched(GeneratedWorkload):
     """Trains on one full batch of float64 and writes down every step."""
 
     batch: Batch
     seen: list[dict[str, float]]
 
     @property
-    def order(self) -> Order:
-        return Order(4, 4, 1, 0)
+    def batch_sampler(self) -> BatchSampler:
+        return BatchSampler(4, 4, 1, 0)
 
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         del chosen, rng, share
@@ -112,7 +112,7 @@ def column(work: Watched, name: str) -> list[float]:
 
 def test_the_darcy_schedule_is_the_published_one(golden: Callable[[str], Any]) -> None:
     case, recipe = golden("onecycle_ex2"), config.read(config.find("darcy-paper"))
-    task = Task(LineTransformer(NETWORK), FieldWorkload(recipe, Path()))
+    task = Task(LineTransformer(NETWORK), GeneratedWorkload(recipe, Path()))
     found = task.configure_optimizers()
     optimiser, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]
     [group], rates = optimiser.param_groups, []

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 
 from training import checkpoint
 from training.commands import app
-from training.data import samples as sample_files
-from training.data.samples import SampleFile, prepare
+from training.data import dataset as sample_files
+from training.data.dataset import SampleFile, prepare
 from training.evaluation import measures
 from training.evaluation.measures import Measures
 from training.files import read_json
 from training.fit import presets
-from training.fit.own import OwnWorkload
+from training.fit.prepared import PreparedWorkload
 from training.fit.presets import PRESETS, working_grid
 from training.fit.workload import Scope, ScopeError
 from training.losses import Batch
@@ -84,7 +84,7 @@ def samples(tmp_path: Path) -> SampleFile:
     return opened(problem_file(tmp_path))
 
 
-def workload(samples: SampleFile, **settings: Any) -> OwnWorkload:
+def workload(samples: SampleFile, **settings: Any) -> PreparedWorkload:
     """Return the workload of the tiny preset."""
     fit = Fit(epochs=4, batch=6, **(OF_PROBLEM_FILES | {"unroll": (1, 2)} | settings))
     recipe = Recipe(
@@ -96,10 +96,10 @@ def workload(samples: SampleFile, **settings: Any) -> OwnWorkload:
         operator=presets.network(samples, PRESETS["tiny"]),
         fit=fit,
     )
-    return OwnWorkload(recipe, samples.path.parent)
+    return PreparedWorkload(recipe, samples.path.parent)
 
 
-def first(work: OwnWorkload, rows: range, frames: int) -> Batch:
+def first(work: PreparedWorkload, rows: range, frames: int) -> Batch:
     """Return rollouts from the first frames of some trajectories."""
     return work.batch(rows, frames)
 

@@ -21,8 +21,8 @@ from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
 from training.commands import app
+from training.data.dataset import SampleFile, prepare
 from training.data.readers import ReadError
-from training.data.samples import SampleFile, prepare
 from training.problems.draft import DraftError
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file

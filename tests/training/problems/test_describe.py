@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.toy_meshes import write_stars
-from training.data.samples import prepare
+from training.data.dataset import prepare
 from training.problems.problem_file import data_files, read_problem_file
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ from training import checkpoint
 from training.data import generate
 from training.files import read_toml
 from training.fit import start
-from training.fit.own import OwnWorkload
+from training.fit.prepared import PreparedWorkload
 from training.operators.trajectory import TrajectoryConfig
 from training.problems import kuramoto_sivashinsky, navier_stokes
 from training.problems.problem import PROBLEMS, Problem
@@ -35,7 +35,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name: str, tmp_path: Path) -> None:
-    run = start.own_run(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
+    run = start.problem_run(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
     assert run is not None
     assert run.name == f"{name}-tiny"
     recipe, samples = run.recipe(), run.samples()
@@ -74,27 +74,27 @@ def test_the_data_are_made_once_and_lie_on_the_disk_once(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("few")
 def test_a_checkpoint_finds_its_samples_after_they_are_made_again(tmp_path: Path) -> None:
-    started = start.own_run("kuramoto_sivashinsky-tiny", "quick", [], tmp_path / "one")
+    started = start.problem_run("kuramoto_sivashinsky-tiny", "quick", [], tmp_path / "one")
     assert started is not None
     recipe = started.recipe()
-    first = OwnWorkload(recipe, tmp_path / "one").prepare()
-    again = OwnWorkload(recipe, tmp_path / "two").prepare()
+    first = PreparedWorkload(recipe, tmp_path / "one").prepare()
+    again = PreparedWorkload(recipe, tmp_path / "two").prepare()
     assert (again.name, again.parent) == (first.name, tmp_path / "two")
     named = recipe.model_copy(update={"samples": "own-kuramoto_sivashinsky-3142f4d86ec3.h5"})  # as it once was
-    workload = OwnWorkload(named, tmp_path / "two")
+    workload = PreparedWorkload(named, tmp_path / "two")
     assert workload.prepare() == again
     other = workload.problem.description.model_copy(update={"distribution": "the 448 training samples"})
     with pytest.raises(RecipeError, match="expected the 448 training samples but found the 4 training samples of"):
         workload.compare(Problem(description=other))
     changed = recipe.problem.model_copy(update={"seed": 5})
     with pytest.raises(RecipeError, match=r"3142f4d86ec3\.h5 but found none, and .* in another way now"):
-        OwnWorkload(named.model_copy(update={"problem": changed}), tmp_path).prepare()
+        PreparedWorkload(named.model_copy(update={"problem": changed}), tmp_path).prepare()
 
 
 def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="preset"):
-        start.own_run("navier_stokes-huge", "quick", [], tmp_path)
+        start.problem_run("navier_stokes-huge", "quick", [], tmp_path)
 
 
 def test_other_names_are_recipes_of_fields(tmp_path: Path) -> None:
-    assert start.own_run("darcy-quick", "quick", [], tmp_path) is None
+    assert start.problem_run("darcy-quick", "quick", [], tmp_path) is None

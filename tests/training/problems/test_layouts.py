@@ -15,8 +15,8 @@ from scipy.io import savemat
 from typer.testing import CliRunner
 
 from training.commands import app
+from training.data.dataset import SampleFile, prepare
 from training.data.readers import ReadError
-from training.data.samples import SampleFile, prepare
 from training.problems.columns import DataError
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tests.toy_masks import Arrays, samples
 from training.commands import app
-from training.data.samples import SampleFile, prepare
+from training.data.dataset import SampleFile, prepare
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile, read_problem_file
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from tests.toy_meshes import write_mesh, write_stars
 from training.commands import app
+from training.data.dataset import SampleFile, prepare
 from training.data.readers import ReadError, open_file
-from training.data.samples import SampleFile, prepare
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
 

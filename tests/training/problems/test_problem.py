@@ -10,7 +10,7 @@ import pytest
 
 from physics import darcy, poisson
 from schema.problem import Description, GridLimits, Parameter
-from training.data.fields import only_pair
+from training.data.views import only_pair
 from training.problems.problem import PROBLEMS, Conditions, MissingPartError, Problem, with_code
 from training.registry import UnknownNameError
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from training.data.dataset import SampleFile, prepare
 from training.data.readers import open_file
-from training.data.samples import SampleFile, prepare
 from training.files import read_toml
 from training.problems.draft import draft
 from training.problems.draft_file import DraftError

@@ -10,7 +10,7 @@ import torch
 
 from training import checkpoint
 from training import recipe as config
-from training.fit import record as runlog
+from training.fit import run_folder as runlog
 from training.fit.run import train, workload
 from training.operators import Operator, build
 from training.recipe import folders

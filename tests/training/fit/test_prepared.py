@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 from training import checkpoint
 from training.calibration import CalibratedOperator
 from training.commands import app
-from training.data.samples import SampleFile, checksum, prepare
-from training.fit import record
-from training.fit.own import OwnWorkload
+from training.data.dataset import SampleFile, checksum, prepare
+from training.fit import run_folder
+from training.fit.loop import Task
+from training.fit.prepared import PreparedWorkload
 from training.fit.presets import PRESETS, fitting, network, recipe
-from training.fit.record import RunFolder
 from training.fit.run import train
-from training.fit.start import OwnRun, own_run
-from training.fit.task import Task
+from training.fit.run_folder import RunFolder
+from training.fit.start import ProblemRun, problem_run
 from training.operators import build
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile
@@ -85,7 +85,7 @@ def test_samples_have_the_name_of_their_contents(samples: SampleFile, tmp_path: 
     assert other != samples.path
     expected = f"expected the samples {samples.path} but found {other.name}. `{typed('check', 'PROBLEM.toml')}`"
     with pytest.raises(RecipeError, match=re.escape(expected)):
-        OwnWorkload(made, data).prepare()
+        PreparedWorkload(made, data).prepare()
 
 
 def test_a_folder_is_known_by_the_files_in_it(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_another_operator_takes_a_user_s_fields_vectors_and_numbers(samples: Sam
     table = {"kind": "grid-transformer", "channels": 8, "heads": 1, "layers": 1, "decoder": decoder}
     made = recipe(samples, "tiny", operator=table)
     assert (made.operator.dimensions, made.operator.inputs) == (2, 4)
-    work = OwnWorkload(made, samples.path.parent)
+    work = PreparedWorkload(made, samples.path.parent)
     network = work.network()
     work.fit_normalisers(network)
     batch = work.batch(range(3))
@@ -179,7 +179,7 @@ def test_another_operator_takes_a_user_s_fields_vectors_and_numbers(samples: Sam
 
 def test_a_checkpoint_of_an_earlier_release_predicts_what_it_did() -> None:
     """It was written before networks had a U-Net and trainings a race, of which it says nothing."""
-    operator = checkpoint.load(Path(__file__).parent / "own_checkpoint").operator
+    operator = checkpoint.load(Path(__file__).parent / "released_checkpoint").operator
     k, wind = torch.linspace(0.1, 10, 9 * 7).reshape(1, 9, 7), torch.tensor([0.3])
     with torch.inference_mode():
         found = operator(k, wind)[0, ::4, ::3]
@@ -213,8 +213,8 @@ def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: SampleF
     (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5", "--outputs", "T").stdout)
     run = RunFolder(tmp_path)
 
-    def own(preset: str, overrides: list[str]) -> OwnRun:
-        found = own_run(str(tmp_path / "heat.toml"), preset, overrides, samples.path.parent)
+    def own(preset: str, overrides: list[str]) -> ProblemRun:
+        found = problem_run(str(tmp_path / "heat.toml"), preset, overrides, samples.path.parent)
         assert found is not None
         return found
 
@@ -249,7 +249,7 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
         operator=network(found, PRESETS["tiny"]),
         fit=Fit(epochs=1, batch=4, learning_rate=2e-3, keep="best"),
     )
-    work = OwnWorkload(made, tmp_path)
+    work = PreparedWorkload(made, tmp_path)
     task = Task(build(made.operator), work)
     for loader, size in ((task.train_dataloader(), 4), (task.val_dataloader(), 16)):
         batch = next(iter(loader))
@@ -260,7 +260,7 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_workers_read_the_batches_that_the_training_process_would(samples: SampleFile, tmp_path: Path) -> None:
     runs = [train(short(samples), tmp_path / str(workers), samples.path.parent, workers=workers) for workers in (0, 2)]
-    first, second = (record.read_log(run / "metrics.csv") for run in runs)
+    first, second = (run_folder.read_log(run / "metrics.csv") for run in runs)
     assert [(row["loss"], row["relative_l2"]) for row in first] == [(row["loss"], row["relative_l2"]) for row in second]
 
 
@@ -302,7 +302,7 @@ def test_weights_of_points_weigh_loss_and_errors(tmp_path: Path) -> None:
     )
     samples = SampleFile(prepare(chosen, tmp_path, tmp_path / "data"), chosen)
     made = recipe(samples, "tiny").model_copy(update={"samples": samples.path.name})
-    work = OwnWorkload(made, tmp_path / "data")
+    work = PreparedWorkload(made, tmp_path / "data")
     net, batch = work.network(), work.batch(range(8))
     assert (len(batch.inputs), len(batch.outputs)) == (3, 1)  # the weights are neither
     work.fit_normalisers(net)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from training import precision
-from training.data.samples import Rows
+from training.data.dataset import Rows
 from training.fit import processes
 from training.losses import Batch
 from training.nn.attention import penalty
@@ -36,15 +36,15 @@ class Task(pl.LightningModule):
 
     def __init__(self, network: nn.Module, work: Any, workers: int = 0) -> None:
         super().__init__()
-        self.network, self.work, self.workers, self.order = network, work, workers, work.order
+        self.network, self.work, self.workers, self.batch_sampler = network, work, workers, work.batch_sampler
         precision.train_in(network, work.recipe.precision)
-        fit, steps = work.recipe.fit, work.recipe.fit.epochs * self.order.steps
+        fit, steps = work.recipe.fit, work.recipe.fit.epochs * self.batch_sampler.steps
         whole = Budget(steps, getattr(fit, "seconds", None), getattr(fit, "least", 1))
         self.budget = whole.part(1 - getattr(fit, "raced", 0.0))
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return the epoch's batches; the trainer calls this at every epoch."""
-        return self.loader(Epoch(self.order, self.current_epoch, partial(self.part, self.budget.share)))
+        return self.loader(Epoch(self.batch_sampler, self.current_epoch, partial(self.part, self.budget.share)))
 
     def part(self, share: float, chosen: Rows, rng: Generator) -> Batch:
         """Return this process's part of a training batch; all processes draw the same batch."""
@@ -86,7 +86,7 @@ class Task(pl.LightningModule):
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Seed dropout by (seed, step, process): a resumed run draws the same, whatever the loaders drew before."""
-        torch.manual_seed(torch_seed(self.order.seed, self.global_step, processes.rank()))
+        torch.manual_seed(torch_seed(self.batch_sampler.seed, self.global_step, processes.rank()))
 
     def objective(self, batch: Batch) -> Tensor:
         """Return the loss, plus the penalty of matrices that are to be orthogonal, where the network has any."""
@@ -96,7 +96,15 @@ class Task(pl.LightningModule):
 
     def training_step(self, batch: Batch) -> Tensor:
         loss = self.objective(batch)
-        self.log("loss", loss, on_step=False, on_epoch=True, prog_bar=True, sync_dist=True, batch_size=self.order.batch)
+        self.log(
+            "loss",
+            loss,
+            on_step=False,
+            on_epoch=True,
+            prog_bar=True,
+            sync_dist=True,
+            batch_size=self.batch_sampler.batch,
+        )
         return loss
 
     def validation_step(self, batch: Batch) -> None:
@@ -167,7 +175,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchSampler:
     """Which samples each batch holds.
 
     Passes over the samples follow one another without a break, each in an order of its own. An epoch is a number of
@@ -180,7 +188,7 @@ class Order:
     seed: int  # seed of all orders
 
     @classmethod
-    def passes(cls, samples: int, batch: int, seed: int) -> Order:
+    def passes(cls, samples: int, batch: int, seed: int) -> BatchSampler:
         """Return the order in which an epoch is one pass over the samples, without an incomplete batch."""
         batch = min(batch, samples)
         return cls(samples, batch, samples // batch, seed)
@@ -202,7 +210,7 @@ def rows(samples: int, start: int, count: int, seed: int) -> Rows:
 class Epoch(Dataset[Item]):
     """The batches of one epoch by their position in it, so that several processes can make them with `draw`."""
 
-    def __init__(self, order: Order, number: int, draw: Callable[[Rows, Generator], Item]) -> None:
+    def __init__(self, order: BatchSampler, number: int, draw: Callable[[Rows, Generator], Item]) -> None:
         self.seed, self.batches, self.draw = order.seed, [*order.epoch(number)], draw
 
     def __len__(self) -> int:

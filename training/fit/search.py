@@ -33,14 +33,14 @@ import numpy as np
 import torch
 
 from schema.problem import Quantity, candidate_symmetries
-from training.data.samples import SampleFile
+from training.data.dataset import SampleFile
 from training.files import read_json, write_json
 from training.fit import processes
-from training.fit.earlier import started
-from training.fit.own import OwnWorkload
+from training.fit.loop import Task
+from training.fit.prepared import PreparedWorkload
 from training.fit.presets import AFTER_UNET, FEWER, PRESETS
-from training.fit.record import RunError, RunFolder, read_log, training_seconds
-from training.fit.task import Task
+from training.fit.run_folder import RunError, RunFolder, read_log, training_seconds
+from training.fit.warm_start import started
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
@@ -313,7 +313,7 @@ class Race:
 
 
 @torch.inference_mode()
-def supported(work: OwnWorkload, task: Task, symmetries: Sequence[str]) -> tuple[str, ...]:
+def supported(work: PreparedWorkload, task: Task, symmetries: Sequence[str]) -> tuple[str, ...]:
     """Return the symmetries whose moved validation samples have no significantly larger errors than the samples.
 
     A network that was trained without a symmetry knows moved samples as well as others where the symmetry holds.
@@ -334,6 +334,6 @@ def supported(work: OwnWorkload, task: Task, symmetries: Sequence[str]) -> tuple
     return tuple(kept)
 
 
-def last_error(work: OwnWorkload, run: RunFolder) -> float:
+def last_error(work: PreparedWorkload, run: RunFolder) -> float:
     """Return the validation error at the end of a turn."""
     return processes.from_first(lambda: float(read_log(run.metrics)[-1][work.metric.name]))

@@ -17,10 +17,10 @@ from training import evaluation
 from training.calibration import MOST_FITTED, CalibrationSamples, Measured, joined
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.augment import add_noise, augmented, noisy
-from training.data.fields import Samples, Split, every, grids, mesh, only_pair, read
+from training.data.dataset import Rows
 from training.data.generate import Request, prepare
 from training.data.pools import ALL_CORES, Pool
-from training.data.samples import Rows
+from training.data.views import Samples, Split, every, grids, mesh, only_pair, read
 from training.evaluation.measures import processor
 from training.evaluation.rows import at_defaults, grid_of, has_defaults, ranges, strided, validity
 from training.fit.workload import CALIBRATION_SEED, OperatorWorkload, Scope, ScopeError
@@ -35,7 +35,7 @@ MOST_VARIED = 200  # test samples with varied inputs, each of which is solved
 FRESH_TESTED = 250  # test samples at least that new calibration samples are checked with: coverage to 2 %
 
 
-class FieldWorkload(OperatorWorkload):
+class GeneratedWorkload(OperatorWorkload):
     """A recipe of an operator between fields."""
 
     pool: Pool = ALL_CORES  # where samples are computed
@@ -122,7 +122,7 @@ class FieldWorkload(OperatorWorkload):
         levels, sides = self.levels(scope), self.sides(scope)
         return evaluation.report(network, problem, self.recipe.drawn, self.path, levels, sides, patient=scope.patient)
 
-    def renewed(self, samples: int, files: tuple[str, ...] = ()) -> FieldWorkload:
+    def renewed(self, samples: int, files: tuple[str, ...] = ()) -> GeneratedWorkload:
         if files:
             raise ScopeError(f"{self.recipe.name}: its samples are drawn, so --samples makes new ones, and not --files")
         found = copy(self)
@@ -186,7 +186,7 @@ def request(recipe: Recipe) -> Request:
 class CalibrationFields:
     """Stored samples on which a network is measured for its calibration."""
 
-    work: FieldWorkload
+    work: GeneratedWorkload
     network: Operator
     # Draws optional inputs from a generator and points per axis; without it samples do not hold them.
     vary: Callable[[np.random.Generator, int], Fields] | None

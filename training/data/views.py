@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from physics.numerics.grid import block_mean, common_grid
 from schema.problem import Description, Quantity
-from training.data.samples import SampleGroup
+from training.data.dataset import SampleGroup
 from training.problems.problem import PROBLEMS, Array, Problem, Stream
 from training.user_error import UserError
 

@@ -23,10 +23,10 @@ from schema.problem import Quantity
 from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import augment, generate
-from training.data.samples import Rows, SampleFile, prepare
+from training.data.dataset import Rows, SampleFile, prepare
 from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
 from training.evaluation.scalars import parities
-from training.fit.task import Task
+from training.fit.loop import Task
 from training.fit.workload import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
@@ -46,7 +46,7 @@ TINY = 1e-30  # the least mean square of errors in deviations, which keeps the r
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
-class OwnWorkload(OperatorWorkload):
+class PreparedWorkload(OperatorWorkload):
     """A recipe of an operator on prepared samples, which were checked before there was a recipe."""
 
     def __init__(self, recipe: Recipe, data: Path, *, progress: bool = True) -> None:
@@ -450,7 +450,7 @@ class OwnWorkload(OperatorWorkload):
         numbers = {"scalars": [one.row for one in parities(network, self)]} if self.file.scalars else {}
         return {"errors": [row], "classical": [], "clock": clock, "measures": meanings([row]), **numbers, **rollouts}
 
-    def renewed(self, samples: int, files: tuple[str, ...] = ()) -> OwnWorkload:
+    def renewed(self, samples: int, files: tuple[str, ...] = ()) -> PreparedWorkload:
         """Return a workload of new samples alone, which are divided as those of a training are.
 
         Trajectories that our solvers make are drawn. A half as many as calibrate are fitted, and as many check.
@@ -471,7 +471,7 @@ class OwnWorkload(OperatorWorkload):
                 "any the validation samples calibrate"
             )
         recipe = self.recipe.model_copy(update={"problem": problem, "samples": path.name, "coarse": None})
-        return OwnWorkload(recipe, self.data, progress=self.progress)
+        return PreparedWorkload(recipe, self.data, progress=self.progress)
 
     def estimated(self, network: Any, rollout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return a card's rows of frames with error estimates by the validation trajectories, checked with the test."""
@@ -537,7 +537,7 @@ class OwnWorkload(OperatorWorkload):
 class SplitBatches(Dataset[Batch]):
     """The batches of a split, each read from the disk when it is needed."""
 
-    def __init__(self, work: OwnWorkload, split: str, frames: int | None = None) -> None:
+    def __init__(self, work: PreparedWorkload, split: str, frames: int | None = None) -> None:
         self.work, self.rows, self.frames = work, work.samples.split(split), frames
         self.starts = range(0, len(self.rows), BATCH[work.is_trajectory])
 

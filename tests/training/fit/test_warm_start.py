@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from training import checkpoint
 from training.commands import app
-from training.fit import earlier
-from training.fit.own import OwnWorkload
-from training.fit.race import EARLIER
+from training.fit import warm_start
+from training.fit.prepared import PreparedWorkload
 from training.fit.run import train
-from training.fit.start import OwnRun
+from training.fit.search import EARLIER
+from training.fit.start import ProblemRun
 from training.problems.problem_file import ProblemFile
 from training.recipe import Recipe, RecipeError, changed
 
@@ -49,7 +49,7 @@ def write(folder: Path, name: str, sides: int = 12, samples: int = 24) -> None:
 def first(tmp_path: Path) -> Path:
     """Return the run of an earlier model."""
     write(tmp_path, "line")
-    made = OwnRun(problem(), "tiny", [*SMALL, *COUNTED], tmp_path, folder=tmp_path).recipe()
+    made = ProblemRun(problem(), "tiny", [*SMALL, *COUNTED], tmp_path, folder=tmp_path).recipe()
     return train(made, tmp_path / "earlier", tmp_path)
 
 
@@ -57,7 +57,7 @@ def second(folder: Path, preset: str = "tiny", overrides: tuple[str, ...] = (), 
     """Return the recipe of a training that may start from the earlier model."""
     write(folder, "other", sides=16)
     changes["data"] = {"finetune": "earlier"} | changes.get("data", {})
-    return OwnRun(problem("other", **changes), preset, overrides, folder, folder=folder).recipe()
+    return ProblemRun(problem("other", **changes), preset, overrides, folder, folder=folder).recipe()
 
 
 def test_a_training_without_a_race_starts_from_the_earlier_model(first: Path, tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_training_without_a_race_starts_from_the_earlier_model(first: Path, tm
     old = checkpoint.load(first)
     assert recipe.operator == old.recipe.operator
     assert recipe.operator.working == (12,)
-    assert recipe.fit.learning_rate == earlier.RATE < old.recipe.fit.learning_rate
-    weights = OwnWorkload(recipe, tmp_path).task().network.state_dict()
+    assert recipe.fit.learning_rate == warm_start.RATE < old.recipe.fit.learning_rate
+    weights = PreparedWorkload(recipe, tmp_path).task().network.state_dict()
     for name, tensor in old.operator.state_dict().items():
         assert torch.equal(weights[name], tensor)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from training.fit.task import Epoch, Order, Stream, stream, torch_seed
+from training.fit.loop import BatchSampler, Epoch, Stream, stream, torch_seed
 
 
 def test_passes_follow_one_another_whatever_the_epochs() -> None:
-    found = [rows for epoch in range(2) for _, rows in Order(10, batch=4, steps=5, seed=3).epoch(epoch)]
+    found = [rows for epoch in range(2) for _, rows in BatchSampler(10, batch=4, steps=5, seed=3).epoch(epoch)]
     order = np.concatenate(found).tolist()
     assert len(found) == 10
     assert all(sorted(order[start : start + 10]) == list(range(10)) for start in range(0, 40, 10))
@@ -16,7 +16,7 @@ def test_passes_follow_one_another_whatever_the_epochs() -> None:
 
 
 def test_a_later_epoch_continues_the_steps_and_their_random_numbers() -> None:
-    whole, parts = Order(8, batch=2, steps=6, seed=1), Order(8, batch=2, steps=3, seed=1)
+    whole, parts = BatchSampler(8, batch=2, steps=6, seed=1), BatchSampler(8, batch=2, steps=3, seed=1)
     numbers = [
         [rng.random() for rng in Epoch(order, epoch, lambda _, rng: rng)]
         for order, epoch in ((whole, 0), (parts, 0), (parts, 1))

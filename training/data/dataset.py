@@ -31,7 +31,7 @@ from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
 from training.problems.problem import Array
-from training.problems.problem_file import ProblemFile, data_files, own_files
+from training.problems.problem_file import ProblemFile, data_files, tensor_files
 
 Rows = NDArray[np.int64]
 
@@ -51,7 +51,7 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
         ReadError: A data file cannot be read.
         DataError: The data do not fit the problem file.
     """
-    paths, own, coarse = data_files(problem, folder), own_files(problem, folder), problem.data.all_for_training
+    paths, own, coarse = data_files(problem, folder), tensor_files(problem, folder), problem.data.all_for_training
     every = [*paths, *(path for each in own.values() for path in each)]
     known = data / f"own-{problem.name}{'-coarse' if coarse else ''}.json"
     with locked(known), ExitStack() as stack:

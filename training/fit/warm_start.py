@@ -3,7 +3,7 @@
 The earlier model has learned other samples of the same fields: another range of a parameter, other materials, another
 grid. Its network is taken as it is, with its means and deviations, so that at first it predicts what it did. The
 training that follows has a lower learning rate. Where there is a race, it is a candidate beside those that start from
-random weights; see `training.fit.race`.
+random weights; see `training.fit.search`.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ import torch
 from schema.problem import Quantity
 from training import checkpoint
 from training import report as reports
-from training.data.samples import SampleFile, prepare
-from training.fit import race
-from training.fit.own import OwnWorkload
+from training.data.dataset import SampleFile, prepare
+from training.fit import search
+from training.fit.prepared import PreparedWorkload
 from training.fit.presets import PRESETS, network, recipe
-from training.fit.race import HANDICAP, LINEAR, Plan, Race, candidates, entered, possible_sources
-from training.fit.record import RunFolder, read_log, training_seconds
 from training.fit.run import train
-from training.fit.start import OwnRun
+from training.fit.run_folder import RunFolder, read_log, training_seconds
+from training.fit.search import HANDICAP, LINEAR, Plan, Race, candidates, entered, possible_sources
+from training.fit.start import ProblemRun
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
 from training.recipe import Candidate, Recipe, changed
@@ -158,7 +158,7 @@ def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(race, "supported", killed)
+        patch.setattr(search, "supported", killed)
         with pytest.raises(KeyboardInterrupt):
             train(raced, tmp_path / "2", data)
     second = checkpoint.load(train(raced, tmp_path / "2", data, resume=True))
@@ -174,10 +174,10 @@ def test_symmetries_that_samples_contradict_are_found(raced: Recipe, samples: Sa
         def forward(self, k: torch.Tensor) -> torch.Tensor:
             return k + k.roll(1, 1) + 0.01 * torch.sin(7 * k)
 
-    work = OwnWorkload(raced, samples.path.parent)
+    work = PreparedWorkload(raced, samples.path.parent)
     task = work.task()
     task.network = Exact()
-    assert race.supported(work, task, ("flip_x", "shift_x", "negate")) == ("shift_x", "negate")
+    assert search.supported(work, task, ("flip_x", "shift_x", "negate")) == ("shift_x", "negate")
 
 
 def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: SampleFile) -> None:
@@ -189,7 +189,7 @@ def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: Samp
     }
     made = entered(recipe(samples, "quick"), samples)
     for one in made.race:
-        OwnWorkload(changed(made, one.overrides), samples.path.parent).network()
+        PreparedWorkload(changed(made, one.overrides), samples.path.parent).network()
     assert entered(recipe(samples, "tiny"), samples).race == ()
 
 
@@ -230,7 +230,7 @@ def test_a_declared_input_is_linear_in_every_network(samples: SampleFile) -> Non
 @pytest.mark.usefixtures("samples")
 def test_a_network_that_is_chosen_has_no_race(tmp_path: Path) -> None:
     def raced(*overrides: str) -> Sequence[Candidate]:
-        return OwnRun(problem(), "quick", overrides, tmp_path, folder=tmp_path).recipe().race
+        return ProblemRun(problem(), "quick", overrides, tmp_path, folder=tmp_path).recipe().race
 
     assert len(raced()) == 3
     assert raced("operator.layers=2") == raced("race=[]") == ()
