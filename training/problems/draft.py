@@ -157,7 +157,15 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     if any(one.dimensions is not None for one in fields):
         return [*arrays]
     found = frames_of(fields, times, outputs)
-    if not found and {*outputs} >= {one.name for one in fields} and all(len(one.shape) > 2 for one in fields):
+    samples = fields[0].samples if fields else 0
+    numbers = [one for one in arrays if one.shape == (samples,) and not numbers_samples(one, samples)]
+    rank = 4 if numbers else 3  # parameters alone may be the input of a plane
+    if (
+        not found
+        and fields
+        and {*outputs} >= {one.name for one in fields}
+        and all(len(one.shape) >= rank for one in fields)
+    ):
         found = {one.name: {"first"} for one in fields}  # there would be no input
     where = {axis for axes in found.values() for axis in axes}
     if len(where) != 1 or (outputs and {*found} - {*outputs}):

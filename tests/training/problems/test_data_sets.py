@@ -250,6 +250,11 @@ def cells73(folder: Path) -> None:
         file.create_dataset("u", data=np.array(references, h5py.ref_dtype), dtype=h5py.ref_dtype)
 
 
+def table_alone(folder: Path) -> None:
+    np.save(folder / "u.npy", 2 * K)
+    table_beside(folder)
+
+
 TWICE: Arrays = {"k": K, "u": 2 * K}
 CASES = {
     "PDEArena: a group of a split, times and coordinates of every sample": Case(
@@ -304,6 +309,9 @@ CASES = {
         zipped_by_xarray, ("heat.zip",), "u", set(), TWICE
     ),
     "a table of parameters beside": Case(table_beside, ("fields.npz", "runs.csv"), "u", set(), {**TWICE, "nu": NU}),
+    "a table of parameters as the only input": Case(
+        table_alone, ("u.npy", "runs.csv"), "u", set(), {"u": 2 * K, "nu": NU}
+    ),
     "Geo-FNO: clouds with samples last": Case(
         elasticity,
         ("*.npy",),
