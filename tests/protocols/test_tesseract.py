@@ -34,6 +34,7 @@ def arrays(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.deep
 def test_torch(gateway: Gateway, run_client: Callable[..., Any], arrays: str) -> None:
     found = run_client("tesseract_torch_client.py", f"{gateway.url}/tesseract/{NAME}", arrays)
     assert found["health"] == {"status": "ok"}

@@ -177,6 +177,7 @@ def test_umbridge_emcee_and_tinyda(released: Gateway, run_client: Callable[..., 
         assert (likelihoods <= 1e-6).all()
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(shutil.which("cc") is None, reason="QMCPy is compiled when it is installed")
 def test_qmcpy(released: Gateway, run_client: Callable[..., Any]) -> None:
     found = run_client("quasi_monte_carlo.py", f"{released.url}/umbridge", "8", requirements="compiled.txt")
@@ -185,11 +186,13 @@ def test_qmcpy(released: Gateway, run_client: Callable[..., Any]) -> None:
     np.testing.assert_allclose(values[:, 3], evaluate(released, "darcy_kl", points[3], grid=16), rtol=1e-4)
 
 
+@pytest.mark.deep
 def test_pymc(released: Gateway, run_client: Callable[..., Any], tmp_path: Path) -> None:
     url = f"{released.url}/umbridge"
     assert run_client("pymc_client.py", url, str(tmp_path), requirements="pymc.txt") == [1, 2, 32]
 
 
+@pytest.mark.deep
 def test_the_blocks_of_the_page_run(released: Gateway, run_client: Callable[..., Any], tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) == 4
