@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import numpy as np
+import onnx
 import psutil
 import pytest
 import torch
 import tritonclient.grpc
 import tritonclient.http
 from numpy.typing import NDArray
+from onnx import numpy_helper
 
 import physics.darcy
+from export.graphs import to_onnx
+from export.layout import CARD, CERTIFICATE
 from petrov_client import Client, GrpcClient, PetrovError, Unavailable
 from tests.conftest import wait_until
 from tests.pipeline.conftest import Pipeline, Service
 from training import checkpoint
+from training.files import write_json
 
 MODEL = "darcy_tiny"
 TOLERANCE = 1e-5
@@ -147,9 +154,17 @@ def test_bad_input_is_located_and_the_service_continues(
 def test_a_new_version_is_served_without_a_restart_and_the_previous_one_stays(
     pipeline: Pipeline, service: Service, field: NDArray[np.float32], tmp_path: Path
 ) -> None:
+    """The second version is the first one with other weights: exports number them in `tests/export/publication`."""
     before = by_client(service, field)
-    pipeline.train(tmp_path / "again", "fit.epochs=1")
-    pipeline.export(tmp_path / "again", "--name", MODEL)
+    shutil.copytree(pipeline.repository / MODEL / "1", tmp_path / "2")
+    model = onnx.load(tmp_path / "2" / to_onnx.FILE)
+    [head] = [weights for weights in model.graph.initializer if weights.name.endswith("head.2.weight")]
+    head.CopyFrom(numpy_helper.from_array(1.1 * numpy_helper.to_array(head), head.name))
+    onnx.save(model, tmp_path / "2" / to_onnx.FILE)
+    for name in (CARD, CERTIFICATE):
+        document = json.loads((tmp_path / "2" / name).read_text())
+        write_json(tmp_path / "2" / name, document | {"version": 2})
+    (tmp_path / "2").rename(pipeline.repository / MODEL / "2")
     with Client(service.url) as petrov:
         wait_until(lambda: 2 in petrov.model(MODEL).versions)
         wait_until(lambda: not np.array_equal(petrov.predict(MODEL, field), before))
