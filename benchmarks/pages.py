@@ -93,7 +93,8 @@ def alerts() -> str:
 def metrics() -> str:
     """Return name, kind, labels and meaning of every metric as a table."""
     found = Metrics(VERSION)
-    described = [(each, family) for each in vars(found).values() for family in getattr(each, "describe", list)()]
+    instruments = [*vars(found).values(), *found.catalogue]
+    described = [(each, family) for each in instruments for family in getattr(each, "describe", list)()]
     labels = {family.name: each._labelnames for each, family in described}  # noqa: SLF001 - there is no public attribute
     suffixes = {"counter": "_total", "info": "_info"}
     rows = [

@@ -40,6 +40,7 @@ from prometheus_client import (
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serving.catalogue.budget import Instruments
 from serving.catalogue.card import Card
 from serving.connection import DRAINED
 from serving.device import Device
@@ -187,7 +188,7 @@ class Metrics:
         # Service
         self.ready = gauge("ready", "Whether every model is served and the gateway is not shutting down.")
         newest = "Whether the newest version of a model in the repository is served."
-        self.newest_served = gauge("newest_version_served", newest, "model")
+        newest_served = gauge("newest_version_served", newest, "model")
         self.endpoint_up = gauge("endpoint_up", "Whether requests are sent to a Triton.", "endpoint")
         self.retries = counter("retries", "Calls repeated after their connection to Triton was lost.", "endpoint")
         self.watcher_restarts = counter(
@@ -198,12 +199,13 @@ class Metrics:
         cards = "Cards that the local Triton computes on; 1 for the processor."
         self._device = gauge("device", cards, "kind", "name")
         self._device_memory = gauge("device_memory_bytes", "Memory of the first card; 0 for the processor.")
-        self.loads = counter("model_loads", "Loads of models on request of this gateway.", "model")
-        unloads = "Unloads of models: since no request needed them (idle), or for others (memory)."
-        self.unloads = counter("model_unloads", unloads, "model", "reason")
+        loads = counter("model_loads", "Loads of models on request of this gateway.", "model")
+        why = "Unloads of models: since no request needed them (idle), or for others (memory)."
+        unloads = counter("model_unloads", why, "model", "reason")
         taken = "Memory of all loaded models, as measured or estimated; 0 without a budget."
-        self.models_bytes = gauge("models_memory_bytes", taken)
-        self.models_limit = gauge("models_memory_limit_bytes", "Budget for the memory of models; 0 without one.")
+        models_bytes = gauge("models_memory_bytes", taken)
+        models_limit = gauge("models_memory_limit_bytes", "Budget for the memory of models; 0 without one.")
+        self.catalogue = Instruments(newest_served, loads, unloads, models_bytes, models_limit)
 
     def device(self, device: Device) -> None:
         self._device.clear()

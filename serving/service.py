@@ -69,7 +69,7 @@ class Service:
         self.guard = Guard(self.keys, self.metrics)
         self._triton = triton
         triton.http.on_retry = self.metrics.retries.labels(triton.address).inc
-        self.catalogue = Catalogue(settings, triton, self.metrics)
+        self.catalogue = Catalogue(settings, triton, self.metrics.catalogue)
         self.metrics.endpoint_up.labels(triton.address).set_function(lambda: self.catalogue.responds)
         self.admission = Admission(settings.max_requests_in_flight, settings.max_bytes_in_flight)
         watched = {"repository": self.catalogue.look, "memory": self.admission.look}

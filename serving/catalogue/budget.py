@@ -19,11 +19,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from prometheus_client import Counter, Gauge
 
 from serving.catalogue.entry import TURN_SECONDS, Entry
 from serving.device import Device
 from serving.errors import Problem
-from serving.observe import Metrics
 from serving.settings import Settings
 from serving.triton import Triton
 
@@ -37,6 +39,16 @@ RESERVE, RESERVE_BYTES = 0.1, 2**30
 UNUSED_SECONDS = 10.0  # after which a model leaves where the others have grown beyond the budget
 MEASURE_SECONDS = 30.0  # between two measurements: memory grows with the largest batch so far
 _PAUSE, _UNLOAD_SECONDS = 0.02, 30.0
+
+
+class Instruments(NamedTuple):
+    """The metrics of a catalogue, of which `serving.observe` says what they mean."""
+
+    newest_served: Gauge
+    loads: Counter
+    unloads: Counter
+    models_bytes: Gauge
+    models_limit: Gauge
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,7 @@ class Budget:
     `measured` returns the bytes of each model of a local Triton.
     """
 
-    def __init__(self, triton: Triton, entries: Callable[[], Iterable[Entry]], metrics: Metrics) -> None:
+    def __init__(self, triton: Triton, entries: Callable[[], Iterable[Entry]], metrics: Instruments) -> None:
         self.limit: Limit | None = None
         self.measured: Callable[[], Mapping[str, int]] = dict
         self._triton, self._entries, self._metrics = triton, entries, metrics

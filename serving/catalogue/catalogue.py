@@ -25,13 +25,12 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from google.protobuf.text_format import ParseError
 
-from serving.catalogue.budget import Budget, Limit
+from serving.catalogue.budget import Budget, Instruments, Limit
 from serving.catalogue.card import KINDS, REFINED, Card, Kind, Model, ModelSummary, Readiness
 from serving.catalogue.entry import Entry, samples
 from serving.catalogue.repository import Repository, base
 from serving.device import Device
 from serving.errors import Problem
-from serving.observe import Metrics
 from serving.settings import Settings
 from serving.triton import Triton, lack
 
@@ -52,7 +51,7 @@ _VERSION_AT_FAULT = re.compile(r"version (\d+) is at UNAVAILABLE")
 class Catalogue:
     """The models and versions that are served now; a gauge says by model whether the newest of the repository is."""
 
-    def __init__(self, settings: Settings, triton: Triton, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, triton: Triton, metrics: Instruments) -> None:
         self._settings, self._repository, self._triton = settings, Repository(settings.repository), triton
         self._newest_served = metrics.newest_served
         self._entries: dict[str, Entry] = {}  # by name, in order

@@ -108,7 +108,7 @@ async def looking(repository: Path, warm_bytes: int = 2**26) -> AsyncIterator[tu
         async with inference:
             settings = Settings(repository=repository, request_seconds=5.0, companion_idle_seconds=60.0)
             settings = settings.model_copy(update={"max_body_bytes": warm_bytes})
-            catalogue = Catalogue(settings, inference, metrics)
+            catalogue = Catalogue(settings, inference, metrics.catalogue)
             yield catalogue, fake
             await catalogue.close()
 

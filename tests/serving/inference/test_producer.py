@@ -37,7 +37,7 @@ class Overflow(Predictor):
 
 def predictor(classical: ClassicalSolvers, metrics: Metrics, shadow_share: float = 0.0) -> Predictor:
     settings = Settings(shadow_share=shadow_share)
-    catalogue = Catalogue(settings, TRITON, metrics)
+    catalogue = Catalogue(settings, TRITON, metrics.catalogue)
     return Overflow(TRITON, catalogue, classical, TritonTimes(settings), metrics, settings)
 
 
