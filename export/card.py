@@ -57,7 +57,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         "title": problem.title,
         "problem": problem.name,
         **solved,
-        **{name: tensors[name] for name in order if tensors[name]},
+        **{name: tensors[name] for name in order if tensors[name] or name == "inputs"},
         "limits": signature.limits,
         **({"warnings": warned} if warned else {}),
         **{key: checkpoint.card[key] for key in (*measured, *OPTIONAL) if key in checkpoint.card},

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from export.repository import publish
+from export.repository import is_current, publish
+from petrov_client import Client, GrpcClient, InvalidInput
 from tests.conftest import Gateway, RunService
 from tests.training.fit.test_scalars import short, waves
 from training import checkpoint
@@ -33,6 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gateway(run: Path, run_service: RunService) -> Iterator[Gateway]:
     [made] = publish(run, run.parent / "model_repository", "waves")
     assert made.companions == {"vjp": True, "jvp": True}
+    assert is_current(run, run.parent / "model_repository", "waves")
     with run_service(run.parent / "model_repository") as found:
         yield found
 
@@ -147,3 +149,25 @@ def test_um_bridge_and_tesseract_take_vectors_and_return_numbers(http: httpx2.Cl
     )
     assert shapes["u"]["shape"] == [12, 16]
     assert shapes["error_estimate.ends"]["shape"] == [2]
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_the_clients_take_numbers_and_the_grid(http: httpx2.Client, gateway: Gateway, kind: str) -> None:
+    every = posted(http, PREDICT, {"inputs": INPUTS, "grid": [8, 9]})
+    address = gateway.url if kind == "http" else f"127.0.0.1:{gateway.settings.grpc_port}"
+    with (Client if kind == "http" else GrpcClient)(address) as client:
+        found, quality = client.predict("waves", size=INPUTS["size"], k=INPUTS["k"], grid=(8, 9), quality=True)
+        for name, output in every["outputs"].items():
+            assert found[name] == pytest.approx(np.array(output), rel=1e-4, abs=1e-5), name
+        for name in ("energy", "ends"):
+            expected = np.array(every["quality"][f"error_estimate.{name}"])
+            assert quality.intervals[name] == pytest.approx(expected, rel=1e-3)
+        one, about = client.predict("waves", size=0.5, k=[1.0, 2.0], quality=True)
+        assert np.shape(one["u"]) == (12, 16)
+        assert np.shape(one["energy"]) == ()
+        assert np.shape(about.intervals["ends"]) == (2,)
+        _, gradients = client.vjp("waves", INPUTS, {"energy": np.ones(2)})
+        assert np.shape(gradients["k"]) == (2, 2)
+        assert np.shape(gradients["size"]) == (2,)
+        with pytest.raises(InvalidInput, match=r"expected 2 numbers \(x, y\)"):
+            client.predict("waves", size=0.5, k=[1.0, 2.0, 3.0])

@@ -33,7 +33,7 @@ FINITE, KNOWN = "every value must be finite in float32", "every value must be kn
 #: Attributes of files (netCDF) that say which number stands for a missing value.
 FILL_ATTRIBUTES = ("_FillValue", "missing_value")
 #: What `predict` takes by name besides inputs and parameters.
-OPTIONS = ("version", "timeout", "progress", "quality", "tolerance", "outside")
+OPTIONS = ("version", "timeout", "progress", "quality", "tolerance", "outside", "grid")
 #: Bytes of one request. Beyond a few megabytes larger requests are no faster, and a lost one costs more.
 PIECE_BYTES = 8 * 2**20
 
@@ -87,7 +87,7 @@ class Labels:
         """Return an output as a `DataArray` with the dimensions and coordinates of the input that fit it."""
         template = self.template if piece is None else self.template[piece]
         names = dict(zip(self.tensor.axes[-template.ndim :], template.dims, strict=True))
-        dims = [names.get(axis, axis) for axis in tensor.axes[-output.ndim :]]
+        dims = [names.get(axis, axis) for axis in tensor.axes[len(tensor.axes) - output.ndim :]]
         sizes = dict(zip(dims, output.shape, strict=True))
         coords = {name: each for name, each in template.coords.items() if each.sizes.items() <= sizes.items()}
         if tensor.components and COMPONENT in dims:
@@ -103,34 +103,36 @@ class PredictionInput:
     """Inputs and parameters that fit a model, of those that the caller passed."""
 
     info: ModelInfo
-    inputs: tuple[FieldInput, ...]  # in the model's order; at least one
+    inputs: tuple[FieldInput, ...]  # in the model's order; none where a model takes numbers alone
     numbers: Mapping[str, Fields]  # parameters `[batch]`, or `[batch, frame]`, one frame where it is for all
     labels: Labels | None = None  # where the caller passed inputs with xarray
     mesh: Any = None  # whose points and data the inputs are, where the caller passed one
     frames: int | None = None  # that inputs and parameters have, such as a forcing; None where none of them says it
+    alone: bool = False  # whether numbers alone are those of one sample, without the batch axis
 
     def __len__(self) -> int:
-        return len(self.inputs[0])
+        return len(self.inputs[0]) if self.inputs else len(next(iter(self.numbers.values())))
 
     @property
     def single(self) -> bool:
         """Whether the inputs are single fields, without the batch axis."""
-        return self.inputs[0].single
+        return self.inputs[0].single if self.inputs else self.alone
 
     @property
     def coverage(self) -> float | None:
         """The share of test fields like these for which the model's error estimate held."""
-        return coverage_of(self.info, self.inputs[0].grid, self.numbers.get("noise", ()))  # type: ignore[arg-type]
+        grid = self.inputs[0].grid if self.inputs else ()
+        return coverage_of(self.info, grid, self.numbers.get("noise", ()))  # type: ignore[arg-type]
 
     def pieces(self, most: int | None = None) -> list[slice]:
         """Return consecutive slices of at most so many fields (the model's batch if None) that one request may hold."""
-        affordable = max(1, PIECE_BYTES // (4 * max(math.prod(each.shape) for each in self.inputs)))
+        affordable = max(1, PIECE_BYTES // (4 * max((math.prod(each.shape) for each in self.inputs), default=1)))
         step = min(self.info.batch if most is None else most, affordable)
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
         """Return outputs (of a piece) as the caller receives them: labelled like the inputs, a single one by itself."""
-        if self.mesh is not None:
+        if self.mesh is not None and not any(tensor.axes[1:2] in {(), (COMPONENT,)} for tensor in self.info.outputs):
             return with_outputs(self.mesh, outputs)
         tensors = {tensor.name: tensor for tensor in self.info.outputs}
         named = {
@@ -227,11 +229,16 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
     mesh = array if is_mesh(array) else None
     passed, labels = _labelled(info, _named(info, array if mesh is None else arrays_of(mesh, info), named or {}))
     inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
+    if not inputs and info.asked:
+        return _numbers_alone(info, passed)
     if not inputs:
         names = " or ".join(each.name for each in info.inputs)
         raise InvalidInput(f"expected {names}, which give the grid, but got none")
-    first = inputs[0]
-    for each in inputs[1:]:  # the same number of fields and, unless the model fixes one of them, the same grid
+    # One on the grid, which the cotangent of a number is not.
+    first = next((each for each in inputs if None in each.tensor.shape[1:]), inputs[0])
+    for each in (
+        each for each in inputs if each is not first
+    ):  # the same number of fields and, unless the model fixes one of them, the same grid
         fixed = None not in each.tensor.shape[1:]
         if (each.single, len(each)) != (first.single, len(first)) or not (fixed or each.grid == first.grid):
             shapes = (
@@ -241,11 +248,7 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
             raise _refusal(each.tensor, f"expected the same fields and grid but {shapes}")
     count = _frames(info, inputs, passed)
     sizes = {"batch": len(first), FRAME: 1 if count is None else count}
-    numbers = {
-        each.name: _numbers(each, passed[each.name], tuple(sizes.get(axis, 1) for axis in each.axes))
-        for each in info.parameters
-        if each.name in passed
-    }
+    numbers = {each.name: _numbers(each, passed[each.name], sizes) for each in info.parameters if each.name in passed}
     checked = PredictionInput(info, inputs, numbers, labels, mesh, count)
     mask = next((each for each in inputs if each.tensor.name == info.mask), None)
     for each in inputs:
@@ -253,6 +256,17 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
             read = None if mask is None or each is mask else mask.fields(piece) == 1
             _check_values(each, piece, info.vocabulary, read)
     return checked
+
+
+def _numbers_alone(info: ModelInfo, passed: Mapping[str, Any]) -> PredictionInput:
+    """Return parameters of a model that takes no field, of as many samples as one of them has."""
+    shapes = {each.name: np.shape(passed[each.name]) for each in info.parameters if each.name in passed}
+    counts = [shapes[each.name][0] for each in info.parameters if len(shapes.get(each.name, ())) == len(each.axes)]
+    sizes = {"batch": max(counts, default=1)}
+    if not shapes or not sizes["batch"]:
+        raise InvalidInput(f"expected numbers for {', '.join(each.name for each in info.parameters)} but got none")
+    numbers = {each.name: _numbers(each, passed[each.name], sizes) for each in info.parameters if each.name in passed}
+    return PredictionInput(info, (), numbers, alone=not counts)
 
 
 def _frames(info: ModelInfo, inputs: tuple[FieldInput, ...], passed: Mapping[str, Any]) -> int | None:
@@ -332,11 +346,15 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
     return checked
 
 
-def _numbers(parameter: ParameterInfo, value: Any, shape: tuple[int, ...]) -> Fields:
-    where = Where(parameter.name)
+def _numbers(parameter: ParameterInfo, value: Any, sizes: Mapping[str, int]) -> Fields:
+    where, components = Where(parameter.name), len(parameter.components)
+    shape = tuple(components if axis == COMPONENT else sizes.get(axis, 1) for axis in parameter.axes)
     values = _array(parameter.name, value)
     if values.dtype.kind not in "fiu":
         raise InvalidInput(f'expected real numbers but got {values.dtype} for "{parameter.name}"', where=where)
+    if components and values.shape not in {shape, shape[1:]}:
+        expected = f"{components} numbers ({', '.join(parameter.components)}), or as many per field {shape}"
+        raise InvalidInput(f'expected {expected} but got {values.shape} for "{parameter.name}"', where=where)
     if values.shape not in {(), shape, shape[1:]}:
         several = f"{shape[1:]} or {shape}" if shape[1:] else f"{shape}"
         raise InvalidInput(

@@ -8,7 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 from petrov_client._errors import InvalidResponse
-from petrov_client._models import GRADIENTS, TANGENTS, FramesInfo, GridInfo, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import (
+    COMPONENT,
+    GRADIENTS,
+    TANGENTS,
+    FramesInfo,
+    GridInfo,
+    ModelInfo,
+    ParameterInfo,
+    TensorInfo,
+)
 from petrov_client._vocabulary import Vocabulary
 
 
@@ -106,8 +115,9 @@ def _parameter(document: Mapping[str, Any]) -> ParameterInfo:
         default=_number(document, "default"),
         minimum=_number(document, "minimum"),
         maximum=_number(document, "maximum"),
-        shape=(None,) * len(axes),
+        shape=tuple(len(document["components"]) if axis == COMPONENT else None for axis in axes),
         axes=axes,
+        components=tuple(str(name) for name in document.get("components", ())),
         per_frame=None if document.get("per_frame") is None else str(document["per_frame"]),
     )
 

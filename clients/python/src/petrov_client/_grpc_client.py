@@ -34,7 +34,7 @@ from petrov_client._http import LONGEST_RESPONSE, check_id, new_id, trace_contex
 from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo
 from petrov_client._operations import Operations
 from petrov_client._proxies import over_grpc
-from petrov_client._quality import NAMES, NOVELTY, OUTSIDE, Options, Response, version_number
+from petrov_client._quality import INTERVALS, NAMES, NOVELTY, OUTSIDE, Options, Response, version_number
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.
@@ -346,9 +346,14 @@ def _tensors(metadata: Any) -> dict[str, Any]:
     return {
         "inputs": tuple(tensor for tensor in inputs if tensor.name not in numbers),
         "parameters": tuple(ParameterInfo(name, shape=(None, *shapes[name][1:])) for name in numbers),
-        "outputs": tuple(tensor for tensor in outputs if tensor.name not in NAMES),
-        "quality": tuple(tensor.name for tensor in outputs if tensor.name in NAMES),
+        "outputs": tuple(tensor for tensor in outputs if not is_quality(tensor.name)),
+        "quality": tuple(tensor.name for tensor in outputs if is_quality(tensor.name)),
     }
+
+
+def is_quality(name: str) -> bool:
+    """Return whether an output of a plain Triton says something about the others."""
+    return name in NAMES or name.startswith(INTERVALS)
 
 
 def _tensor(tensor: Any) -> TensorInfo:
@@ -373,13 +378,16 @@ def _response(response: Any, info: ModelInfo) -> Response:
     if missing := [tensor.name for tensor in info.outputs if tensor.name not in found]:
         raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(found)}")
     numbers = {
-        name: found[name] if found[name].shape[1:] != (1,) else found[name][:, 0]  # [batch], or [batch, frame]
+        name: found[name] if found[name].shape[1:] != (1,) else found[name][:, 0]  # or [batch, frame or component]
         for name in info.quality
         if name in found
     }
     by = response.parameters["solved_by"].string_param if "solved_by" in response.parameters else "network"
     return Response(
-        {tensor.name: found[tensor.name] for tensor in info.outputs},
+        {  # Triton sends no tensor [batch]
+            tensor.name: found[tensor.name].reshape(-1) if tensor.axes == ("batch",) else found[tensor.name]
+            for tensor in info.outputs
+        },
         numbers,
         outside=bool((numbers.get(NOVELTY, np.ones(1)) < OUTSIDE).any()),
         solved_by=printable(by),

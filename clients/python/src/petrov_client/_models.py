@@ -74,8 +74,9 @@ class ParameterInfo:
         minimum: The least value; None for no bound.
         maximum: The greatest value; None for no bound.
         shape: The shape on the wire: `[batch]`, or `[batch, 1]` of a plain Triton; `[batch, frame]` of one per frame.
-        axes: Names of its axes: the batch, and "frame" of one per frame.
+        axes: Names of its axes: the batch, and "frame" of one per frame, or "component" of several numbers.
         per_frame: As of an input.
+        components: Names of several numbers per field, `[batch, component]`.
     """
 
     name: str
@@ -87,6 +88,7 @@ class ParameterInfo:
     shape: tuple[int | None, ...] = (None,)
     axes: tuple[str, ...] = ("batch",)
     per_frame: str | None = None
+    components: tuple[str, ...] = ()
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -193,6 +195,11 @@ class ModelInfo:
         if self.inputs and self.inputs[0].name == COORDINATES:
             unit = f"points of a {self.inputs[0].shape[-1] or 2}-D mesh"
         return f"{self.grid.minimum} to {self.grid.maximum} {unit}"
+
+    @property
+    def asked(self) -> bool:
+        """Whether the inputs are numbers alone, so that `predict` takes the grid of the outputs."""
+        return not any("." not in each.name for each in self.inputs)
 
     @property
     def arguments(self) -> tuple[TensorInfo | ParameterInfo, ...]:

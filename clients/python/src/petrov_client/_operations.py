@@ -7,7 +7,7 @@ documentation as their own. The wire formats (`_http`, `_grpc_client`) make the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -56,6 +56,7 @@ class Operations(RolloutOperations):
         quality: Literal[True],
         tolerance: float | None = None,
         outside: Outside = "answer",
+        grid: int | Sequence[int] | None = None,
         **inputs: Any,
     ) -> tuple[Any, Quality]: ...
 
@@ -72,6 +73,7 @@ class Operations(RolloutOperations):
         quality: bool = False,
         tolerance: float | None = None,
         outside: Outside = "answer",
+        grid: int | Sequence[int] | None = None,
         **inputs: Any,
     ) -> Any: ...
 
@@ -87,6 +89,7 @@ class Operations(RolloutOperations):
         quality: bool = False,
         tolerance: float | None = None,
         outside: Outside = "answer",
+        grid: int | Sequence[int] | None = None,
         **inputs: Any,
     ) -> Any:
         """Predict the outputs for single fields or for a batch of any size.
@@ -112,6 +115,8 @@ class Operations(RolloutOperations):
                 the classical solver, and refused where neither meets it; None accepts any.
             outside: What happens to a field that is unlike the training data: "answer" predicts it like any other,
                 "solve" lets the classical solver solve it, "refuse" raises `InvalidInput`.
+            grid: Of a model whose inputs are numbers alone, the points of the outputs along every axis, or one number
+                for all axes; by default those of the training.
             inputs: Inputs and parameters by name; what has a default may be left out. A vector field has its components
                 before the grid's axes. A parameter is one number, or one per field of the batch.
 
@@ -125,7 +130,13 @@ class Operations(RolloutOperations):
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
         options = self._options(
-            timeout, version=version, progress=progress, quality=quality, tolerance=tolerance, outside=outside
+            timeout,
+            version=version,
+            progress=progress,
+            quality=quality,
+            tolerance=tolerance,
+            outside=outside,
+            grid=grid,
         )
         checked = await self._checked(options, model, array, inputs)
         output = PredictionOutput(checked)

@@ -35,6 +35,9 @@ ERROR_BOUND, SOLVE_BOUND, MISFIT, ERROR_ESTIMATE, NOVELTY = NAMES = (
 )
 
 
+INTERVALS = f"{ERROR_ESTIMATE}."  # how the names of half-widths begin, before that of the output
+
+
 class OutsideTrainingWarning(UserWarning):
     """An input is unlike the training data of the network that predicted its outputs, which may be wrong.
 
@@ -67,6 +70,9 @@ class Quality:
             (the classical one), or "mixed" for a batch of several.
         coverage: The share of test fields for which `error_estimate` held, on the nearest grid and noise that the card
             has; below 0.7 the estimate is not reliable there.
+        intervals: By the name of an output that is a number per field, one of several outputs, the half-width in its
+            units of an interval that holds the truth of at least 90 % of inputs of the training distribution: `[batch]`
+            or `[batch, component]`. That of the only output of a model is `error_estimate`.
     """
 
     error_bound: Any = None
@@ -77,6 +83,7 @@ class Quality:
     outside: Any = None
     solved_by: str = "network"
     coverage: float | None = None
+    intervals: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         parts = [f"{name}={values!r}{self._remark(name)}" for name, values in self._known()]
@@ -89,6 +96,7 @@ class Quality:
     def _known(self) -> list[tuple[str, Any]]:
         """Return the numbers that are known, without an estimate that is not reliable."""
         known = [(name, getattr(self, name)) for name in (*NAMES, "outside")]
+        known.append(("intervals", dict(self.intervals) or None))
         hidden = {ERROR_ESTIMATE: "unknown"} if self.coverage is not None and self.coverage < RELIABLE else {}
         return [(name, hidden.get(name, values)) for name, values in known if values is not None]
 
@@ -107,6 +115,7 @@ class Options:
     tolerance: float | None = None
     outside: Outside = "answer"
     frames: int | None = None
+    grid: int | Sequence[int] | None = None  # of the outputs of a model whose inputs are numbers alone
     after: int = 0  # frames of the trajectory before the state that is sent
     partial: bool = False
 
@@ -127,6 +136,8 @@ class Options:
         found = {} if self.tolerance is None else {"tolerance": repr(self.tolerance)}
         if self.frames is not None:
             found["frames"] = str(self.frames)
+        if self.grid is not None:
+            found["grid"] = ",".join(map(str, np.atleast_1d(self.grid)))
         if self.after:
             found["after"] = str(self.after)
         if self.partial:
@@ -199,13 +210,17 @@ def quality_of(
 ) -> Quality:
     """Return the quality of a prediction."""
     found: dict[str, Any] = {name: numbers[name] for name in NAMES if name in numbers}
+    halves = {name.removeprefix(INTERVALS): each for name, each in numbers.items() if name.startswith(INTERVALS)}
     if NOVELTY in found:
         below = found[NOVELTY] < OUTSIDE
         found["outside"] = np.logical_or.accumulate(below, axis=1) if below.ndim > 1 else below
     if single:
-        found = {name: values[0] if values.ndim > 1 else values[0].item() for name, values in found.items()}
+        found, halves = (
+            {name: values[0] if values.ndim > 1 else values[0].item() for name, values in some.items()}
+            for some in (found, halves)
+        )
     known = coverage if ERROR_ESTIMATE in found else None
-    return Quality(**found, solved_by=one_solver(solved_by), coverage=known)
+    return Quality(**found, solved_by=one_solver(solved_by), coverage=known, intervals=halves)
 
 
 def one_solver(solved_by: set[str]) -> str:
@@ -245,7 +260,7 @@ MEANINGS = {
 
 def columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
     """Return what a model reports about its errors: one number per field, or per frame of a trajectory."""
-    found = [TensorInfo(name, ("batch",), "1", MEANINGS.get(name, "")) for name in info.quality]
+    found = [TensorInfo(name, ("batch",), "1", MEANINGS.get(name, "")) for name in info.quality if name in NAMES]
     return (*found, *((FOLLOWS_OUTSIDE,) if info.frames is not None and NOVELTY in info.quality else ()))
 
 
