@@ -156,17 +156,19 @@ def times_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
 def frames_of(fields: Sequence[LazyArray], times: LazyArray | None, outputs: Sequence[str]) -> dict[str, set[str]]:
     """Return which fields may be trajectories by their shapes, and whether time is their `first` axis or the `last`.
 
-    It is behind the samples' axis, has as many points as there are times, or is the one axis that a field has more than
-    another; of the latter it is taken for time where without it there would be no output.
+    It is behind the samples' axis, has as many points as there are times or, where no axis has, is the one axis that a
+    field has more than another; of the latter it is taken for time where without it there would be no output.
     """
     found: dict[str, set[str]] = {}
+    by_times: dict[str, set[str]] = {}
     for one in fields:
         own = one.shape[1:]
         for where, rest, count in (("last", own[:-1], own[-1]), ("first", own[1:], own[0])):
             if not rest or min(rest) <= COMPONENTS:
                 continue
             beside = sum(each.shape[1:] == rest for each in fields)
-            timed = times is not None and count == max(times.shape)
-            if timed or (count > COMPONENTS and beside and (one.name in outputs or beside < 2)):
+            if times is not None and count == max(times.shape):
+                by_times.setdefault(one.name, set()).add(where)
+            elif count > COMPONENTS and beside and (one.name in outputs or beside < 2):
                 found.setdefault(one.name, set()).add(where)
-    return found
+    return by_times or found

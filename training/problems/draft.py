@@ -6,7 +6,7 @@ A guess stands as a comment at its line (`marks.py`). Of outputs, of the sample 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from glob import escape
 from itertools import takewhile
@@ -40,10 +40,20 @@ from training.problems.columns import FEWEST, NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
 from training.problems.problem_file import AXES, is_taken
-from training.problems.roles import assign_roles, is_positive, named_outputs, nothing, numbers_or_field, sort_out
+from training.problems.roles import (
+    INPUTS,
+    OUTPUTS,
+    assign_roles,
+    is_positive,
+    named_outputs,
+    nothing,
+    numbers_or_field,
+    sort_out,
+)
 
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters
+IN_ADVANCE = "it changes in time and is no output, so it is known in advance for every frame"
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 
@@ -168,7 +178,7 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     ):
         found = {one.name: {"first"} for one in fields}  # there would be no input
     where = {axis for axes in found.values() for axis in axes}
-    if len(where) != 1 or (outputs and {*found} - {*outputs}):
+    if len(where) != 1 or (outputs and not {*found} & {*outputs}):
         return [*arrays]
     made.time = where.pop()
     shown_ = next(one for one in fields if one.name in found)
@@ -197,8 +207,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     outputs, doubt = (outputs, "") if outputs or file.outputs else lone_field(numeric, fields, sides)
     for one in others:
         add_number(made, one, samples, sides, outputs)
-    for one in beside_mask(made, numeric, fields, sides):
-        add_field(made, one, sides, outputs)
+    add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     if not made.moving and len(made.tensors) < 2:
         raise DraftError(nothing(made, file, "two fields, or a field and numbers per sample, an input and an output,"))
@@ -357,8 +366,40 @@ def beside_mask(
     return fields
 
 
-def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...], outputs: Sequence[str]) -> None:
-    """Add one field; of a trajectory the state it starts from, and itself."""
+def add_fields(
+    made: Draft, file: DataFile, fields: Sequence[LazyArray], sides: tuple[int, ...], outputs: Sequence[str]
+) -> None:
+    """Add fields, and numbers of every frame, to the draft."""
+    moving = [one for one in fields if is_moving(one)]
+    forced = known_in_advance(file, moving, outputs)
+    for one in fields:
+        if moving and one.shape[1:] == moving[0].shape[1:2] and sides != one.shape[1:]:
+            made.tensors.append(Tensor(wire_name(one.name), one, "parameters", per_frame=True, guess=IN_ADVANCE))
+        else:
+            add_field(made, one, sides, forced)
+
+
+def is_moving(one: LazyArray) -> bool:
+    """Return whether an array has frames."""
+    return one.dimensions is not None and one.dimensions[:1] == ("time",) and one.shape[1] > 1
+
+
+def known_in_advance(file: DataFile, moving: Sequence[LazyArray], outputs: Sequence[str]) -> set[str]:
+    """Return which fields that change in time are inputs: those that are no outputs, or have the name of an input."""
+    if outputs:
+        return {one.name for one in moving} - {*outputs}
+    if file.format in {"well", "pdebench"}:
+        return set()
+    words = {one.name: one.name.rpartition("/")[2].lower() for one in moving}
+    named = {name for name, word in words.items() if word in INPUTS.split() and word not in OUTPUTS.split()}
+    return named if len(named) < len(words) else set()
+
+
+def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...], forced: Collection[str]) -> None:
+    """Add one field; of a trajectory the state it starts from, and itself.
+
+    Those that are `forced` are inputs with a value per frame.
+    """
     name, moving, doubt = wire_name(one.name), one.dimensions is not None and "time" in one.dimensions, ""
     if one.dimensions is not None:
         axes = named_grid(one)
@@ -385,10 +426,9 @@ def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...], outputs: Sequ
         components = 0 if not end or rest != sides else one.shape[1 if end == "first" else -1]
         doubt = f"the axis of {components} in {shown(one)} holds components" if components > 1 else ""
     found = Tensor(name, one, "", 0 if components == 1 else components, end or "first", components_guess=doubt)
-    if moving and one.shape[1] > 1:
-        if outputs and one.name not in outputs:
-            made.left_out[one.name] = "it changes in time and is no output: such inputs are not supported"
-            return
+    if one.name in forced:
+        made.tensors.append(replace(found, role="inputs", per_frame=True, guess=IN_ADVANCE, positive=is_positive(one)))
+    elif moving and one.shape[1] > 1:
         made.tensors += [replace(found, name=f"{name}_first", role="inputs"), replace(found, role="outputs")]
         made.remarks.append(f"{one.name} has a time axis: the draft learns the step from one frame to the next")
         made.moving = True

@@ -42,6 +42,7 @@ class Tensor:
     component_axis: str = "first"
     frame: int | None = None
     static: bool = False
+    per_frame: bool = False
     complex: bool = False
     column: int | None = None
     scalar: bool = False
@@ -69,6 +70,7 @@ class Tensor:
         lines += [f"key = {quoted(key)}", *([] if self.column is None else [f"column = {self.column}"])]
         lines += ["scalar = true  # a number per sample"] if self.scalar else []
         lines += ["static = true"] if self.static else []
+        lines += ["per_frame = true"] if self.per_frame else []
         lines += ['complex = "components"  # real and imaginary part'] if self.complex else []
         lines += [f"units = {quoted(self.array.units or '1')}"]
         lines += [f"meaning = {quoted(self.array.meaning)}"] if self.array.meaning else []

@@ -106,6 +106,8 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str], doubt: str
             )
         if len(moving) > 1 and not chosen and file.format not in {"well", "pdebench"}:
             doubt = "outputs: all fields that change in time"
+        elif not chosen and any(one.per_frame for one in made.tensors):
+            doubt = "outputs: all fields that change in time but those with the name of an input"
     elif not chosen and unknown:
         chosen = [one.array.name for one in likely(unknown)]
         doubt = "outputs: the file does not say which arrays are outputs" if len(unknown) > 1 else doubt

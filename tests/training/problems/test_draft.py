@@ -19,7 +19,8 @@ from typer.testing import CliRunner
 from export.signature import Signature
 from training.commands import app
 from training.data.readers import ReadError, open_file
-from training.problems.draft import DraftError
+from training.data.samples import SampleFile, prepare
+from training.problems.draft import DraftError, draft
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
 from training.typed import typed
@@ -226,3 +227,26 @@ def test_guessed_axes_are_said_to_be_guessed_until_a_person_removes_the_comment(
 def read_unmarked(problem: Path) -> ProblemFile:
     problem.write_text(re.sub(r"  # guess:.*", "", problem.read_text()))
     return read_problem_file(problem)
+
+
+def test_what_changes_in_time_and_is_no_output_is_known_in_advance(tmp_path: Path) -> None:
+    """A forcing beside the states, and a number per frame; the draft can be used once its guesses are confirmed."""
+    rng = np.random.default_rng(0)
+    f = rng.standard_normal((60, 10, 1)) * np.sin(np.linspace(0, 6.28, 32, endpoint=False))
+    u = np.concatenate([np.zeros((60, 1, 32)), np.cumsum(f, axis=1)[:, :-1]], axis=1) + rng.standard_normal((60, 1, 1))
+    arrays = {"u": u, "f": f, "power": rng.uniform(1, 2, (60, 10)), "t": np.arange(10) / 10}
+    np.savez(tmp_path / "forcing.npz", **arrays)
+    for outputs in (["u"], []):
+        with open_file(tmp_path / "forcing.npz") as file:
+            made = draft(file, [file.path], outputs=outputs)
+        forced = {one.name: one.role for one in made.tensors if one.per_frame}
+        assert forced == {"f": "inputs", "power": "parameters"}
+        assert [one.name for one in made.of("outputs")] == ["u"]
+        assert "per_frame = true" in made.toml()
+        assert "[inputs.f]  # guess: it changes in time" in made.toml()
+        assert ("[outputs.u]  # guess: outputs" in made.toml()) == (not outputs)
+    (tmp_path / "forcing.toml").write_text(re.sub(r"  # guess:.*", "", made.toml()))
+    problem = read_problem_file(tmp_path / "forcing.toml")
+    assert problem.timed == {"u", "f", "power"}
+    samples = SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem)
+    assert samples.file["power"].shape == (60, 10)
