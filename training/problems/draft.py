@@ -376,7 +376,7 @@ def add_fields(
         if moving and one.shape[1:] == moving[0].shape[1:2] and sides != one.shape[1:]:
             made.tensors.append(Tensor(wire_name(one.name), one, "parameters", per_frame=True, guess=IN_ADVANCE))
         else:
-            add_field(made, one, sides, forced)
+            add_field(made, one, sides, outputs, forced)
 
 
 def is_moving(one: LazyArray) -> bool:
@@ -395,7 +395,9 @@ def known_in_advance(file: DataFile, moving: Sequence[LazyArray], outputs: Seque
     return named if len(named) < len(words) else set()
 
 
-def add_field(made: Draft, one: LazyArray, sides: tuple[int, ...], forced: Collection[str]) -> None:
+def add_field(
+    made: Draft, one: LazyArray, sides: tuple[int, ...], outputs: Sequence[str], forced: Collection[str]
+) -> None:
     """Add one field; of a trajectory the state it starts from, and itself.
 
     Those that are `forced` are inputs with a value per frame.

@@ -52,7 +52,9 @@ def rollout(
     ],
     frames: Annotated[
         int | None,
-        typer.Option(min=1, help="How many frames follow; as many as a training trajectory has by default."),
+        typer.Option(
+            min=1, help="How many frames follow; by default as many as a forcing has, or else a training trajectory."
+        ),
     ] = None,
     parameter: Parameters = None,
     url: Url = GATEWAY,
@@ -96,11 +98,12 @@ def rollout(
         )
     with connected(url, timeout) as client:
         info = checked_files(client, model, source, target, files.TRAJECTORIES, resumed=resume)
-        total, number = time_axis(info).trained if frames is None else frames, version or info.version
+        time, number = time_axis(info), version or info.version
         with files.opened(source, info) as found:
             report_unused(source, found.unused)
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))
-            job = _description(check_input(info, arrays), number)
+            checked = check_input(info, arrays)
+            total, job = frames or checked.frames or time.trained, _description(checked, number)
             with Kept(target, job, resume=resume) as kept, _reported(kept):
                 if kept.damaged:
                     typer.echo(f"petrov: {kept.path}: {len(kept.damaged)} frames are damaged: computed again", err=True)
