@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from export.signature import Signature
 from training.commands import app
-from training.data.readers import ReadError, open_file
 from training.data.dataset import SampleFile, prepare
+from training.data.readers import ReadError, open_file
 from training.problems.draft import DraftError, draft
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
