@@ -20,6 +20,7 @@ import httpx2
 import numpy as np
 import orjson
 import psutil
+import pytest
 from tritonclient.grpc import InferInput
 from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException
@@ -102,6 +103,7 @@ def as_npy(sample: Sample) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.deep
 async def test_a_mixed_load_ends_without_an_error_or_a_loss(gateway: Gateway) -> None:  # noqa: C901
     unlimited = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     async with (
