@@ -198,15 +198,14 @@ def test_complex_and_structured_variables_of_matlab_are_named(tmp_path: Path) ->
     assert "cells of MATLAB" in found["cells"]
 
 
-def test_numbers_alone_are_refused_by_name(tmp_path: Path) -> None:
+def test_numbers_may_be_outputs_and_are_asked_for_where_none_are_named(tmp_path: Path) -> None:
     shape = RNG.random((20, 8, 8))
     np.savez(tmp_path / "drag.npz", shape=shape, drag=shape.mean((1, 2)))
-    refused = described(tmp_path / "drag.npz").exception
-    assert isinstance(refused, DraftError)
-    assert "shape [20 x 8 x 8] float64: a field; drag [20] float64: parameter" in str(refused)
-    np.savez(tmp_path / "drag.npz", shape=shape, u=shape, drag=shape.mean((1, 2)))
-    refused = described(tmp_path / "drag.npz", "--outputs", "drag").exception
-    assert "drag is a number per sample, which cannot be one yet" in str(refused)
+    text = described(tmp_path / "drag.npz").stdout
+    assert "# guess: outputs: it may be shape or the numbers per sample (drag)" in text
+    text = described(tmp_path / "drag.npz", "--outputs", "drag").stdout
+    assert "[outputs.drag]\nkey" in text
+    assert "scalar = true" in text
 
 
 def test_guessed_axes_are_said_to_be_guessed_until_a_person_removes_the_comment(flow: Path) -> None:
