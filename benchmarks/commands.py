@@ -181,6 +181,14 @@ def wire(
 
 
 @app.command()
+def nodes(repository: Repository = EXPORTED, quick: Quick = False) -> None:
+    """Have clients of three nodes behind Envoy meet failing nodes and links. Six minutes; root for the links."""
+    from benchmarks import nodes as program  # noqa: PLC0415
+
+    show("nodes", write("nodes", program.measure(repository, quick=quick), quick=quick))
+
+
+@app.command()
 def gpu(
     repository: Repository = EXPORTED,
     models: Annotated[str, typer.Option(help="Which models and companions; all of the repository.")] = "",

@@ -186,6 +186,21 @@ def wire(found: Row) -> Cells:
 
 
 @made_of(
+    "nodes",
+    "bench/nodes.json",
+    "Three nodes while one of them fails",
+    "what happens | requests | failed | repeated by Envoy | p50, ms | p99, ms | p99 / calm p99 | longest, s",
+)
+def nodes(found: Row) -> Cells:
+    """Return a row per trouble."""
+    for row in found["rows"]:
+        p50, p99, longest = row["seen"]
+        counts = (str(row[name]) for name in ("requests", "failed", "repeated"))
+        times = f"{1e3 * p50:.0f}", f"{1e3 * p99:.0f}", f"{p99 / row['calm'][1]:.1f}", f"{longest:.1f}"
+        yield row["trouble"], *counts, *times
+
+
+@made_of(
     "derivatives",
     "bench/derivatives.json",
     "The cost of derivatives",
