@@ -8,9 +8,10 @@ response counts, and a long computation is not cut). Nothing is repeated once a 
 rollout from its last frame. Inversions are jobs of one node: they are repeated only if no node has received them, and
 a cookie leads later requests for a job to its node.
 
-What ends a silent node. Its readiness is requested every second, and two failures take it out. Requests that it holds
-are then reset, and repeated as above. A stream without a frame for `frame_seconds` ends, too, before the time limit of
-the client does.
+What ends a silent node. Its readiness is requested every second, and two failures take it out. That resets no request
+that it holds: these are sent to a second node after `try_seconds`, and a stream without a frame for `frame_seconds`
+ends, before the time limit of the client does, which resumes it. Over gRPC a connection whose other side does not
+respond to pings ends within ten seconds.
 
 What does not count against a node. A 502 or 503 may be the fault of a request, so only lost connections and timeouts
 eject a node; its readiness says the rest.
@@ -69,7 +70,7 @@ class Front:
     admin_port: int = 9901
     address: str = "127.0.0.1"
     probe_port: int = 0
-    try_seconds: float = 15.0
+    try_seconds: float = 5.0
     frame_seconds: float = 30.0
     probe_seconds: float = 2.0
     heap_bytes: int = 2**30
@@ -168,7 +169,6 @@ def _cluster(front: Front, name: str, folder: Path | None, service: str) -> Docu
                 "healthy_threshold": 1,
             }
         ],
-        "close_connections_on_host_health_failure": True,
         "ignore_health_on_host_removal": True,
         "common_lb_config": {
             # A model that loads nowhere makes every node unready, and the other models go on.
