@@ -122,8 +122,12 @@ def troubles(cluster: Cluster) -> Iterator[Trouble]:
     yield "a node is frozen", node.freeze, node.thaw
     if cluster.networks:
 
-        def links(nodes: list[Node], **changed: float) -> Callable[[], object]:
-            return lambda: [each.link(**changed) for each in nodes]  # type: ignore[arg-type]
+        def links(nodes: list[Node], loss: float = 0.0, delay: float = 0.0) -> Callable[[], object]:
+            def change() -> None:
+                for each in nodes:
+                    each.link(loss=loss, delay=delay)
+
+            return change
 
         every, one = cluster.nodes[:3], [node]
         yield "a node is cut off", lambda: node.link(up=False), node.link
