@@ -21,7 +21,7 @@ from safetensors.numpy import load_file
 from benchmarks import gpu_worker
 from benchmarks.harness import newest_graph
 from export import triton_config
-from serving.catalogue.card import Card
+from schema.card import Card
 
 WORKER, BACKEND = Path(gpu_worker.__file__), gpu_worker.BACKEND
 EXAMPLES = "examples.safetensors"

@@ -34,7 +34,7 @@ from physics import burgers, cole_hopf, navier_stokes
 from physics.families import FAMILIES
 from physics.numerics import volumes
 from physics.numerics.grid import CELLS, WALL, axis, relative_l2
-from serving.catalogue.card import FRAME, Card
+from schema.card import FRAME, Card
 from serving.quality import (
     ANY,
     BY,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from export.signature import Signature
+from schema.card import Card
 from schema.problem import SequenceDescription
 from training.calibration.calibration import FEWEST_FITTED
 from training.calibration.error_estimate import fewest
@@ -28,7 +29,7 @@ class CardError(ValueError):
     """A checkpoint's own card lacks keys that every published card has."""
 
 
-def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict[str, Any]:
+def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> Card:
     """Compose the card of one version.
 
     Raises:
@@ -45,27 +46,33 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> dict
         if isinstance(problem, SequenceDescription)
         else {"equation": problem.equation, "boundary": problem.boundary}
     )
-    tensors = signature.model_dump(mode="json", exclude={"batch"})
-    order = ("inputs", "parameters", "outputs", "quality", "frames", "grid", "mask", "vocabulary")
+    parts = signature.model_dump(mode="json")
     warned = warnings(checkpoint.card, signature)
-    return {
-        "model": model,
-        "version": version,
-        "format": format_,
-        "formats": list(checkpoint.formats),
-        **({} if checkpoint.recipe.precision == FLOAT32 else {"precision": checkpoint.recipe.precision}),
-        "title": problem.title,
-        "problem": problem.name,
-        **solved,
-        **{name: tensors[name] for name in order if tensors[name] or name == "inputs"},
-        "limits": signature.limits,
-        **({"warnings": warned} if warned else {}),
-        **{key: checkpoint.card[key] for key in (*measured, *OPTIONAL) if key in checkpoint.card},
-        "checkpoint": {
-            "sha256": checkpoint.digest,
-            "parameters": sum(parameter.numel() for parameter in checkpoint.operator.parameters()),
-        },
-    }
+    return Card.model_validate(
+        {
+            "model": model,
+            "version": version,
+            "format": format_,
+            "formats": checkpoint.formats,
+            **({} if checkpoint.recipe.precision == FLOAT32 else {"precision": checkpoint.recipe.precision}),
+            "title": problem.title,
+            "problem": problem.name,
+            **solved,
+            **{name: part for name, part in parts.items() if part or name == "inputs"},
+            "limits": signature.limits.model_dump(exclude_none=True),
+            **({"warnings": warned} if warned else {}),
+            **{key: checkpoint.card[key] for key in (*measured, *OPTIONAL) if key in checkpoint.card},
+            "checkpoint": {
+                "sha256": checkpoint.digest,
+                "parameters": sum(parameter.numel() for parameter in checkpoint.operator.parameters()),
+            },
+        }
+    )
+
+
+def document(card: Card) -> dict[str, Any]:
+    """Return what `card.json` holds: what is said of this model, without what it has none of."""
+    return card.model_dump(mode="json", exclude_unset=True)
 
 
 def warnings(measured: Mapping[str, Any], signature: Signature) -> list[str]:

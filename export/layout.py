@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from schema.card import FRAME, GRID, Card, read
 from training.files import read_json
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 CONFIG, CARD, CERTIFICATE = "config.pbtxt", "card.json", "certificate.json"
 VERSIONS = 2  # that are kept and served
-COORDINATES, COUNTS = "coordinates", "counts"  # the input and the parameter of fields on points
-GRID = "grid"  # the input whose shape says on which grid outputs are wanted, of models without an input on it
-FRAME = "frame"  # the axis of the frames of a trajectory, and the input whose shape counts them
 
 
 @contextmanager
@@ -76,20 +74,14 @@ def damaged(version: Path) -> bool:
     return (version / CERTIFICATE).exists() and made_of(version) is None
 
 
-def tensors(card: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the names of a version's inputs and of its outputs, in the order of its graph."""
-    inputs = [tensor["name"] for tensor in (*card["inputs"], *card.get("parameters", ()))]
-    inputs += [FRAME] if "frames" in card else []
-    inputs += [] if card["inputs"] else [GRID]
-    return inputs, [*(tensor["name"] for tensor in card["outputs"]), *card.get("quality", ())]
-
-
 def tensors_of(version: Path) -> tuple[list[str], list[str]] | None:
-    """Return the names of a version's tensors; None if its card cannot be read."""
+    """Return the names of a version's inputs and outputs, in its graph's order; None if its card cannot be read."""
     try:
-        return tensors(read_json(version / CARD))
-    except (OSError, ValueError, KeyError, TypeError):
+        card = read(Card, read_json(version / CARD), version / CARD)
+    except (OSError, ValueError):
         return None
+    last = [FRAME] if card.frames else [] if card.inputs else [GRID]
+    return [*card.names, *last], [*(each.name for each in card.outputs), *card.quality]
 
 
 def prune(folder: Path, names: tuple[list[str], list[str]] | None, aside: Path) -> None:

@@ -17,8 +17,8 @@ import torch
 from safetensors.numpy import load_file
 
 from export.graphs.deployable import Deployable, argument_shapes
-from export.layout import COORDINATES
 from physics.numerics.grid import relative_l2
+from schema.card import COORDINATES
 from training.precision import FLOAT32, Rounded
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from export.signature import GridSpec, ParameterSpec, Quality, Signature, TensorSpec
+    from export.signature import Signature
+    from schema.card import Grid, Parameter, Quality, Tensor
     from training.precision import Precision
 
 #: Largest relative L2 difference to float32 eager. Sums of a few thousand terms in another order differ by some 1e-6.
@@ -181,7 +182,7 @@ def compare(
 
 def floored(quality: str, values: NDArray[Any], signature: Signature) -> NDArray[np.float64]:
     """Return the sizes of a quality output that differences are compared with; intervals have units, and no floor."""
-    floor = FLOORS[quality] if signature.output_of(quality) is None else TINY
+    floor = FLOORS[quality] if signature.interval_of(quality) is None else TINY
     return np.maximum(np.abs(values, dtype=np.float64), floor)
 
 
@@ -251,7 +252,7 @@ def statistics(examples: Path | None, signature: Signature) -> Statistics:
     if examples is None or signature.vocabulary is not None:
         return {}
     samples, found = load_file(examples), {}
-    specs: tuple[TensorSpec | ParameterSpec, ...] = (*signature.inputs, *signature.parameters)
+    specs: tuple[Tensor | Parameter, ...] = (*signature.inputs, *signature.parameters)
     for spec in specs:
         if spec.name in samples:
             values = samples[spec.name].astype(np.float64)
@@ -271,7 +272,7 @@ def shapes(signature: Signature) -> list[tuple[int, ...]]:
     return [shape for shape in drawn if shape[1:] != tuple(traced) or shape[0] != 2]
 
 
-def grids(grid: GridSpec) -> list[tuple[int, ...]]:
+def grids(grid: Grid) -> list[tuple[int, ...]]:
     """Return sides (two on a plane) of unlike arithmetic; the large ones are few, so that it takes seconds."""
     low, high, declared = grid.minimum, grid.maximum, grid.declared
     p, q = prime(2 * low), prime(3 * low)
@@ -282,7 +283,7 @@ def grids(grid: GridSpec) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(some for some in cut if max(some) <= high))
 
 
-def lengths(grid: GridSpec) -> list[int]:
+def lengths(grid: Grid) -> list[int]:
     """Return the smallest, the largest and the declared lengths of a sequence, and some that are odd and prime."""
     low, high, declared = grid.minimum, grid.maximum, grid.declared
     odd = (prime(low + 1), prime(2 * low + 9), prime(declared[0] // 2))
@@ -347,7 +348,7 @@ def cloud(shape: tuple[int, ...], seed: int, like: Spread | None) -> NDArray[np.
 
 
 def numbers(
-    shape: int | tuple[int, ...], parameter: ParameterSpec, seed: int = 0, like: Spread | None = None
+    shape: int | tuple[int, ...], parameter: Parameter, seed: int = 0, like: Spread | None = None
 ) -> NDArray[np.float32]:
     """Draw the values of a parameter between its bounds; without them like the data, or near its default."""
     middle = 0.0 if parameter.default is None else parameter.default

@@ -16,18 +16,18 @@ from __future__ import annotations
 
 import shutil
 from importlib.metadata import version as installed
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import onnx
 
 from export import parity
-from export.card import ROLLOUT, card
+from export.card import ROLLOUT, card, document
 from export.derivatives import agreement
 from export.derivatives.differentiate import differentiate, differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
 from export.layout import CARD, CERTIFICATE, sha256
-from export.signature import KINDS, Kind
+from schema.card import KINDS, REFINED, Card, Kind
 from training.checkpoint import EXAMPLES
 from training.files import read_json, write_json
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from training.checkpoint import Checkpoint
 
 Companion = Kind | Literal["refined"]
-REFINED: Literal["refined"] = "refined"
 COMPANIONS: tuple[Companion, ...] = (*KINDS, REFINED)
 
 #: Each format's suffix to the model's name, and the module that writes and reads it.
@@ -103,9 +102,9 @@ def build(
     else:
         evidence = parity.evidence(run, refined(checkpoint), own, like)
     certificate = {
-        **{key: described[key] for key in ("model", "version", "format")},
+        **described.model_dump(include={"model", "version", "format"}),
         "artefact": {"file": artefact.name, "sha256": sha256(artefact), "bytes": artefact.stat().st_size},
-        "checkpoint": {"sha256": described["checkpoint"]["sha256"]},
+        "checkpoint": {"sha256": described.checkpoint["sha256"]},
         "opset": to_onnx.OPSET if format_ == ONNX else None,
         "operators": operators,
         "software": {package: installed(package) for package in SOFTWARE},
@@ -114,7 +113,7 @@ def build(
     if base is not None:
         graph = {"sha256": sha256(base)}
         certificate |= {"refinement": graph} if companion == REFINED else {"derivative": {"kind": companion, **graph}}
-    write_json(folder / CARD, described, finite=True)
+    write_json(folder / CARD, document(described), finite=True)
     write_json(folder / CERTIFICATE, certificate, finite=True)
     if companion is None and checkpoint.examples is not None:
         shutil.copyfile(checkpoint.examples, folder / EXAMPLES)
@@ -144,19 +143,19 @@ def companion_graph(
     return to_onnx.checked(made, described)
 
 
-def companion_card(card: dict[str, Any], companion: Companion, signature: Signature) -> dict[str, Any]:
+def companion_card(card: Card, companion: Companion, signature: Signature) -> Card:
     """Return the card of a companion; `card` is the model's, `signature` the companion's."""
-    dropped = (*MODEL_ONLY, *(() if companion == REFINED else NOT_DIFFERENTIATED))
-    own = {key: value for key, value in card.items() if key not in dropped} | {
-        "model": f"{card['model']}_{companion}",
-        "title": f"{card['title']}: {TITLES[companion]}",
-        "product": {"of": card["model"], "kind": companion},
-        "limits": signature.limits,
+    dropped = {*MODEL_ONLY, *(() if companion == REFINED else NOT_DIFFERENTIATED)}
+    own = document(card)
+    own = {key: value for key, value in own.items() if key not in dropped} | {
+        "model": f"{card.model}_{companion}",
+        "title": f"{card.title}: {TITLES[companion]}",
+        "product": {"of": card.model, "kind": companion},
+        "limits": signature.limits.model_dump(exclude_none=True),
     }
-    if companion == REFINED:
-        return own | {"quality": list(signature.quality)}
-    tensors = signature.model_dump(mode="json", include={"inputs", "parameters", "frames", "outputs"})
-    return own | {key: value for key, value in tensors.items() if value}
+    parts = {"quality"} if companion == REFINED else {"inputs", "parameters", "frames", "outputs"}
+    tensors = signature.model_dump(mode="json", include=parts)
+    return Card.model_validate(own | {key: value for key, value in tensors.items() if value})
 
 
 def refined(checkpoint: Checkpoint) -> nn.Module:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -49,20 +49,73 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Tensor(Frozen):
-    """What all tensors have."""
+class Named(Frozen):
+    """What is said of every tensor, in a problem and on the wire."""
+
+    name: str = Field(description="Its name on the wire.")
+    meaning: str = Field(default="", description="In words, for cards and error messages.", examples=["permeability"])
+    units: str = Field(default="1", description='As people write them; "1" of a number without any.')
+    per_frame: PerFrame = Field(
+        default=None,
+        description="Of an input with the axis `frame`, which is known in advance: value i is that of the frame which "
+        "step i starts from (`start`), or which it leads to (`end`). Null where it does not change in time.",
+        exclude_if=lambda frame: frame is None,
+    )
+
+
+class FieldFacts(Named):
+    """What is said of a field."""
+
+    positive: bool = Field(
+        default=False, description="Whether every value is above zero, as of a conductivity; in a domain, inside."
+    )
+    components: tuple[Name, ...] = Field(default=(), description="Names of the components of a vector field.")
+    scalar: bool = Field(
+        default=False,
+        description="Whether it is a number per sample, or one per component, and no field. Outputs alone are.",
+        exclude_if=lambda scalar: not scalar,
+    )
+    default: float | None = Field(
+        default=None, description="The value everywhere of an input that a request leaves out; null: it must be sent."
+    )
+
+    @model_validator(mode="after")
+    def check_default(self) -> Self:
+        """Require a positive default of a positive quantity."""
+        if self.positive and self.default is not None and self.default <= 0:
+            raise ValueError(f"{self.name}: expected a positive default but got {self.default:g}")
+        return self
+
+
+class NumberFacts(Named):
+    """What is said of a number per sample, or of one per component."""
+
+    components: tuple[Name, ...] = Field(
+        default=(), description="Names of the components, if there are several.", exclude_if=lambda names: not names
+    )
+    default: float | None = Field(
+        default=None, description="Its value where a request leaves it out; null: it must be sent."
+    )
+    minimum: float | None = Field(default=None, description="The least value; null for no bound.")
+    maximum: float | None = Field(default=None, description="The greatest value; null for no bound.")
+
+    @model_validator(mode="after")
+    def check_bounds(self) -> Self:
+        """Require minimum <= default <= maximum."""
+        known = [bound for bound in (self.minimum, self.default, self.maximum) if bound is not None]
+        if known != sorted(known):
+            raise ValueError(f"{self.name}: expected minimum <= default <= maximum but got {known}")
+        return self
+
+
+class Tensor(Named):
+    """Where the data of a tensor are. A description leaves it out."""
 
     name: Name  # on the wire
-    meaning: str = ""  # in words, for the card and for error messages
-    units: str = "1"  # as people write them
     key: str | None = in_files(None)  # the name in the data files, where it is another
     # What is subtracted from the data before they are cast to float32: on the wire are the differences from it.
     offset: float = in_files(0.0)
     files: tuple[str, ...] = in_files(())  # the data files of this tensor alone, as those of the section `data`
-    # Of an input or parameter that is known in advance for every frame, which of its values a step sees: that of the
-    # frame which it starts from (`start`, or true), or of the frame that it leads to (`end`). None where it does not
-    # change in time.
-    per_frame: PerFrame = Field(default=None, exclude_if=lambda frame: frame is None)
 
     @property
     def array(self) -> str:
@@ -77,17 +130,12 @@ class Tensor(Frozen):
         return f"{meaning}, minus {self.offset:.10g}{units}" if self.offset else meaning
 
 
-class Quantity(Tensor):
+class Quantity(FieldFacts, Tensor):
     """A field `[*grid]`, or `[component, *grid]` where `components` names them; on points `[point, component]`.
 
     A `scalar` is a number per sample instead, or one per component.
     """
 
-    positive: bool = False  # whether every value is above zero, as of a conductivity; in a domain, inside
-    components: tuple[Name, ...] = ()  # names of a vector's components
-    # Whether it is a number per sample, `[sample]` or `[sample, component]`, and no field. Outputs alone are.
-    scalar: bool = Field(default=False, exclude_if=lambda scalar: not scalar)
-    default: float | None = None  # the value everywhere of an input that a request leaves out; none makes it required
     # Whether the components' axis of the data is the first after the samples' or the last, which it stays on points
     # alone.
     component_axis: Literal["first", "last"] = in_files("first")
@@ -107,36 +155,20 @@ class Quantity(Tensor):
             return {**values, "components": ("real", "imaginary")}
         return values
 
-    @model_validator(mode="after")
-    def check_default(self) -> Quantity:
-        """Require a positive default of a positive quantity."""
-        if self.positive and self.default is not None and self.default <= 0:
-            raise ValueError(f"{self.name}: expected a positive default but got {self.default:g}")
-        return self
 
-
-class Parameter(Tensor):
+class Parameter(NumberFacts, Tensor):
     """A number per sample, or one per component.
 
     Bounds are checked in data and in requests, which may leave it out if it has a default.
     """
 
-    # Names of the components of `[sample, component]`; none of `[sample]`.
-    components: tuple[Name, ...] = Field(default=(), exclude_if=lambda components: not components)
     column: int | None = in_files(None)  # which number of an array `[sample, number]` of the data
 
-    default: float | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-
     @model_validator(mode="after")
-    def check_bounds(self) -> Parameter:
-        """Require minimum <= default <= maximum, and one number or all of an array."""
+    def check_column(self) -> Self:
+        """Require one number or all of an array."""
         if self.components and self.column is not None:
             raise ValueError(f"{self.name}: expected a column or components, but found both")
-        known = [bound for bound in (self.minimum, self.default, self.maximum) if bound is not None]
-        if known != sorted(known):
-            raise ValueError(f"{self.name}: expected minimum <= default <= maximum but got {known}")
         return self
 
 
@@ -242,15 +274,15 @@ def candidate_symmetries(
     return tuple(name for name in possible_symmetries(axes) if name not in out and not name.startswith(turns))
 
 
-class Limits(Frozen):
+class SizeLimits(Frozen):
     """Points per axis, or tokens of a sequence: the accepted range, and the sizes that are measured and warmed up.
 
     Metrics are labelled with the declared sizes.
     """
 
-    minimum: PositiveInt
-    maximum: PositiveInt
-    declared: tuple[PositiveInt, ...]
+    minimum: PositiveInt = Field(description="Fewest points per axis.")
+    maximum: PositiveInt = Field(description="Most points per axis.")
+    declared: tuple[PositiveInt, ...] = Field(description="Points per axis of the grids that errors are published for.")
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -258,17 +290,19 @@ class Limits(Frozen):
         return self.declared
 
     @model_validator(mode="after")
-    def check_order(self) -> Limits:
+    def check_order(self) -> Self:
         """Require minimum <= declared <= maximum."""
         if not all(self.minimum <= size <= self.maximum for size in (self.minimum, *self.sizes)):
             raise ValueError(f"expected minimum <= declared <= maximum but got {self.model_dump()}")
         return self
 
 
-class GridLimits(Limits):
+class GridLimits(SizeLimits):
     """The limits of a grid; `unequal` lists declared grids whose axes have different numbers of points."""
 
-    unequal: tuple[tuple[PositiveInt, ...], ...] = ()
+    unequal: tuple[tuple[PositiveInt, ...], ...] = Field(
+        default=(), description="Further such grids, with different points per axis."
+    )
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -278,16 +312,18 @@ class GridLimits(Limits):
 class Time(Frozen):
     """The time axis of trajectories."""
 
-    step: PositiveFloat  # time between two frames
-    history: PositiveInt = 1  # frames of every state that a prediction starts from
+    step: PositiveFloat = Field(description="Time between two frames.")
+    history: PositiveInt = Field(default=1, description="Frames of every state that a prediction starts from.")
 
 
 class Frames(Time):
-    """The time axis of a problem of trajectories, once there are samples."""
+    """The time axis of trajectories, with what is known once there are samples."""
 
-    states: tuple[Name, ...]  # the inputs that are states, in the order of the outputs that go on from them
-    trained: PositiveInt  # frames of a training trajectory that follow its history
-    maximum: PositiveInt  # the most frames that one request may ask for
+    states: tuple[Name, ...] = Field(
+        description="The inputs that are states, in the order of the outputs that go on from them."
+    )
+    trained: PositiveInt = Field(description="Frames of a training trajectory that follow its history.")
+    maximum: PositiveInt = Field(description="The most frames that one request may ask for.")
 
 
 def tables(kind: type[Frozen]) -> BeforeValidator:
@@ -456,7 +492,7 @@ class SequenceDescription(Frozen):
     labels: tuple[str, ...]  # name of each class
     # `sequence` for logits `[batch, label]`, `token` for logits `[batch, length, label]`.
     answer: Literal["sequence", "token"] = "sequence"
-    length: Limits  # limits of a sequence, of each of a pair
+    length: SizeLimits  # limits of a sequence, of each of a pair
     distribution: str  # what the network was trained on
 
     @model_validator(mode="after")

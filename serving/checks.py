@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.catalogue.card import COMPONENT, FRAME, GRID, Card, Parameter, Tensor, Vocabulary
-from serving.document import COORDINATES, COUNTS
+from schema.card import COMPONENT, COORDINATES, COUNTS, FRAME, GRID, Card, Parameter, Tensor, Vocabulary
 from serving.errors import Problem
 from serving.triton import Batch
 
@@ -44,7 +43,7 @@ def batch(
     (component), *grid]` and parameters `[B, (frame)]` by name, C-contiguous, and whether the input was a single sample;
     `count` frames are wanted of a trajectory.
     """
-    if card.scattered:
+    if card.padded:
         arrays = without_padding(arrays, card)
     if card.mask in arrays:
         arrays = inside(arrays, card)
@@ -392,3 +391,19 @@ def output_fault(
 def grid_label(shape: tuple[int, ...], card: Card) -> str:
     """Return the grid for metrics: `141x141` for declared sizes, else `other`, so that labels stay few."""
     return "x".join(map(str, shape)) if shape in card.grid.shapes else OTHER
+
+
+def shapes(card: Card, points: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of one sample of every input, parameter and output, by name.
+
+    The `points` are those per axis of the grid, and the frames of a trajectory.
+    """
+    found = {}
+    for tensor in (*card.arguments, *card.outputs):
+        axes = zip(tensor.axes[1:], tensor.sizes[1:], strict=True)
+        sizes = [points.get(axis) if size is None else size for axis, size in axes]
+        if None in sizes:
+            detail = f"the shape of {tensor.name} is known only once it is computed"
+            raise Problem("wrong-shape", detail, array=tensor.name)
+        found[tensor.name] = tuple(size for size in sizes if size is not None)
+    return found

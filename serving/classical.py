@@ -25,8 +25,8 @@ from prometheus_client import Histogram
 
 from physics import registry
 from physics.registry import Classical
+from schema.card import FRAME, Card
 from serving import timing
-from serving.catalogue.card import FRAME, Card
 from serving.errors import Problem
 from serving.quality import NETWORK, Quality
 

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from serving.errors import Problem
 
 JSON = "application/json"
-COORDINATES, COUNTS = "coordinates", "counts"  # the input and the parameter of samples on points
 JSON_BYTES = "Inference-Header-Content-Length"  # the header that says where the JSON of Open Inference ends
 MOST_KEYS = 1024  # of an object that is validated: pydantic describes an error per unknown key
 Model = TypeVar("Model", bound=BaseModel)

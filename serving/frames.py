@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.catalogue.card import FRAME, Card
+from schema.card import FRAME, Card
 from serving.triton import RUN_BYTES, Batch, Outputs
 
 Infer = Callable[[Card, Batch, float, str], Awaitable[Outputs]]  # `Predictor.infer`: with a deadline, and an id

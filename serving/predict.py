@@ -35,8 +35,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.card import FRAME, Card
 from serving import checks, system
-from serving.catalogue.card import FRAME, Card
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
@@ -269,7 +269,7 @@ class Predictor:
             results = await self.infer(card, arrays, request.deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
-            quality = quality.estimated(card.estimates(arrays[FRAME].shape[1], policy.after))
+            quality = quality.estimated(card.estimates, arrays[FRAME].shape[1], policy.after)
         verdict = policy.judge(card, quality)
         if policy.tolerance is None and policy.outside == "answer" and not np.any(verdict):
             return outputs, quality
@@ -315,7 +315,7 @@ class Predictor:
 
     async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
         lead, metrics = inputs[card.names[0]], self.metrics
-        sent = checks.padded(inputs, card) if card.scattered else inputs
+        sent = checks.padded(inputs, card) if card.padded else inputs
         grid = checks.grid_label(card.grid_of(inputs), card)
         seconds = max(deadline - asyncio.get_running_loop().time(), 0.001)
         try:
@@ -476,7 +476,7 @@ def output_bytes(arrays: Batch, card: Card, frames: int | None) -> int:
         count = int(arrays[FRAME].shape[1])
         points[FRAME] = count if frames is None else min(count, frames)
     try:
-        shapes = card.shapes(points)
+        shapes = checks.shapes(card, points)
     except Problem:
         return sum(array.nbytes for array in arrays.values())
     return 4 * len(arrays[card.names[0]]) * sum(math.prod(shapes[tensor.name]) for tensor in card.outputs)

@@ -11,14 +11,14 @@ graph, which is the method without the network, and then by the classical solver
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.catalogue.card import Card
+from schema.card import Card
 from serving.errors import Problem
 
 SolvedBy = Literal["network", "refined", "solver", "mixed"]
@@ -117,11 +117,16 @@ class Quality:
         known = {} if np.isnan(bounds).all() else {ERROR_BOUND: bounds}
         return cls(known, np.full(len(bounds), SOLVER, np.int8))
 
-    def estimated(self, estimates: NDArray[np.float32] | None) -> Quality:
-        """Return the quality with an error estimate per frame `[frame]` for all samples, where any is known."""
-        if estimates is None:
+    def estimated(self, estimates: Sequence[float], count: int, after: int = 0) -> Quality:
+        """Return the quality with the error estimates of so many frames after some, for all samples.
+
+        They are NaN beyond those that are known; without any, the quality is as it was.
+        """
+        if not estimates:
             return self
-        every = np.tile(estimates, (len(self.by), 1))
+        every = np.full((len(self.by), count), np.nan, np.float32)
+        known = estimates[after : after + count]
+        every[:, : len(known)] = known
         return replace(self, numbers={**self.numbers, ERROR_ESTIMATE: every})
 
     def headers(self) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.catalogue.card import FRAME
+from schema.card import FRAME
 from serving.errors import Problem
 from serving.frames import Rollout
 from serving.predict import SOLVER_COST, Exchange, Inputs, Prediction, Predictor, Result, offload, respond
@@ -106,7 +106,7 @@ class _Trajectory:
         results = await rollout.proceed(infer, deadline, request.id)
         outputs, quality = split(results, card.quality, trajectories=True)
         count = int(start[FRAME].shape[1])
-        quality = quality.estimated(card.estimates(count, self.computed))
+        quality = quality.estimated(card.estimates, count, self.computed)
         verdict = request.policy.judge(card, quality)
         request.policy.refuse_outside(card, quality, verdict, solver=False, single=inputs.single)
         foreign = verdict.foreign

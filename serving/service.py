@@ -12,8 +12,8 @@ from fastapi import Depends, Request
 from prometheus_client import Counter
 
 from serving.auth import Guard, KeyFile
-from serving.catalogue.card import Readiness
 from serving.catalogue.catalogue import Catalogue
+from serving.catalogue.documents import Readiness
 from serving.classical import ClassicalSolvers
 from serving.device import Device
 from serving.limits import Admission

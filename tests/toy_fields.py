@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from serving.catalogue.card import Card
+from schema.card import Card
 
 NAME = "drift"
 GRID = (60, 90)
@@ -54,21 +54,24 @@ def add_derivatives(repository: Path) -> None:
     """Write the derivatives of the model beside it, as export does."""
     import onnx  # noqa: PLC0415 - few tests need it
 
+    from export.card import document  # noqa: PLC0415 - as above
     from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
-    from export.signature import KINDS, Signature  # noqa: PLC0415 - as above
+    from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
     from export.versions import companion_card  # noqa: PLC0415 - as above
+    from schema.card import KINDS  # noqa: PLC0415 - as above
 
     card = _card(NAME, None)
     parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
-    signature = Signature.model_validate(parts | {"batch": card["limits"]["batch"]})
+    signature = Signature.model_validate(parts | {"limits": card["limits"]})
     model = onnx.shape_inference.infer_shapes(onnx.load_from_string(_graph()), data_prop=True)
     for kind in KINDS:
         described = signature.product(kind)
         version = repository / f"{NAME}_{kind}" / "1"
         version.mkdir(parents=True)
         (version / "model.onnx").write_bytes(differentiate(model, kind, described).SerializeToString())
-        (version / "card.json").write_text(json.dumps(companion_card(card, kind, described)))
+        made = companion_card(Card.model_validate(card), kind, described)
+        (version / "card.json").write_text(json.dumps(document(made)))
         (version.parent / "config.pbtxt").write_text(text(version.parent.name, described, "onnx"))
 
 

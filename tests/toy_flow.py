@@ -13,19 +13,23 @@ def add(repository: Path) -> None:
     """Write the model and its derivatives into a repository, as export does."""
     import onnx  # noqa: PLC0415 - few tests need it
 
+    from export.card import document  # noqa: PLC0415 - as above
     from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
-    from export.signature import KINDS, Signature  # noqa: PLC0415 - as above
+    from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
     from export.versions import companion_card  # noqa: PLC0415 - as above
+    from schema.card import KINDS, Card  # noqa: PLC0415 - as above
 
     card = _card()
     parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
-    signature = Signature.model_validate(parts | {"batch": card["limits"]["batch"]})
+    signature = Signature.model_validate(parts | {"limits": card["limits"]})
     model = onnx.shape_inference.infer_shapes(onnx.load_from_string(_graph()), data_prop=True)
     for kind in KINDS:
         described = signature.product(kind)
         graph = differentiate(model, kind, described).SerializeToString()
-        _write(repository, f"{NAME}_{kind}", graph, companion_card(card, kind, described))
+        _write(
+            repository, f"{NAME}_{kind}", graph, document(companion_card(Card.model_validate(card), kind, described))
+        )
         config = text(f"{NAME}_{kind}", described, "onnx")
         (repository / f"{NAME}_{kind}" / "config.pbtxt").write_text(config)
     _write(repository, NAME, _graph(), card)

@@ -29,7 +29,7 @@ def add(repository: Path, version: int = 1, factor: float = 1.0) -> None:
 
     described = card() | {"version": version}
     parts = {key: described[key] for key in ("inputs", "parameters", "outputs", "grid", "frames", "quality")}
-    signature = Signature.model_validate(parts | {"batch": described["limits"]["batch"]})
+    signature = Signature.model_validate(parts | {"limits": described["limits"]})
     node, state = make.make_node, make.make_tensor_value_info("next", TensorProto.FLOAT, ["batch", "x"])
     step = make.make_graph(
         [
@@ -71,15 +71,17 @@ def add_pushed(repository: Path) -> None:
     from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
     from onnx.shape_inference import infer_shapes  # noqa: PLC0415 - as above
 
+    from export.card import document  # noqa: PLC0415 - as above
     from export.derivatives.differentiate import differentiate_rollout  # noqa: PLC0415 - as above
     from export.graphs.to_onnx import checked, looped, value  # noqa: PLC0415 - as above
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
     from export.versions import companion_card  # noqa: PLC0415 - as above
+    from schema.card import Card  # noqa: PLC0415 - as above
 
     described = pushed_card()
     parts = {key: described[key] for key in ("inputs", "parameters", "outputs", "grid", "frames")}
-    signature = Signature.model_validate(parts | {"batch": described["limits"]["batch"]})
+    signature = Signature.model_validate(parts | {"limits": described["limits"]})
     node, step_signature = make.make_node, signature.step()
     step = make.make_graph(
         [
@@ -111,7 +113,12 @@ def add_pushed(repository: Path) -> None:
     product = signature.product("vjp")
     for name, graph, about, card_ in (
         (PUSHED, checked(whole, reporting), reporting, described),
-        (f"{PUSHED}_vjp", checked(products["_vjp"], product), product, companion_card(described, "vjp", product)),
+        (
+            f"{PUSHED}_vjp",
+            checked(products["_vjp"], product),
+            product,
+            document(companion_card(Card.model_validate(described), "vjp", product)),
+        ),
     ):
         version = repository / name / "1"
         version.mkdir(parents=True)

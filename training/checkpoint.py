@@ -28,6 +28,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from schema.card import CheckpointCard, read
 from schema.faults import PartError, faults
 from schema.problem import Description, SequenceDescription
 from training import calibration, files
@@ -187,7 +188,7 @@ def load(folder: Path, *, calibrated: bool = True) -> Checkpoint:
         operator=network.eval(),
         recipe=recipe,
         problem=with_code(problem) if isinstance(problem, Description) else problem,
-        card=read_json(folder / CARD),
+        card=read_card(folder),
         digest=digest(folder),
         examples=examples,
         calibration=found,
@@ -255,6 +256,20 @@ def read_config(folder: Path) -> Config:
         raise CheckpointError(f"{folder / CONFIG}: {faults(error)}") from error
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """Read `card.json`.
+
+    Raises:
+        CheckpointError: It is missing, or has a key that no card has.
+    """
+    document = read_json(folder / CARD)
+    try:
+        read(CheckpointCard, document, folder / CARD)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    return document
 
 
 def read_json(path: Path) -> dict[str, Any]:

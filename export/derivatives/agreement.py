@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from export.graphs.deployable import Deployable, shape_checks_off
-from export.layout import FRAME, GRID
 from export.parity import Graph, ParityError, Statistics, draw, shapes
 from export.signature import PRODUCT_FRAMES
+from schema.card import FRAME, GRID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from export.signature import Kind, Signature
+    from export.signature import Signature
+    from schema.card import Kind
 
     Network = Callable[..., Tensor | tuple[Tensor, ...]]
     Arrays = dict[str, NDArray[Any]]

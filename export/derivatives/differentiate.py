@@ -28,12 +28,13 @@ from onnx import TensorProto, helper, numpy_helper
 from export.derivatives.rules import CONSTANT, RULES, Step
 from export.derivatives.tape import FLOATS, ONE, PREFIX, Tape
 from export.graphs.to_onnx import LAST, NOW, GraphError, looped, renamed, unshaped, value
-from export.layout import FRAME
+from schema.card import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from export.signature import Kind, Signature, TensorSpec
+    from export.signature import Signature
+    from schema.card import Kind, Tensor
 
 
 #: The integers that turn an axis round, and the last axis of columns.
@@ -154,7 +155,7 @@ def differentiate_rollout(model: onnx.ModelProto, kind: Kind, signature: Signatu
     return looped(product, signature.product(kind), both)
 
 
-def states_of(signature: Signature) -> list[TensorSpec]:
+def states_of(signature: Signature) -> list[Tensor]:
     """Return the inputs that are states, in the order of the outputs."""
     inputs = {spec.name: spec for spec in signature.inputs}
     return [inputs[name] for name in (signature.frames.states if signature.frames else ())]
@@ -270,7 +271,7 @@ def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphP
     )
 
 
-def forwards(spec: TensorSpec, signature: Signature, columns: Collection[str]) -> list[onnx.NodeProto]:
+def forwards(spec: Tensor, signature: Signature, columns: Collection[str]) -> list[onnx.NodeProto]:
     """Return the nodes that order a gradient `[step, batch, ...]`, the last step first, as its argument is.
 
     There are none for other results than gradients by what has a value per frame. A number per sample is a column.
@@ -283,7 +284,7 @@ def forwards(spec: TensorSpec, signature: Signature, columns: Collection[str]) -
         helper.make_node("Slice", [f"{name}_backwards", "from_last", "to_first", "zero_axis", "one_back"], [turned])
     ]
     if name not in columns:
-        perm = [1, 0, *range(2, len(spec.shape))]
+        perm = [1, 0, *range(2, len(spec.sizes))]
         return [*nodes, helper.make_node("Transpose", [turned], [spec.name], perm=perm)]
     nodes.append(helper.make_node("Transpose", [turned], [ordered], perm=[1, 0, 2]))
     return [*nodes, helper.make_node("Squeeze", [ordered, "two_axis"], [spec.name])]
@@ -311,14 +312,14 @@ def zeros(name: str, *, column: bool) -> list[onnx.NodeProto]:
     return [*nodes, helper.make_node("ConstantOfShape", sizes, [f"{name}_zeros"], value=zero)]
 
 
-def integers(states: Sequence[TensorSpec], history: int) -> Iterator[onnx.TensorProto]:
+def integers(states: Sequence[Tensor], history: int) -> Iterator[onnx.TensorProto]:
     """Return the integers that nodes of this module read; `history` counts the frames of a state."""
     yield helper.make_tensor("one_index", TensorProto.INT64, [], [1])
     yield helper.make_tensor("one_axis", TensorProto.INT64, [1], [1])
     for name, number in BACKWARDS.items():
         yield helper.make_tensor(name, TensorProto.INT64, [1], [number])
     for spec in states:
-        before = [0, history - 1, *[0] * (len(spec.shape) - 2)]  # a frame becomes the last one
+        before = [0, history - 1, *[0] * (len(spec.sizes) - 2)]  # a frame becomes the last one
         yield helper.make_tensor(
             f"{spec.name}_pads", TensorProto.INT64, [2 * len(before)], [*before, *[0] * len(before)]
         )

@@ -15,8 +15,8 @@ import jaxtyping
 import torch
 from torch import Tensor, nn
 
-from export.layout import FRAME
 from export.signature import quality_of
+from schema.card import FRAME
 from training.calibration import CalibratedOperator
 from training.nn.attention import GalerkinAttention
 from training.nn.scalers import Downscaler
@@ -108,7 +108,7 @@ def argument_shapes(
     sides = dict(zip(("batch", *signature.grid.axes), shape, strict=True)) | {FRAME: frames or min(shape[0], 3)}
     return [
         (
-            tuple(fixed or sides[axis] for axis, fixed in zip(tensor.axes, tensor.shape, strict=True)),
+            tuple(fixed or sides[axis] for axis, fixed in zip(tensor.axes, tensor.sizes, strict=True)),
             tensor.dtype,
         )
         for tensor in signature.arguments

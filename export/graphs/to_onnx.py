@@ -24,7 +24,7 @@ from onnxscript.rewriter.pattern import Constant
 from torch.export import Dim
 
 from export.graphs.deployable import example, shape_checks_off
-from export.layout import FRAME
+from schema.card import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from export.graphs.deployable import Deployable
-    from export.signature import ParameterSpec, Signature, TensorSpec
+    from export.signature import Signature
+    from schema.card import Parameter, Tensor
 
 FILE = "model.onnx"
 OPSET = 20  # the first with Gelu; ONNX Runtime reads it since 1.17
@@ -106,7 +107,7 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
 
 
 def traced(
-    module: nn.Module, signature: Signature, arguments: Sequence[TensorSpec | ParameterSpec], results: Sequence[str]
+    module: nn.Module, signature: Signature, arguments: Sequence[Tensor | Parameter], results: Sequence[str]
 ) -> onnx.ModelProto:
     """Export a module and optimise its graph; `arguments` are the first ones of the signature."""
     # The optimiser takes constants below 1e-8 for 0, so that `sqrt(x + 1e-12)` would lose what keeps it from 0.
@@ -144,7 +145,7 @@ def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -
         helper.make_node("Squeeze", ["frame_columns"], ["frame_count"]),
         loop,
         *(
-            helper.make_node("Transpose", [name], [spec.name], perm=[1, 0, *range(2, len(spec.shape))])
+            helper.make_node("Transpose", [name], [spec.name], perm=[1, 0, *range(2, len(spec.sizes))])
             for name, spec in zip(scanned, signature.outputs, strict=True)
         ),
     ]
@@ -219,9 +220,9 @@ def unshaped(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
 
 
-def value(spec: TensorSpec | ParameterSpec, name: str | None = None, dtype: int | None = None) -> onnx.ValueInfoProto:
+def value(spec: Tensor | Parameter, name: str | None = None, dtype: int | None = None) -> onnx.ValueInfoProto:
     """Describe a tensor of a graph, by default under its name and of its type on the wire."""
-    sides = [axis if points is None else points for axis, points in zip(spec.axes, spec.shape, strict=True)]
+    sides = [axis if points is None else points for axis, points in zip(spec.axes, spec.sizes, strict=True)]
     return helper.make_tensor_value_info(name or spec.name, TYPES[spec.dtype] if dtype is None else dtype, sides)
 
 
@@ -229,11 +230,11 @@ def free_axes(signature: Signature) -> tuple[dict[int, Dim], ...]:
     """Return the free axes of every argument with their limits; axes of one name have the same size."""
     grid = signature.grid
     sides = {name: Dim(name, min=grid.minimum, max=grid.maximum) for name in grid.axes}
-    sides["batch"] = Dim("batch", min=1, max=signature.batch)
+    sides["batch"] = Dim("batch", min=1, max=signature.limits.batch)
     if signature.frames is not None:
         sides[FRAME] = Dim(FRAME, min=1, max=signature.frames.maximum)
     return tuple(
-        {index: sides[axis] for index, axis in enumerate(tensor.axes) if tensor.shape[index] is None}
+        {index: sides[axis] for index, axis in enumerate(tensor.axes) if tensor.sizes[index] is None}
         for tensor in signature.arguments
     )
 
@@ -261,9 +262,9 @@ def check(model: onnx.ModelProto, signature: Signature) -> None:
     for tensor, spec in tensors:
         sizes = tensor.type.tensor_type.shape.dim
         found = tuple(size.dim_value if size.HasField("dim_value") else None for size in sizes)
-        if tensor.name != spec.name or found != spec.shape:
+        if tensor.name != spec.name or found != spec.sizes:
             raise GraphError(
-                f"expected {spec.shape} for {spec.name!r}, axes {spec.axes}, but found {found} for {tensor.name!r}"
+                f"expected {spec.sizes} for {spec.name!r}, axes {spec.axes}, but found {found} for {tensor.name!r}"
             )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from export.graphs.deployable import argument_shapes, example, renamed, shape_checks_off
 from export.graphs.to_onnx import GraphError
-from export.layout import FRAME
+from schema.card import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

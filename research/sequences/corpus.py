@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from schema.problem import Limits, SequenceDescription
+from schema.problem import SequenceDescription, SizeLimits
 from training.losses import Batch
 from training.problems.problem import VARIABLE
 from training.registry import Registry
@@ -173,7 +173,7 @@ class Corpus(ABC):
         """Return the description of the problem on this corpus: lengths, vocabulary, labels and distribution."""
         problem, longest, own = self.problem, self.data.length[1], self.vocabulary()
         declared = tuple(length for length in problem.length.declared if length < longest)
-        limits = Limits(minimum=problem.length.minimum, maximum=longest, declared=(*declared, longest))
+        limits = SizeLimits(minimum=problem.length.minimum, maximum=longest, declared=(*declared, longest))
         tokens = {} if own is None else {"vocabulary": own, "pattern": PATTERN}
         corpus = {"labels": self.labels, "distribution": self.description()}
         return problem.model_copy(update={"length": limits, **corpus, **tokens})

@@ -25,8 +25,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 from google.protobuf.text_format import ParseError
 
+from schema.card import KINDS, REFINED, Card, Kind
 from serving.catalogue.budget import Budget, Instruments, Limit
-from serving.catalogue.card import KINDS, REFINED, Card, Kind, Model, ModelSummary, Readiness
+from serving.catalogue.documents import Model, ModelSummary, Readiness
 from serving.catalogue.entry import Entry, samples
 from serving.catalogue.repository import Repository, base
 from serving.device import Device

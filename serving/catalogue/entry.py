@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tritonclient.utils import triton_to_np_dtype
 
-from serving.catalogue.card import FRAME, GRID, Card
+from schema.card import FRAME, GRID, Card
 from serving.catalogue.repository import Stamp
 from serving.triton import Batch
 

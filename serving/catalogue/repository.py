@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from tritonclient.grpc import model_config_pb2
 
+from schema.card import Card, read
 from serving import system
-from serving.catalogue.card import Card
 from serving.errors import Problem
 
 Stamp = frozenset[tuple[str, int, int]]
@@ -87,7 +87,7 @@ class Repository:
         """Read the card of a version folder, and its certificate; a fault is logged once, and again when it changes."""
         model, number = path.parent.parent.name, path.parent.name
         try:
-            card = Card.model_validate(_document(path))
+            card = read(Card, _document(path), path.name)
             if (card.model, str(card.version)) != (model, number):
                 found = f"{card.model} version {card.version}"
                 raise ValueError(f"expected the card of {model} version {number} but found that of {found}")  # noqa: TRY301

@@ -15,11 +15,12 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import FailFast, Field
 
+from schema.card import COORDINATES, COUNTS
 from serving import checks
 from serving.codecs import binary
 from serving.codecs.binary import Buffer
 from serving.codecs.json_text import PIECE, LongList, parsed
-from serving.document import COORDINATES, COUNTS, Document, validated
+from serving.document import Document, validated
 from serving.errors import Problem
 
 DTYPES = frozenset(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from physics.posterior.laplace import Estimate, Progress
 from physics.registry import Sensing
-from serving.catalogue.card import Card, Kind
+from schema.card import Card, Kind
 from serving.errors import Problem
 from serving.limits import Caller
 from serving.observe import Metrics

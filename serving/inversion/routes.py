@@ -20,8 +20,8 @@ from physics.posterior.laplace import Coordinates, Estimate, Posterior, estimate
 from physics.posterior.prior import MODES, KarhunenLoeve, LogNormal, Material, TwoMaterials
 from physics.posterior.sensors import Sensors
 from physics.registry import Linear, Sensing
+from schema.card import KINDS, Card, Kind
 from serving.auth import Scope, requires
-from serving.catalogue.card import KINDS, Card, Kind
 from serving.codecs import binary
 from serving.codecs.json_text import written
 from serving.document import JSON, Document, inlined_schema

@@ -30,8 +30,8 @@ from grpc import StatusCode
 from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 
+from schema.card import Card
 from serving.auth import OPEN, SCOPE, Scope, requires
-from serving.catalogue.card import Card
 from serving.errors import Problem
 from serving.limits import ANYONE, Ticket
 from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id

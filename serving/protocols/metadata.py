@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from serving.catalogue.card import FRAME, Card, Parameter, Tensor
+from schema.card import FRAME, Card, Parameter, Tensor
 from serving.document import Document
 
 ANY = -1  # a size that the request decides
@@ -85,8 +85,8 @@ def describe(card: Card, versions: Iterable[int] = ()) -> ModelMetadata:
 
     def tensor(each: Tensor | Parameter) -> TensorMetadata:
         shape = tuple(ANY if points is None else points for points in each.sizes)
-        about = each.model_dump(mode="json", exclude={"name", "dtype", "shape"}, exclude_defaults=True)
-        parameters = {"axes": each.axes, **about}
+        about = each.model_dump(exclude={"name", "dtype", "shape"}, exclude_none=True)
+        parameters = {key: value for key, value in about.items() if value != ()}
         return TensorMetadata(name=each.name, datatype=each.dtype, shape=shape, parameters=parameters)
 
     # What is known about outputs is one number per sample, or one per frame of a trajectory.

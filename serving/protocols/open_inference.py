@@ -21,9 +21,9 @@ from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from schema.card import Card
 from serving import checks
 from serving.auth import OPEN, Scope, requires
-from serving.catalogue.card import Card
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
 from serving.codecs.json_text import parsed, written

@@ -22,7 +22,7 @@ from pydantic.json_schema import SkipJsonSchema
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
-from serving.catalogue.card import Card
+from schema.card import Card
 from serving.codecs.binary import NPY, SAFETENSORS, Buffer
 from serving.compression import WINDOW, inflated, weights
 from serving.document import JSON, inlined_schema

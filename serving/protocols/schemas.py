@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fastapi import Response
 from pydantic import Field
 
-from serving.catalogue.card import ModelSummary
+from serving.catalogue.documents import ModelSummary
 from serving.codecs import binary
 from serving.codecs.json_arrays import Base64Array
 from serving.device import Device

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from pydantic.types import FailFast
 
+from schema.card import Card, Kind
 from serving import checks
 from serving.auth import Scope, requires
-from serving.catalogue.card import Card, Kind
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
 from serving.codecs.json_text import parsed, written
@@ -387,7 +387,7 @@ def results(card: Card, sent: Mapping[str, Shape], grid: Shape | None = None) ->
     counts = _counts(sent, card)
     batch = (max(counts.values()),) if (counts if lead is None else lead.name in counts) else ()
     points = checks.points_of(grid, None, card) if lead is None else lead.grid_of(sent[lead.name])
-    each = card.shapes(dict(zip(card.grid.axes, points, strict=True)))
+    each = checks.shapes(card, dict(zip(card.grid.axes, points, strict=True)))
     known = {name: ((output := card.interval_of(name)) and output.vector) or () for name in card.quality}
     outputs = {tensor.name: batch + each[tensor.name] for tensor in card.outputs}
     return outputs | {name: batch + vector for name, vector in known.items()}

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from physics.posterior.composites import Composite, Composition, composites
+from schema.card import FRAME, Card, Kind, Parameter, Tensor
+from serving import checks
 from serving.auth import Scope, requires
-from serving.catalogue.card import FRAME, Card, Kind, Parameter, Tensor
 from serving.codecs import json_arrays
 from serving.codecs.binary import Buffer
 from serving.codecs.json_text import LongList, parsed, written
@@ -269,7 +270,7 @@ def _possible(composite: Composite, service: Service) -> bool:
 def fits(card: Card) -> bool:
     """Return whether a model is one of UM-Bridge: it has real inputs, and outputs whose size follows from theirs."""
     try:
-        card.shapes(dict.fromkeys((*card.grid.axes, FRAME), 1))
+        checks.shapes(card, dict.fromkeys((*card.grid.axes, FRAME), 1))
     except Problem:
         return False
     return card.vocabulary is None and card.product is None
@@ -364,7 +365,9 @@ async def _field(request: Request, service: Service, name: str, members: Mapping
         config = config.model_copy(update={"frames": min(each.frames.trained for each in cards if each.frames)})
     grid, frames = _grid(card, config), config.policy.count(card)
     points = dict(zip(card.grid.axes, grid, strict=True)) | ({} if frames is None else {FRAME: frames})
-    found = FieldModel(request, service, card, product, config, grid, _arguments(card, config), card.shapes(points))
+    found = FieldModel(
+        request, service, card, product, config, grid, _arguments(card, config), checks.shapes(card, points)
+    )
     inputs, outputs = found.sizes
     largest = max(*inputs, *outputs, math.prod(grid))
     if 4 * largest > service.settings.max_body_bytes:

@@ -32,10 +32,11 @@ from numpy.typing import NDArray
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.background import BackgroundTask
 
+from schema.card import Card
 from serving import checks, timing
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository
-from serving.catalogue.card import Card, Model, Readiness
+from serving.catalogue.documents import Model, Readiness
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
 from serving.codecs.json_text import written

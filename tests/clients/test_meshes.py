@@ -13,7 +13,7 @@ import pytest
 from petrov_client import InvalidInput, ModelInfo
 from petrov_client._arrays import check_input
 from petrov_client._meshes import FACETS, arrays_of, with_outputs
-from petrov_client._models import COMPONENT, GridInfo, TensorInfo
+from petrov_client._schema import COMPONENT, GridInfo, TensorInfo
 from tests.toy_meshes import write_stars
 from training.data.readers import open_file
 from training.data.readers.cells import KINDS

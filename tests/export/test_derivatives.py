@@ -23,7 +23,8 @@ from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
-from export.signature import KINDS, GridSpec, Signature, TensorSpec
+from export.signature import Signature
+from schema.card import KINDS, Grid, Tensor
 from tests.export.test_several_tensors import LINEAR, Heat, own_network, signature
 
 SIZES = {"batch": 2, "row": 4, "column": 5}
@@ -130,11 +131,11 @@ def graph_of(
     return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
 
 
-def spec(value: onnx.ValueInfoProto) -> TensorSpec:
+def spec(value: onnx.ValueInfoProto) -> Tensor:
     sizes = [dim.dim_value or dim.dim_param for dim in value.type.tensor_type.shape.dim]
     shape = tuple(size if isinstance(size, int) else None for size in sizes)
     axes = tuple(str(size) for size in sizes)
-    return TensorSpec(name=value.name, dtype="FP32", axes=axes, shape=shape, meaning="", units="1", positive=False)
+    return Tensor(name=value.name, dtype="FP32", axes=axes, shape=shape, meaning="", units="1", positive=False)
 
 
 def run(model: onnx.ModelProto, arrays: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
@@ -154,7 +155,7 @@ def test_a_rule_equals_central_differences(
     kind: str, inputs: tuple[Any, ...], axes: tuple[tuple[int | str, ...], ...], results: int, attributes: Any
 ) -> None:
     model = graph_of(kind, inputs, axes, results, attributes)
-    grid = GridSpec(axes=("row", "column"), minimum=1, maximum=64, declared=(), points="")
+    grid = Grid(axes=("row", "column"), minimum=1, maximum=64, declared=(), points="")
     described = Signature(
         inputs=tuple(map(spec, model.graph.input)), outputs=tuple(map(spec, model.graph.output)), grid=grid
     )
@@ -185,7 +186,7 @@ def test_a_rule_equals_central_differences(
 
 def test_an_operator_without_a_rule_is_named() -> None:
     model = graph_of("Tan", ("x0",), (PLANE,), 1, {})
-    grid = GridSpec(axes=("row", "column"), minimum=1, maximum=64, declared=(), points="")
+    grid = Grid(axes=("row", "column"), minimum=1, maximum=64, declared=(), points="")
     described = Signature(inputs=(spec(model.graph.input[0]),), outputs=(spec(model.graph.output[0]),), grid=grid)
     with pytest.raises(GraphError, match=r"Tan .* has no known derivative"):
         differentiate(model, "vjp", described.product("vjp"))

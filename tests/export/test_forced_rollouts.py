@@ -18,7 +18,8 @@ from export.derivatives import agreement
 from export.derivatives.differentiate import differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
-from export.signature import KINDS, Kind, Signature
+from export.signature import Signature
+from schema.card import KINDS, Kind
 from training.calibration.calibration import CalibratedOperator, Measured, calibrate
 from training.operators.field import FieldConfig
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from export import parity
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
-from export.signature import GridSpec, ParameterSpec, Signature, TensorSpec
+from export.signature import Signature
+from schema.card import Grid, Parameter, Tensor
 
 
-def field(name: str, *, positive: bool = False, components: tuple[str, ...] = ()) -> TensorSpec:
+def field(name: str, *, positive: bool = False, components: tuple[str, ...] = ()) -> Tensor:
     more = ("component",) if components else ()
-    return TensorSpec(
+    return Tensor(
         name=name,
         dtype="FP32",
         axes=("batch", *more, "row", "column"),
@@ -28,13 +29,13 @@ def field(name: str, *, positive: bool = False, components: tuple[str, ...] = ()
     )
 
 
-def number(name: str, **limits: float) -> ParameterSpec:
+def number(name: str, **limits: float) -> Parameter:
     bounds = {"default": None, "minimum": None, "maximum": None, **limits}
-    return ParameterSpec(name=name, meaning=name, units="1", **bounds)
+    return Parameter(name=name, meaning=name, units="1", **bounds)
 
 
-def described(*inputs: TensorSpec, parameters: tuple[ParameterSpec, ...] = ()) -> Signature:
-    grid = GridSpec(axes=("row", "column"), minimum=8, maximum=40, declared=(16,), points="cells")
+def described(*inputs: Tensor, parameters: tuple[Parameter, ...] = ()) -> Signature:
+    grid = Grid(axes=("row", "column"), minimum=8, maximum=40, declared=(16,), points="cells")
     return Signature(inputs=inputs, parameters=parameters, outputs=(field("heat"),), grid=grid)
 
 
@@ -79,7 +80,7 @@ class Normalised(nn.Module):
         super().__init__()
         self.mean, self.deviation = mean, deviation
 
-    def forward(self, conductivity: Tensor) -> Tensor:
+    def forward(self, conductivity: torch.Tensor) -> torch.Tensor:
         x = (conductivity - self.mean) / self.deviation
         return self.mean + self.deviation * torch.sinh(x)
 

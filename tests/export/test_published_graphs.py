@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from export import parity
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
-from export.signature import GridSpec, Signature, TensorSpec
+from export.signature import Signature, tensor
 from export.versions import FORMATS
+from schema.card import Grid
 from schema.problem import Quantity
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
@@ -51,9 +52,9 @@ def signature(name: str) -> Signature:
     count, points = CASES[name]
     field, output = (Quantity(name=name, meaning="", units="1") for name in ("x", "y"))
     return Signature(
-        inputs=(TensorSpec.of(field, AXES[count]),),
-        outputs=(TensorSpec.of(output, AXES[count], points),),
-        grid=GridSpec(axes=AXES[count], minimum=6, maximum=40, declared=(11,), points=""),
+        inputs=(tensor(field, AXES[count]),),
+        outputs=(tensor(output, AXES[count], points),),
+        grid=Grid(axes=AXES[count], minimum=6, maximum=40, declared=(11,), points=""),
     )
 
 

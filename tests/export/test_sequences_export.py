@@ -28,13 +28,13 @@ from export.signature import Signature
 from research.sequences.networks import ClassifierConfig, MatcherConfig, MemoriserConfig, build
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
 from research.sequences.problems.matching import DESCRIPTION as MATCHING
-from schema.problem import PADDING, Limits, SequenceDescription
+from schema.problem import PADDING, SequenceDescription, SizeLimits
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 
 Published: TypeAlias = "tuple[Path, dict[str, Any]]"
 
-LENGTH = Limits(minimum=1, maximum=96, declared=(24, 96))
+LENGTH = SizeLimits(minimum=1, maximum=96, declared=(24, 96))
 WHOLE = LISTOPS.model_copy(update={"length": LENGTH})
 PAIRS = MATCHING.model_copy(update={"length": LENGTH})
 EACH = SequenceDescription(

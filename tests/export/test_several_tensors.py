@@ -195,12 +195,12 @@ def test_quality_outputs_have_one_order() -> None:
 
 
 def publish_card(folder: Path, number: int, described: Signature) -> None:
-    """Write a version folder with the tensors of a signature in its card, and nothing else."""
+    """Write a version folder that has a card, and nothing else."""
     version = folder / str(number)
     version.mkdir(parents=True)
-    parts = {part: [{"name": tensor.name} for tensor in getattr(described, part)] for part in ("inputs", "outputs")}
-    parts["parameters"] = [{"name": parameter.name} for parameter in described.parameters]
-    (version / "card.json").write_text(json.dumps(parts | {"quality": described.quality}))
+    about = {"model": "heat", "version": number, "format": "onnx", "title": "", "problem": "heat"}
+    parts = described.model_dump(mode="json")
+    (version / "card.json").write_text(json.dumps(about | parts | {"training": {}, "checkpoint": {}}))
 
 
 def test_versions_that_triton_could_not_load_leave_the_repository(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from research.sequences.corpus import (
     Splits,
     labels,
 )
-from schema.problem import PADDING, Limits, SequenceDescription
+from schema.problem import PADDING, SequenceDescription, SizeLimits
 from training.files import replacing
 from training.progress import counted
 
@@ -270,7 +270,7 @@ DESCRIPTION = SequenceDescription(
     vocabulary=VOCABULARY,
     pattern=r"\[(?:MIN|MAX|MED|SM)|\]|[0-9]",
     labels=(*"0123456789",),
-    length=Limits(minimum=1, maximum=2000, declared=(500, 1000, 2000)),
+    length=SizeLimits(minimum=1, maximum=2000, declared=(500, 1000, 2000)),
     distribution=(
         "random trees of depth up to 10 with 2 to 10 arguments a list, each a list with probability 1/4 (Long Range "
         "Arena's generator)"

@@ -30,7 +30,7 @@ from research.sequences.corpus import (
     labels,
     spell,
 )
-from schema.problem import BYTES, Limits, SequenceDescription
+from schema.problem import BYTES, SequenceDescription, SizeLimits
 
 
 class Citations(Corpus):
@@ -194,7 +194,7 @@ DESCRIPTION = SequenceDescription(
     vocabulary=BYTES,
     pattern=None,
     labels=("unrelated", "related"),
-    length=Limits(minimum=1, maximum=4000, declared=(1000, 2000, 4000)),
+    length=SizeLimits(minimum=1, maximum=4000, declared=(1000, 2000, 4000)),
     distribution="documents in English",
 )
 

@@ -25,7 +25,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from research.sequences.corpus import Corpus, CorpusError, SequenceProblem, Sequences, Splits, Tokens, located
-from schema.problem import PADDING, Limits, SequenceDescription
+from schema.problem import PADDING, SequenceDescription, SizeLimits
 from training.problems.problem import VARIABLE
 
 SHOWN = 3  # sets that the card shows with their labels, as they cannot be guessed
@@ -214,7 +214,7 @@ DESCRIPTION = SequenceDescription(
     pattern=r"[a-z]",
     labels=("red", "green", "blue", "yellow"),
     answer="token",
-    length=Limits(minimum=1, maximum=128, declared=(8, 32, 128)),
+    length=SizeLimits(minimum=1, maximum=128, declared=(8, 32, 128)),
     distribution="random sets of letters, and a random label for every letter of each",
 )
 

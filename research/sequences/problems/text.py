@@ -6,7 +6,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 from research.sequences.corpus import SPLITS, Corpus, Document, SequenceProblem, Splits, deal
-from schema.problem import BYTES, Limits, SequenceDescription
+from schema.problem import BYTES, SequenceDescription, SizeLimits
 
 
 class MovieReviews(Corpus):
@@ -65,7 +65,7 @@ DESCRIPTION = SequenceDescription(
     vocabulary=BYTES,
     pattern=None,
     labels=("negative", "positive"),
-    length=Limits(minimum=1, maximum=4000, declared=(1000, 2000, 4000)),
+    length=SizeLimits(minimum=1, maximum=4000, declared=(1000, 2000, 4000)),
     distribution="film reviews in English",
 )
 

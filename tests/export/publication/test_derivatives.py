@@ -12,7 +12,7 @@ import pytest
 from export import repository as repositories
 from export.derivatives.rules import RULES
 from export.repository import Publication, publish
-from export.signature import KINDS
+from schema.card import KINDS
 
 
 def test_derivatives_are_published_beside_their_models(published: tuple[Path, dict[str, Publication]]) -> None:

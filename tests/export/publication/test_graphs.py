@@ -17,8 +17,8 @@ from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
 from export.repository import FORMATS, Publication
-from export.signature import ParameterSpec, Signature
-from schema.problem import Parameter
+from export.signature import Signature
+from schema.card import Parameter
 from training import checkpoint
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
@@ -80,7 +80,7 @@ def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str
     ],
 )
 def test_parameters_are_drawn_between_their_bounds(bounds: dict[str, float], low: float, high: float) -> None:
-    drawn = parity.numbers(500, ParameterSpec(**Parameter(name="load", meaning="", **bounds).model_dump()))
+    drawn = parity.numbers(500, Parameter(name="load", **bounds))
     assert low <= drawn.min() < drawn.max() <= high
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from physics.numerics.grid import relative_l2
-from serving.catalogue.card import Card
+from schema.card import Card
 from serving.classical import ClassicalSolvers, Worker
 from tests.refusals import refused
 

@@ -20,8 +20,8 @@ from safetensors.numpy import save
 from starlette.requests import Request
 from tritonclient.grpc import service_pb2
 
+from schema.card import Card, Parameter
 from serving import system
-from serving.catalogue.card import Card, Parameter
 from serving.codecs.binary import NPY, SAFETENSORS, Buffer, write_npy
 from serving.document import JSON
 from serving.limits import ANYONE, Ticket

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from schema.card import Card, Grid, Parameter
 from serving import checks
-from serving.catalogue.card import Card, Grid, Parameter
 from serving.errors import Problem, Where
 from serving.limits import ANYONE
 from serving.predict import Arrays, Prediction

@@ -8,7 +8,7 @@ from contextlib import closing
 import numpy as np
 
 from physics import darcy
-from serving.catalogue.card import Card
+from schema.card import Card
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.limits import ANYONE

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from schema.card import Card
 from serving import checks
-from serving.catalogue.card import Card
 from serving.codecs import binary
 from tests import toy_sequences
 from tests.conftest import Gateway

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.catalogue.card import Card
+from schema.card import Card
 from serving.protocols import tesseract
 from tests import toy_fields
 from tests.refusals import refused

@@ -12,8 +12,8 @@ import orjson
 import pytest
 from numpy.typing import NDArray
 
+from schema.card import Card
 from serving import checks
-from serving.catalogue.card import Card
 from serving.errors import Problem
 from serving.protocols.tesseract import TesseractBody
 from tests.conftest import Gateway

@@ -64,7 +64,7 @@ def odd_repository(toy_repository: Path, tmp_path_factory: pytest.TempPathFactor
     toy_fields.add(repository, "optional", velocity=0.5)
     card = json.loads((repository / "optional" / "1" / "card.json").read_text())
     parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
-    signature = Signature.model_validate(parts | {"batch": card["limits"]["batch"]})
+    signature = Signature.model_validate(parts | {"limits": card["limits"]})
     (repository / "optional" / "config.pbtxt").write_text(triton_config.text("optional", signature, "onnx"))
     shutil.copytree(toy_repository / "blur_torchscript", repository / "indexed")
     renaming = repository / "indexed" / "config.pbtxt"

@@ -39,8 +39,9 @@ from petrov_client._errors import (
     Where,
 )
 from petrov_client._inversion import Inversion
-from petrov_client._models import Example, GridInfo, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import Example, ModelInfo
 from petrov_client._quality import IncompleteRolloutWarning, OutsideTrainingWarning, Quality
+from petrov_client._schema import GridInfo, ParameterInfo, TensorInfo
 from petrov_client._score import Scored, score
 from petrov_client._vocabulary import Choice, Vocabulary
 

@@ -21,8 +21,9 @@ import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
 from petrov_client._meshes import arrays_of, is_mesh, with_outputs
-from petrov_client._models import COMPONENT, FRAME, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import ModelInfo, vector_axes
 from petrov_client._quality import Quality, Response, coverage_of, quality_of, warn
+from petrov_client._schema import COMPONENT, FRAME, ParameterInfo, TensorInfo
 from petrov_client._vocabulary import PADDING, Vocabulary
 
 Fields = npt.NDArray[np.float32]
@@ -57,9 +58,8 @@ class FieldInput:
     @property
     def grid(self) -> tuple[int, ...]:
         """The points per axis of one field."""
-        return (
-            self.shape[: -self.tensor.vector] if self.tensor.axes[-1] == COMPONENT else self.shape[self.tensor.vector :]
-        )
+        count = vector_axes(self.tensor)
+        return self.shape[:-count] if self.tensor.axes[-1] == COMPONENT else self.shape[count:]
 
     def values(self, piece: slice) -> npt.NDArray[Any]:
         """Return a piece in the caller's own type, the batch axis first; masked where the caller's array is."""
@@ -339,7 +339,7 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
         if fixed is not None and points != fixed:
             kind = "components" if axis == COMPONENT else f"points along {axis}"
             raise _refusal(tensor, f'expected {fixed} {kind} but got {points} for "{tensor.name}"')
-        free = limits is not None and fixed is None and number >= tensor.vector
+        free = limits is not None and fixed is None and number >= vector_axes(tensor)
         if free and limits is not None and not limits.minimum <= points <= limits.maximum:
             expected = f"{limits.minimum} to {limits.maximum} points along {axis}"
             raise _refusal(tensor, f'expected {expected} but got {points} for "{tensor.name}"')
@@ -365,7 +365,8 @@ def _numbers(parameter: ParameterInfo, value: Any, sizes: Mapping[str, int]) -> 
     if (missing := _missing(values, value)).any():
         where = Where(parameter.name, _first(missing) or None)
         raise InvalidInput(f"{where} is missing; {KNOWN}", where=where)
-    low, high = parameter.bounds
+    low = -math.inf if parameter.minimum is None else parameter.minimum
+    high = math.inf if parameter.maximum is None else parameter.maximum
     bad = ~((numbers >= low) & (numbers <= high) & np.isfinite(numbers))
     if bad.any():
         index = _first(bad)

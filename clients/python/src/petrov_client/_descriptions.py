@@ -5,19 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from petrov_client._errors import InvalidResponse
-from petrov_client._models import (
-    COMPONENT,
-    GRADIENTS,
-    TANGENTS,
-    FramesInfo,
-    GridInfo,
-    ModelInfo,
-    ParameterInfo,
-    TensorInfo,
-)
+from petrov_client._models import GRADIENTS, TANGENTS, ModelInfo
+from petrov_client._schema import FramesInfo, GridInfo, ParameterInfo, TensorInfo
 from petrov_client._vocabulary import Vocabulary
 
 
@@ -52,21 +45,15 @@ def model_info(document: Any) -> ModelInfo:
 
 def signature(card: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a card says of tensors and grids, as arguments of `ModelInfo`; other errors if it is no card."""
-    inputs, outputs = (tuple(_tensor(tensor) for tensor in card[name]) for name in ("inputs", "outputs"))
+    inputs, outputs = (tuple(map(_tensor, card[name])) for name in ("inputs", "outputs"))
     if not outputs:
         raise ValueError("expected outputs but got none")
     return {
         "inputs": inputs,
-        "parameters": tuple(_parameter(parameter) for parameter in card.get("parameters", ())),
+        "parameters": tuple(map(ParameterInfo.read, card.get("parameters", ()))),
         "outputs": outputs,
         "title": str(card["title"]),
-        "grid": GridInfo(
-            axes=tuple(str(axis) for axis in card["grid"]["axes"]),
-            minimum=int(card["grid"]["minimum"]),
-            maximum=int(card["grid"]["maximum"]),
-            declared=tuple(int(points) for points in card["grid"]["declared"]),
-            points=str(card["grid"]["points"]),
-        ),
+        "grid": GridInfo.read(card["grid"]),
         "quality": tuple(str(name) for name in card.get("quality", ())),
         "mask": None if card.get("mask") is None else str(card["mask"]),
         "frames": None if card.get("frames") is None else _frames(card["frames"], inputs, outputs),
@@ -74,13 +61,7 @@ def signature(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _frames(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...], outputs: tuple[TensorInfo, ...]) -> FramesInfo:
-    found = FramesInfo(
-        step=float(document["step"]),
-        history=int(document["history"]),
-        states=tuple(str(name) for name in document["states"]),
-        trained=int(document["trained"]),
-        maximum=int(document["maximum"]),
-    )
+    found = FramesInfo.read(document)
     fields = [each for each in outputs if not each.name.startswith((GRADIENTS, TANGENTS))]  # a derivative has both
     if found.history < 1 or len(found.states) != len(fields) or not set(found.states) <= {each.name for each in inputs}:
         raise ValueError(f"expected a state per output but got {found}")
@@ -88,42 +69,11 @@ def _frames(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...], outputs
 
 
 def _tensor(document: Mapping[str, Any]) -> TensorInfo:
-    axes = tuple(str(axis) for axis in document["axes"])
-    sizes = document.get("shape") or [None] * len(axes)
-    if not axes or len(sizes) != len(axes):
-        raise ValueError(f"expected as many sizes as axes but got {sizes} for {axes}")
-    return TensorInfo(
-        name=str(document["name"]),
-        axes=axes,
-        units=str(document["units"]),
-        meaning=str(document["meaning"]),
-        positive=bool(document["positive"]),
-        shape=tuple(None if points is None else int(points) for points in sizes),
-        dtype=str(document["dtype"]),
-        components=tuple(str(name) for name in document.get("components", ())),
-        default=_number(document, "default"),
-        per_frame=None if document.get("per_frame") is None else str(document["per_frame"]),
-    )
-
-
-def _parameter(document: Mapping[str, Any]) -> ParameterInfo:
-    axes = tuple(str(axis) for axis in document.get("axes", ("batch",)))
-    return ParameterInfo(
-        name=str(document["name"]),
-        units=str(document["units"]),
-        meaning=str(document["meaning"]),
-        default=_number(document, "default"),
-        minimum=_number(document, "minimum"),
-        maximum=_number(document, "maximum"),
-        shape=tuple(len(document["components"]) if axis == COMPONENT else None for axis in axes),
-        axes=axes,
-        components=tuple(str(name) for name in document.get("components", ())),
-        per_frame=None if document.get("per_frame") is None else str(document["per_frame"]),
-    )
-
-
-def _number(document: Mapping[str, Any], name: str) -> float | None:
-    return None if document.get(name) is None else float(document[name])
+    found = TensorInfo.read(document)
+    sizes = found.shape or (None,) * len(found.axes)
+    if not found.axes or len(sizes) != len(found.axes):
+        raise ValueError(f"expected as many sizes as axes but got {sizes} for {found.axes}")
+    return replace(found, shape=sizes)
 
 
 def vocabulary(document: Mapping[str, Any]) -> Vocabulary:

@@ -20,7 +20,8 @@ import numpy as np
 
 from petrov_client._mesh_files import guarded
 from petrov_client._meshes import arrays_of, wire_name, with_outputs
-from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import ModelInfo
+from petrov_client._schema import ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}

@@ -31,10 +31,11 @@ from petrov_client._descriptions import readable, signature, vocabulary
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Deadline, Perform, SyncDriver
 from petrov_client._http import LONGEST_RESPONSE, check_id, new_id, trace_context
-from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import ModelInfo
 from petrov_client._operations import Operations
 from petrov_client._proxies import over_grpc
 from petrov_client._quality import INTERVALS, NAMES, NOVELTY, OUTSIDE, Options, Response, version_number
+from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
 #: The gateway's gRPC port. Triton's own port, 8001, checks neither keys nor values.

@@ -21,8 +21,9 @@ from petrov_client._descriptions import model_info, readable
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
-from petrov_client._models import FRAME, GRADIENTS, OUTPUTS, Example, ModelInfo
+from petrov_client._models import GRADIENTS, OUTPUTS, Example, ModelInfo
 from petrov_client._quality import INTERVALS, NAMES, PLAIN, Options, Response, version_number
+from petrov_client._schema import FRAME
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
 CONNECT_SECONDS = 5.0

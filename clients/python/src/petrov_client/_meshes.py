@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, Where
-from petrov_client._models import COORDINATES, ModelInfo, TensorInfo
+from petrov_client._models import ModelInfo
+from petrov_client._schema import COORDINATES, TensorInfo
 
 Array = npt.NDArray[Any]
 BOUNDARY, DISTANCE = "boundary", "distance"

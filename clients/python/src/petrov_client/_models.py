@@ -12,127 +12,24 @@ import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, UnknownModel, Where
 from petrov_client._html import html_table
+from petrov_client._schema import (
+    COMPONENT,
+    COORDINATES,
+    FRAME,
+    HISTORY,
+    FramesInfo,
+    GridInfo,
+    ParameterInfo,
+    TensorInfo,
+)
 from petrov_client._vocabulary import PADDING, Vocabulary
 
-#: The names of the axes before the grid's: frames, given frames of a state, and components of a vector field.
-FRAME, HISTORY, COMPONENT = "frame", "history", "component"
-#: The first input of a model on points: where they are.
-COORDINATES = "coordinates"
 #: How the names of the arguments and results of a derivative begin.
 GRADIENTS, COTANGENTS, TANGENTS = "gradients.", "cotangents.", "tangents."
 #: How the names of the true outputs of a sample begin.
 OUTPUTS = "outputs."
 #: The axes of a result that is one number per field, such as the gradient by a parameter.
 PER_FIELD = ("batch", "value")
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One input or output of a model.
-
-    Attributes:
-        name: Its name on the wire.
-        axes: Names of its axes: the batch, "component" for a vector field, and the grid's. Of a plain Triton only their
-            number is known: "batch", "axis1", …
-        units: Physical units, "1" for a dimensionless quantity; None over gRPC.
-        meaning: The quantity in words, such as "permeability"; None over gRPC.
-        positive: Whether every value must be above zero; False over gRPC.
-        shape: Points per axis, None where any number is accepted. The batch's is always None.
-        dtype: "FP32", or "INT32" for the tokens of a sequence.
-        components: Names of the components of a vector field.
-        default: The value everywhere of an input that may be left out; None where it is required.
-        per_frame: Of an input with the axis "frame", which is known in advance, what a step sees: "start", its value at
-            the frame that the step starts from, or "end", that at the frame which it leads to; None of any other.
-    """
-
-    name: str
-    axes: tuple[str, ...]
-    units: str | None = None
-    meaning: str | None = None
-    positive: bool = False
-    shape: tuple[int | None, ...] = ()
-    dtype: str = "FP32"
-    components: tuple[str, ...] = ()
-    default: float | None = None
-    per_frame: str | None = None
-
-    @property
-    def vector(self) -> int:
-        """The number of axes for frames and components: 0 for a scalar field of one frame."""
-        return sum(axis in {FRAME, HISTORY, COMPONENT} for axis in self.axes)
-
-
-@dataclass(frozen=True)
-class ParameterInfo:
-    """A number per field, or per field and frame of a trajectory.
-
-    Attributes:
-        name: Its name on the wire.
-        units: Physical units; None where they are not known, as of a plain Triton.
-        meaning: The quantity in words, or None.
-        default: Its value where it is left out; None where it is required.
-        minimum: The least value; None for no bound.
-        maximum: The greatest value; None for no bound.
-        shape: The shape on the wire: `[batch]`, or `[batch, 1]` of a plain Triton; `[batch, frame]` of one per frame.
-        axes: Names of its axes: the batch, and "frame" of one per frame, or "component" of several numbers.
-        per_frame: As of an input.
-        components: Names of several numbers per field, `[batch, component]`.
-    """
-
-    name: str
-    units: str | None = None
-    meaning: str | None = None
-    default: float | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-    shape: tuple[int | None, ...] = (None,)
-    axes: tuple[str, ...] = ("batch",)
-    per_frame: str | None = None
-    components: tuple[str, ...] = ()
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the greatest value."""
-        low = -math.inf if self.minimum is None else self.minimum
-        return low, math.inf if self.maximum is None else self.maximum
-
-
-@dataclass(frozen=True)
-class GridInfo:
-    """The grids that a model accepts; a sequence's points are its tokens.
-
-    Attributes:
-        axes: Names of the grid's axes.
-        minimum: Fewest points per axis.
-        maximum: Most points per axis.
-        declared: Points per axis of the grids for which errors are published.
-        points: The location of the points, in words and a formula.
-    """
-
-    axes: tuple[str, ...]
-    minimum: int
-    maximum: int
-    declared: tuple[int, ...]
-    points: str
-
-
-@dataclass(frozen=True)
-class FramesInfo:
-    """The time axis of a model of trajectories.
-
-    Attributes:
-        step: Time between two frames.
-        history: Frames of every state that a prediction starts from.
-        states: The inputs that are states, in the order of the outputs that go on from them.
-        trained: Frames of a training trajectory that follow its history.
-        maximum: The most frames of one request.
-    """
-
-    step: float
-    history: int
-    states: tuple[str, ...]
-    trained: int
-    maximum: int
 
 
 @dataclass(frozen=True)
@@ -321,6 +218,11 @@ class Example:
     inputs: Mapping[str, npt.NDArray[Any]]
     outputs: Mapping[str, npt.NDArray[Any]]
     count: int | None = None
+
+
+def vector_axes(tensor: TensorInfo) -> int:
+    """Return the number of axes for frames and components: 0 for a scalar field of one frame."""
+    return sum(axis in {FRAME, HISTORY, COMPONENT} for axis in tensor.axes)
 
 
 def checked_name(name: str) -> str:

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from petrov_client._client import SyncPredictor
 from petrov_client._errors import InvalidInput, RequestError, Where
-from petrov_client._models import FRAME, ModelInfo
+from petrov_client._models import ModelInfo
 from petrov_client._rollout import by_name
+from petrov_client._schema import FRAME
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from petrov_client._descriptions import readable
 from petrov_client._flow import TIMEOUT_SECONDS, Progress
 from petrov_client._html import html_table
-from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._models import ModelInfo
+from petrov_client._schema import QUALITY, TensorInfo
 
 Numbers = npt.NDArray[np.float32]
 Outside = Literal["answer", "solve", "refuse"]
@@ -249,18 +250,11 @@ def issue(text: str, category: type[Warning]) -> None:
 FOLLOWS_OUTSIDE = TensorInfo(
     "outside", ("batch",), "1", "1 from the first frame that follows from a state unlike the training data"
 )
-MEANINGS = {
-    ERROR_BOUND: "guaranteed relative energy-norm distance to the discrete solution",
-    SOLVE_BOUND: "guaranteed relative energy-norm distance to the discrete solution with the network's corrections",
-    MISFIT: "relative L2 distance between the input and the forward solution of the output",
-    ERROR_ESTIMATE: "relative L2 error that 90 % of inputs of the training distribution stay below",
-    NOVELTY: "share of calibration inputs that are at least as unusual",
-}
 
 
 def columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
     """Return what a model reports about its errors: one number per field, or per frame of a trajectory."""
-    found = [TensorInfo(name, ("batch",), "1", MEANINGS.get(name, "")) for name in info.quality if name in NAMES]
+    found = [TensorInfo(name, ("batch",), "1", QUALITY.get(name, "")) for name in info.quality if name in NAMES]
     return (*found, *((FOLLOWS_OUTSIDE,) if info.frames is not None and NOVELTY in info.quality else ()))
 
 

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from petrov_client._arrays import Fields, PredictionInput, PredictionOutput
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, Unavailable, UnknownModel, Where
-from petrov_client._models import FramesInfo, ModelInfo
+from petrov_client._models import ModelInfo
 from petrov_client._quality import IncompleteRolloutWarning, Options, Quality, Response, issue, one_solver, quality_of
+from petrov_client._schema import FramesInfo
 
 #: Bytes of all frames of one request: a quarter of what the service sends by default.
 REQUEST_BYTES = 2**28

@@ -34,8 +34,9 @@ from petrov_client._errors import (
 )
 from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Advance, Progress, checked_timeout, reporting
 from petrov_client._kept import Description, Kept, check_same, outputs_of
-from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._models import ModelInfo
 from petrov_client._quality import NAMES, Options, Outside, Response, columns
+from petrov_client._schema import TensorInfo
 
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0

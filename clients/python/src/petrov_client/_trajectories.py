@@ -21,8 +21,9 @@ from numpy.lib.format import open_memmap
 from petrov_client import _files as files
 from petrov_client._arrays import Fields
 from petrov_client._kept import Description
-from petrov_client._models import ModelInfo, TensorInfo
+from petrov_client._models import ModelInfo
 from petrov_client._quality import columns
+from petrov_client._schema import TensorInfo
 
 Shape = tuple[int, ...]
 

@@ -14,8 +14,9 @@ import typer
 
 from petrov_client import _files as files
 from petrov_client._client import Client, SyncPredictor
-from petrov_client._models import ModelInfo, ParameterInfo, TensorInfo
+from petrov_client._models import ModelInfo
 from petrov_client._quality import ERROR_ESTIMATE, NOVELTY, OUTSIDE, RELIABLE, Outside, held
+from petrov_client._schema import ParameterInfo, TensorInfo
 
 GATEWAY = "http://127.0.0.1:8080"
 Url = Annotated[

@@ -28,7 +28,8 @@ from petrov_client._commands.options import (
 )
 from petrov_client._descriptions import readable
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._models import COMPONENT, ModelInfo, ParameterInfo
+from petrov_client._models import ModelInfo
+from petrov_client._schema import COMPONENT, ParameterInfo
 
 LISTED_WORDS = 40  # a longer vocabulary is shown by its first and last words
 EDGES, GAP = 2, 2  # characters beside a table, and between two columns

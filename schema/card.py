@@ -1,64 +1,59 @@
-"""The model card as the gateway reads it, `card.json` of a version folder, and what the gateway says of its models."""
+"""The card of a model, `card.json` of a version folder: what it takes and returns, and how far it can be trusted.
+
+Export writes a `Card`, the gateway reads it, and the client has a copy of these classes that is made from them
+(`python -m schema`). What was measured, `Measured`, is also the card of a checkpoint. An unknown key is an error: it is
+a misspelling, or of a later release.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from serving.document import COORDINATES, COUNTS, Document
-from serving.errors import Problem
+from schema.faults import faults
+from schema.problem import FieldFacts, Frames, Frozen, GridLimits, NumberFacts
 
-COMPONENT, HISTORY, FRAME = "component", "history", "frame"
+#: Axes before those of the grid: the frames of a trajectory, given frames of a state, components of a vector field.
+FRAME, HISTORY, COMPONENT = "frame", "history", "component"
+#: The input and the parameter of samples that have points of their own: where these are, and how many.
+COORDINATES, COUNTS = "coordinates", "counts"
+
 #: The argument `[B, *grid]` of a model without an input on the grid: its shape is the grid of the outputs.
 GRID = "grid"
-#: A vector-Jacobian or a Jacobian-vector product.
 Kind = Literal["vjp", "jvp"]
+#: The products: vector-Jacobian and Jacobian-vector.
 KINDS: tuple[Kind, ...] = ("vjp", "jvp")
-#: Which value a step sees of what is known for every frame: that of the frame before it, or of the one it leads to.
-PerFrame = Literal["start", "end"]
 #: The graph of the method without the network, with smaller error bounds.
 REFINED: Literal["refined"] = "refined"
 
+#: What a graph may report about its outputs, in the order in which it returns them behind the declared outputs.
+QUALITY: dict[str, str] = {
+    "error_bound": "guaranteed relative energy-norm distance to the discrete solution on the given grid",
+    "solve_bound": "guaranteed relative energy-norm distance to the solution of the model's own, corrected equation",
+    "misfit": "relative L2 distance between the input and the forward solution of the output",
+    "error_estimate": "calibrated relative L2 error: at most 10 % of inputs of the training distribution exceed it",
+    "novelty": "share of calibration inputs that are at least as unusual as the input",
+}
 
-class Part(BaseModel):
-    """A part of a card; keys that the gateway does not use are passed on to the client as they are."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-
-class Tensor(Part):
+class Tensor(FieldFacts):
     """One input or output of a model."""
 
-    name: str
-    dtype: Literal["FP32", "INT32"]
+    dtype: Literal["FP32", "INT32"] = Field(default="FP32", description="Triton's name of its type.")
     axes: tuple[str, ...] = Field(
+        min_length=1,
         description="The batch, then `component` for a vector field, then the axes of the grid. On points `component` "
-        "is last."
+        "is last.",
     )
     shape: tuple[int | None, ...] | None = Field(
         default=None, description="Points per axis; null where the size is free, or null as a whole if all are free."
     )
-    components: tuple[str, ...] = Field(default=(), description="Names of the components of a vector field.")
-    meaning: str = Field(examples=["permeability"])
-    units: str
-    positive: bool
-    default: float | None = Field(
-        default=None, description="The value everywhere of an input that a request leaves out; null: it must be sent."
-    )
-    per_frame: PerFrame | None = Field(
-        default=None,
-        description="Of an input with the axis `frame`, which is known in advance: value i is that of the frame which "
-        "step i starts from (`start`), or which it leads to (`end`).",
-        exclude_if=lambda frame: frame is None,
-    )
 
-    @cached_property
+    @property
     def sizes(self) -> tuple[int | None, ...]:
         return self.shape or (None,) * len(self.axes)
 
@@ -92,45 +87,44 @@ class Tensor(Part):
         fixed = tuple(points for points in sizes if points is not None)
         return fixed if len(fixed) == len(sizes) else None
 
+    @model_validator(mode="after")
+    def check_sizes(self) -> Self:
+        """Require a size per axis."""
+        if len(self.sizes) != len(self.axes):
+            raise ValueError(f"{self.name}: expected a size per axis {self.axes} but got {self.shape}")
+        return self
 
-class Parameter(Part):
+
+class Parameter(NumberFacts):
     """A number per sample: `[batch]`, or one number for all samples of a request.
 
     With the axis `component` it is a number per component: `[batch, component]`, or `[component]` for all samples. With
     the axis `frame` it is one per frame: `[batch, frame]`, or `[frame]` or one number for all.
     """
 
-    name: str
     dtype: Literal["FP32"] = "FP32"
     axes: tuple[str, ...] = ("batch",)
-    components: tuple[str, ...] = Field(default=(), description="Names of the components, if there are several.")
-    meaning: str
-    units: str
-    default: float | None = Field(
-        default=None, description="Its value where a request leaves it out; null: it must be sent."
-    )
-    minimum: float | None = None
-    maximum: float | None = None
-    per_frame: PerFrame | None = Field(
-        default=None, description="As of an input.", exclude_if=lambda frame: frame is None
-    )
+    shape: tuple[int | None, ...] = Field(default=(None,), description="Its shape on the wire.")
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
-        return tuple(len(self.components) if axis == COMPONENT else None for axis in self.axes)
+        return self.shape
+
+    @model_validator(mode="before")
+    @classmethod
+    def size_axes(cls, values: Any) -> Any:
+        """Leave the sizes of axes free where no shape is said, but of components."""
+        if isinstance(values, Mapping) and "axes" in values and "shape" not in values:
+            several = len(values.get("components", ())) or None
+            return {**values, "shape": tuple(several if axis == COMPONENT else None for axis in values["axes"])}
+        return values
 
 
-class Grid(Part):
+class Grid(GridLimits):
     """The grids that a model accepts: points per axis and their location. The points of a sequence are its tokens."""
 
-    axes: tuple[str, ...]
-    minimum: int
-    maximum: int
-    declared: tuple[int, ...] = Field(description="Points per axis of the grids that errors are published for.")
-    unequal: tuple[tuple[int, ...], ...] = Field(
-        default=(), description="Further such grids, with different points per axis."
-    )
-    points: str
+    axes: tuple[str, ...] = Field(description="Names of the grid's axes.")
+    points: str = Field(description="Where the points lie, in words and a formula.")
     lengths: tuple[float, ...] = Field(default=(), description="Length of each axis in the problem's units.")
     boundaries: tuple[str, ...] = Field(default=(), description="Per axis: wall, periodic or open.")
     guessed: tuple[str, ...] = Field(
@@ -138,12 +132,8 @@ class Grid(Part):
     )
 
     @model_validator(mode="after")
-    def _check_sizes(self) -> Grid:
-        sizes = (self.minimum, *self.declared, *(size for shape in self.unequal for size in shape))
-        if self.minimum < 1 or not all(self.minimum <= size <= self.maximum for size in sizes):
-            raise ValueError(
-                f"expected 1 <= minimum <= declared <= maximum but got {self.minimum}, {sizes[1:]}, {self.maximum}"
-            )
+    def check_axes(self) -> Self:
+        """Require points for every axis."""
         if any(len(shape) != len(self.axes) for shape in self.unequal):
             raise ValueError(f"expected shapes of {len(self.axes)} axes but got {self.unequal}")
         return self
@@ -158,17 +148,7 @@ class Grid(Part):
         return max(map(math.prod, self.shapes), default=math.inf)
 
 
-class Frames(Part):
-    """The time axis of a model of trajectories."""
-
-    step: float = Field(description="Time between two frames.")
-    history: int = Field(ge=1, description="Frames of every state that a prediction starts from.")
-    states: tuple[str, ...] = Field(description="The inputs that are states, in the order of the outputs.")
-    trained: int = Field(ge=1, description="Frames of a training trajectory that follow its history.")
-    maximum: int = Field(ge=1, description="The most frames that a request may ask for.")
-
-
-class Vocabulary(Part):
+class Vocabulary(Frozen):
     """How a text becomes tokens, and logits become a label."""
 
     words: tuple[str, ...] = Field(min_length=2, description="Symbols by token.", examples=[("<pad>", "[MAX", "7")])
@@ -181,20 +161,8 @@ class Vocabulary(Part):
     answer: Literal["sequence", "token"] = Field(description="What has a label.")
 
 
-class Product(Part):
-    """What the graph of a derivative computes beside the outputs of its model.
-
-    Its inputs are the model's and the vectors, `cotangents.NAME` or `tangents.NAME`; its outputs the model's and
-    `gradients.NAME` or `tangents.NAME`. A `refined` graph has the inputs and outputs of its model, and smaller error
-    bounds.
-    """
-
-    of: str = Field(description="The model that is differentiated or refined, in the version of the same number.")
-    kind: Kind | Literal["refined"]
-
-
-class Limits(Part):
-    """What one call of the model may hold."""
+class Limits(Frozen):
+    """What one call of the model may hold, and what is sent as it is."""
 
     batch: int = Field(ge=1, description="Samples in one Triton batch; a request may hold more.")
     solve_bound: float | None = Field(
@@ -207,17 +175,42 @@ class Limits(Part):
     )
 
 
-class Card(Part):
-    """What a model maps to what, where it was trained and how well it does."""
+class Product(Frozen):
+    """What the graph of a derivative computes beside the outputs of its model.
+
+    Its inputs are the model's and the vectors, `cotangents.NAME` or `tangents.NAME`; its outputs the model's and
+    `gradients.NAME` or `tangents.NAME`. A `refined` graph has the inputs and outputs of its model, and smaller error
+    bounds.
+    """
+
+    of: str = Field(description="The model that is differentiated or refined, in the version of the same number.")
+    kind: Kind | Literal["refined"]
+
+
+class Identity(Frozen):
+    """Which model a card is of."""
 
     model: str
     version: int
     format: str
+    formats: tuple[str, ...] = Field(
+        default=(),
+        description="Formats of a model's checkpoint, of which this is one.",
+        exclude_if=lambda formats: not formats,
+    )
+    precision: str | None = Field(
+        default=None, description="What the graph computes in, unless float32.", exclude_if=lambda found: found is None
+    )
     title: str
     problem: str
     equation: str | None = Field(default=None, description="The equation; a model of sequences has a task instead.")
     boundary: str | None = None
     task: str | None = Field(default=None, description="The task of a model of sequences, in one sentence.")
+
+
+class Interface(Frozen):
+    """What a request sends to a model and receives: quantities, axes and limits."""
+
     inputs: tuple[Tensor, ...] = Field(
         default=(), description="The fields; without any, a request says the grid of the outputs: `grid`."
     )
@@ -229,6 +222,7 @@ class Card(Part):
         "output that is a number per sample `error_estimate.NAME`, or `error_estimate` where it is the only output, "
         "the half-width of an interval around it that holds the truth of 90 % of inputs, in its units.",
     )
+    frames: Frames | None = Field(default=None, description="The time axis of a model of trajectories.")
     grid: Grid
     mask: str | None = Field(
         default=None,
@@ -236,81 +230,15 @@ class Card(Part):
         "are 0; null where fields are on the whole grid.",
         exclude_if=lambda mask: mask is None,
     )
-    frames: Frames | None = Field(default=None, description="Of a model of trajectories.")
     vocabulary: Vocabulary | None = Field(default=None, description="Of a model of sequences.")
     limits: Limits
-    warnings: tuple[str, ...] = Field(default=(), description="What to know before trusting the model, in sentences.")
-    training: dict[str, Any]
-    errors: tuple[dict[str, Any], ...] = ()
-    classical: tuple[dict[str, Any], ...] = ()
-    accuracy: tuple[dict[str, Any], ...] = Field(
-        default=(), description="Accuracy of a model of sequences, beside that of a guess."
-    )
-    rollout: tuple[dict[str, Any], ...] = Field(
-        default=(), description="What was measured of a model of trajectories, frame by frame."
-    )
-    calibration: dict[str, Any] | None = Field(
-        default=None,
-        description="What `error_estimate` and `novelty` rest on. `test` has a row per case (`grid`, and `noise`, "
-        "`source` or `conditions` where there are any): the share of test samples whose error was below the estimate "
-        "(`coverage`, with its standard error), of which 0.9 is the aim, and their number (`fields`; of a trajectory "
-        "`trajectories`, and the worst `frame`). An estimate is worth the coverage of the row with the nearest noise "
-        "and grid, or of the worst row where the noise is not known; below 0.7 it is no promise.",
-        exclude_if=lambda calibration: calibration is None,
-    )
-    checkpoint: dict[str, Any]
-    product: Product | None = Field(default=None, description="Of a graph that belongs to another model.")
-    differentiable: tuple[Kind, ...] = Field(default=(), description="The derivatives that are served.")
 
-    @cached_property
-    def known(self) -> tuple[str, ...]:
-        """What responses say about outputs: the model's quality outputs, and the calibrated error of trajectories."""
-        return self.quality if self._estimates is None else (*self.quality, "error_estimate")
+    @property
+    def scattered(self) -> bool:
+        """Whether samples have points of their own, whose coordinates are the first input."""
+        return bool(self.inputs) and self.inputs[0].name == COORDINATES
 
-    @cached_property
-    def _estimates(self) -> NDArray[np.float32] | None:
-        """The calibrated error of each frame that was measured, NaN where it is not known; None where none is."""
-        found = [row.get("error_estimate") for row in self.rollout] if self.frames else []
-        numbers = np.array([each if isinstance(each, int | float) else np.nan for each in found], np.float32)
-        return numbers if np.isfinite(numbers).any() and "error_estimate" not in self.quality else None
-
-    def estimates(self, count: int, after: int = 0) -> NDArray[np.float32] | None:
-        """Return the calibrated errors of frames, NaN beyond those that were measured; None where none was."""
-        if self._estimates is None:
-            return None
-        found = np.full(count, np.nan, np.float32)
-        part = self._estimates[after : after + count]
-        found[: len(part)] = part
-        return found
-
-    @cached_property
-    def arguments(self) -> tuple[Tensor | Parameter, ...]:
-        return (*self.inputs, *self.parameters)
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(argument.name for argument in self.arguments)
-
-    @cached_property
-    def forced(self) -> tuple[str, ...]:
-        """The names of the arguments that have a value per frame."""
-        return tuple(argument.name for argument in self.arguments if FRAME in argument.axes)
-
-    @cached_property
-    def result_names(self) -> tuple[str, ...]:
-        return (*(tensor.name for tensor in self.outputs), *self.known)
-
-    @cached_property
-    def optional(self) -> frozenset[str]:
-        return frozenset(argument.name for argument in self.arguments if argument.default is not None)
-
-    def grid_of(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
-        """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
-        if GRID in arrays and self.asked:
-            return arrays[GRID].shape[1:]
-        return self.inputs[0].grid_of(arrays[self.inputs[0].name].shape)
-
-    @cached_property
+    @property
     def asked(self) -> bool:
         """Whether no input of the model is on the grid, so that a request says the grid of the outputs."""
         own = [tensor for tensor in self.inputs if "." not in tensor.name]  # without cotangents
@@ -324,31 +252,124 @@ class Card(Part):
             return None
         return found.get(name or self.outputs[0].name)
 
-    @cached_property
-    def scattered(self) -> bool:
-        """Whether samples have points of their own: the first input has their coordinates, a parameter counts them."""
-        return bool(self.inputs) and self.inputs[0].name == COORDINATES and COUNTS in self.names
-
-    def shapes(self, points: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of one sample of every input, parameter and output, by name.
-
-        The `points` are those per axis of the grid, and the frames of a trajectory.
-        """
-        found = {}
-        for tensor in (*self.arguments, *self.outputs):
-            axes = zip(tensor.axes[1:], tensor.sizes[1:], strict=True)
-            sizes = [points.get(axis) if size is None else size for axis, size in axes]
-            if None in sizes:
-                detail = f"the shape of {tensor.name} is known only once it is computed"
-                raise Problem("wrong-shape", detail, array=tensor.name)
-            found[tensor.name] = tuple(size for size in sizes if size is not None)
-        return found
+    @property
+    def forced(self) -> tuple[str, ...]:
+        """The names of the arguments that have a value per frame of a trajectory."""
+        arguments: tuple[Tensor | Parameter, ...] = (*self.inputs, *self.parameters)
+        return tuple(argument.name for argument in arguments if FRAME in argument.axes)
 
     @model_validator(mode="after")
-    def _check_axes(self) -> Card:
-        for tensor in (*self.inputs, *self.outputs):
-            if len(tensor.sizes) != len(tensor.axes):
-                raise ValueError(f"{tensor.name}: expected a size per axis {tensor.axes} but got {tensor.shape}")
+    def check_quality(self) -> Self:
+        """Require each quality output once, in the order of `QUALITY`."""
+        order = [name.partition(".")[0] for name in self.quality]
+        expected = [name for name in QUALITY for _ in range(order.count(name))]
+        if order != expected or len({*self.quality}) < len(self.quality):
+            raise ValueError(
+                f"expected quality outputs in the order {', '.join(QUALITY)} but got {', '.join(self.quality)}"
+            )
+        return self
+
+
+class Measured(Frozen):
+    """What was measured of a trained network: how it was trained, and its errors beside those of a baseline."""
+
+    training: dict[str, Any] = Field(default_factory=dict)
+    errors: tuple[dict[str, Any], ...] = ()
+    classical: tuple[dict[str, Any], ...] = ()
+    accuracy: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Accuracy of a model of sequences, beside that of a guess."
+    )
+    measures: dict[str, str] | None = Field(
+        default=None,
+        description="What the keys of `errors` mean that are no common ones.",
+        exclude_if=lambda measures: measures is None,
+    )
+    rollout: tuple[dict[str, Any], ...] = Field(
+        default=(), description="What was measured of a model of trajectories, frame by frame."
+    )
+    correlation_time: float | None = Field(
+        default=None,
+        description="How long a trajectory stays correlated with the truth.",
+        exclude_if=lambda time: time is None,
+    )
+    spectrum: dict[str, Any] | None = Field(
+        default=None,
+        description="The energy spectrum of trajectories and of the truth.",
+        exclude_if=lambda spectrum: spectrum is None,
+    )
+    calibration: dict[str, Any] | None = Field(
+        default=None,
+        description="What `error_estimate` and `novelty` rest on. `test` has a row per case (`grid`, and `noise`, "
+        "`source` or `conditions` where there are any): the share of test samples whose error was below the estimate "
+        "(`coverage`, with its standard error), of which 0.9 is the aim, and their number (`fields`; of a trajectory "
+        "`trajectories`, and the worst `frame`). An estimate is worth the coverage of the row with the nearest noise "
+        "and grid, or of the worst row where the noise is not known; below 0.7 it is no promise.",
+        exclude_if=lambda calibration: calibration is None,
+    )
+
+
+class CheckpointCard(Measured):
+    """The card of a checkpoint, `card.json` beside its weights; what has not been measured yet is left out."""
+
+    checkpoint: dict[str, Any] = Field(default_factory=dict, description="The number of its parameters.")
+    clock: dict[str, Any] | None = Field(default=None, description="What times were taken of, and on which processor.")
+    race: dict[str, Any] | None = Field(default=None, description="The networks that were compared, and how it ended.")
+    missing: tuple[str, ...] = Field(default=(), description="Keys of what the measurement will add.")
+
+
+class Card(Measured, Interface, Identity):
+    """What a model maps to what, where it was trained and how well it does."""
+
+    training: dict[str, Any]
+    warnings: tuple[str, ...] = Field(default=(), description="What to know before trusting the model, in sentences.")
+    checkpoint: dict[str, Any]
+    product: Product | None = Field(default=None, description="Of a graph that belongs to another model.")
+    differentiable: tuple[Kind, ...] = Field(default=(), description="The derivatives that are served.")
+
+    @cached_property
+    def known(self) -> tuple[str, ...]:
+        """What responses say about outputs: the model's quality outputs, and the calibrated error of trajectories."""
+        return (*self.quality, "error_estimate") if self.estimates else self.quality
+
+    @cached_property
+    def estimates(self) -> tuple[float, ...]:
+        """The calibrated error of each frame that was measured, NaN where it is not known; empty where none is."""
+        if self.frames is None or "error_estimate" in self.quality:
+            return ()
+        found = (row.get("error_estimate") for row in self.rollout)
+        numbers = tuple(float(each) if isinstance(each, int | float) else math.nan for each in found)
+        return numbers if any(map(math.isfinite, numbers)) else ()
+
+    @cached_property
+    def arguments(self) -> tuple[Tensor | Parameter, ...]:
+        return (*self.inputs, *self.parameters)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(argument.name for argument in self.arguments)
+
+    @cached_property
+    def result_names(self) -> tuple[str, ...]:
+        return (*(tensor.name for tensor in self.outputs), *self.known)
+
+    @cached_property
+    def padded(self) -> bool:
+        """Whether samples of fewer points are padded, and a parameter counts theirs."""
+        return self.scattered and COUNTS in self.names
+
+    @cached_property
+    def optional(self) -> frozenset[str]:
+        return frozenset(argument.name for argument in self.arguments if argument.default is not None)
+
+    def grid_of(self, arrays: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
+        if GRID in arrays and self.asked:
+            return arrays[GRID].shape[1:]
+        return self.inputs[0].grid_of(arrays[self.inputs[0].name].shape)
+
+    @model_validator(mode="after")
+    def check_axes(self) -> Self:
+        """Require of every input the axes of the grid, behind those of frames and components."""
         for tensor in self.inputs:
             before = [axis for axis in (FRAME, HISTORY, COMPONENT) if axis in tensor.axes]
             expected = ("batch", *before, *self.grid.axes)
@@ -361,7 +382,8 @@ class Card(Part):
         return self
 
     @model_validator(mode="after")
-    def _check_vocabulary(self) -> Card:
+    def check_vocabulary(self) -> Self:
+        """Require tokens where there is a vocabulary, and numbers elsewhere."""
         for tensor in self.inputs:
             if (tensor.dtype == "INT32") != (self.vocabulary is not None) or (
                 self.vocabulary and len(tensor.axes) != 2
@@ -370,37 +392,16 @@ class Card(Part):
         return self
 
 
-class ModelSummary(Document):
-    """One model in the list of models."""
-
-    name: str
-    title: str
-    problem: str
-    version: int = Field(description="The version that is used when none is named: the newest that is ready.")
-    versions: tuple[int, ...] = Field(description="All versions that are served now, ascending.")
-    formats: tuple[str, ...] = Field(
-        description="Formats of the served artefacts; `MODEL_FORMAT` names one that is not the first.",
-        examples=[["onnx", "torchscript"]],
-    )
-    state: Literal["loaded", "on demand"] = Field(
-        description="Whether it is loaded, or will be at its next use, which takes some seconds then."
-    )
-    warnings: tuple[str, ...] = Field(default=(), description="What to know before trusting the model, in sentences.")
+Document = TypeVar("Document", bound=Frozen)
 
 
-class Model(Document):
-    """`GET /v1/models/{model}`: card and export certificate of the newest version that is served."""
+def read(kind: type[Document], document: Any, file: object) -> Document:
+    """Return a document that a file holds.
 
-    name: str
-    version: int
-    versions: tuple[int, ...]
-    card: Card
-    certificate: dict[str, Any] | None
-
-
-class Readiness(Document):
-    """`GET /health/ready`: 200 when `ready`, else 503."""
-
-    ready: bool
-    reason: str | None = Field(default=None, description="Why the gateway is not ready, in one sentence.")
-    missing: tuple[str, ...] = Field(default=(), description="Models of the repository that are not loaded and warm.")
+    Raises:
+        ValueError: A sentence that names the file and the keys that are wrong, missing or unknown.
+    """
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        raise ValueError(f"{file}: {faults(error)}") from error

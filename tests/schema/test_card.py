@@ -1,0 +1,91 @@
+"""One definition of a card: released cards are read by it, and the client's copy says the same."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from petrov_client import _schema
+from petrov_client._descriptions import model_info
+from schema import __main__ as copies
+from schema.card import Card, CheckpointCard, read
+
+ROOT = Path(__file__).parents[2]
+RELEASED = sorted(ROOT.glob("checkpoints/*/published/*/card.json"))
+TRAINED = sorted(ROOT.glob("checkpoints/*/card.json"))
+
+
+def document(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def same(info: Any, described: Any) -> bool:
+    """Return whether a value of the client says what a part of a card does."""
+    return all(getattr(info, each.name) == getattr(described, each.name) for each in fields(info))
+
+
+def test_the_client_s_copy_is_what_the_schema_makes() -> None:
+    assert copies.TARGET.read_text() == copies.source(), "run `python -m schema`"
+
+
+def test_every_fact_of_a_card_s_parts_is_in_the_client_s_copy() -> None:
+    for copy in copies.COPIES:
+        known = {each.name for each in fields(getattr(_schema, copy.name))}
+        assert known == set(copy.of.model_fields) - {*copy.without}
+
+
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.parent.name)
+def test_the_client_reads_a_released_card_as_the_gateway_does(path: Path) -> None:
+    described = read(Card, document(path), path)
+    sent = json.loads(described.model_dump_json())  # as the gateway does
+    info = model_info({"name": path.parent.name, "version": 1, "versions": [1], "card": sent, "certificate": None})
+    for part in ("inputs", "parameters", "outputs"):
+        assert len(getattr(info, part)) == len(getattr(described, part))
+        assert all(map(same, getattr(info, part), getattr(described, part)))
+    assert info.grid is not None
+    assert same(info.grid, described.grid)
+    assert (info.frames is None) == (described.frames is None)
+    assert info.frames is None or same(info.frames, described.frames)
+    assert (info.quality, info.mask, info.batch) == (described.known, described.mask, described.limits.batch)
+    if described.vocabulary is not None:
+        texts = info.vocabulary
+        assert texts is not None
+        assert (texts.words, texts.pattern, texts.labels, texts.labelled) == (
+            described.vocabulary.words,
+            described.vocabulary.pattern,
+            described.vocabulary.labels,
+            described.vocabulary.answer,
+        )
+
+
+@pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.parent.name)
+def test_the_card_of_a_released_checkpoint_has_no_unknown_key(path: Path) -> None:
+    found = read(CheckpointCard, document(path), path)
+    assert found.model_dump(mode="json", exclude_unset=True) == document(path)
+
+
+def test_what_a_plain_triton_does_not_say_is_none() -> None:
+    tensor, number = _schema.TensorInfo("u", ("batch", "x")), _schema.ParameterInfo("t")
+    assert (tensor.units, tensor.meaning, number.units, number.meaning) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"colour": "red"}, "colour"),
+        ({"limits": {"batch": 4, "seconds": 1}}, "limits.seconds"),
+        ({"inputs": [{"name": "u", "axes": ["batch", "x"], "unit": "m"}]}, "inputs.0.unit"),
+        ({"quality": ["novelty", "error_bound"]}, "expected quality outputs in the order"),
+    ],
+)
+def test_an_unknown_key_is_refused_by_a_sentence_that_names_file_and_key(change: dict[str, Any], key: str) -> None:
+    found = document(RELEASED[0])
+    with pytest.raises(ValueError, match=r"card\.json: ") as caught:
+        read(Card, found | change, "darcy/3/card.json")
+    assert str(caught.value).startswith("darcy/3/card.json: ")
+    assert key in str(caught.value)
