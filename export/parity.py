@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from export.signature import Signature
-    from schema.card import Grid, Parameter, Quality, Tensor
+    from schema.card import Grid, Parameter, Tensor
     from training.precision import Precision
 
 #: Largest relative L2 difference to float32 eager. Sums of a few thousand terms in another order differ by some 1e-6.
@@ -78,7 +78,7 @@ class Comparison:
     shape: tuple[int, ...]
     float32: Difference
     float64: Difference
-    quality: dict[Quality, float] = field(default_factory=dict)
+    quality: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

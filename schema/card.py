@@ -364,7 +364,7 @@ class Card(Measured, Interface, Identity):
     def grid_of(self, arrays: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
         if GRID in arrays and self.asked:
-            return arrays[GRID].shape[1:]
+            return tuple(arrays[GRID].shape[1:])
         return self.inputs[0].grid_of(arrays[self.inputs[0].name].shape)
 
     @model_validator(mode="after")

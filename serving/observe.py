@@ -40,8 +40,8 @@ from prometheus_client import (
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from schema.card import Card
 from serving.catalogue.budget import Instruments
-from serving.catalogue.card import Card
 from serving.connection import DRAINED
 from serving.device import Device
 from serving.errors import CLIENT_CLOSED, Problem, refusal

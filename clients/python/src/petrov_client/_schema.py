@@ -39,6 +39,7 @@ class TensorInfo:
         default: The value everywhere of an input that a request leaves out; None: it must be sent.
         per_frame: Of an input with the axis `frame`, which is known in advance: value i is that of the frame which step
             i starts from (`start`), or which it leads to (`end`). Null where it does not change in time.
+        scalar: Whether it is a number per sample, or one per component, and no field. Outputs alone are.
     """
 
     name: str
@@ -51,6 +52,7 @@ class TensorInfo:
     components: tuple[str, ...] = ()
     default: float | None = None
     per_frame: str | None = None
+    scalar: bool = False
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> TensorInfo:
@@ -66,6 +68,7 @@ class TensorInfo:
             components=tuple(str(each) for each in document.get("components", ())),
             default=None if document.get("default") is None else float(document["default"]),
             per_frame=None if document.get("per_frame") is None else str(document["per_frame"]),
+            scalar=bool(document.get("scalar", False)),
         )
 
 
@@ -84,6 +87,7 @@ class ParameterInfo:
         axes:
         per_frame: Of an input with the axis `frame`, which is known in advance: value i is that of the frame which step
             i starts from (`start`), or which it leads to (`end`). Null where it does not change in time.
+        components: Names of the components, if there are several.
     """
 
     name: str
@@ -95,6 +99,7 @@ class ParameterInfo:
     shape: tuple[int | None, ...] = (None,)
     axes: tuple[str, ...] = ("batch",)
     per_frame: str | None = None
+    components: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ParameterInfo:
@@ -109,6 +114,7 @@ class ParameterInfo:
             shape=tuple(None if each is None else int(each) for each in document.get("shape", (None,))),
             axes=tuple(str(each) for each in document.get("axes", ("batch",))),
             per_frame=None if document.get("per_frame") is None else str(document["per_frame"]),
+            components=tuple(str(each) for each in document.get("components", ())),
         )
 
 
