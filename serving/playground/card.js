@@ -9,6 +9,7 @@ export function unsupported(card) {
   const { inputs, outputs, grid, vocabulary } = card;
   if (takesText(card)) return readable(vocabulary) ? null : "has a vocabulary that a browser cannot tokenise";
   const tensors = [...inputs, ...outputs];
+  if (inputs.length === 0) return "takes numbers alone, of which there is no picture to draw";
   if (vocabulary) return "takes several sequences";
   if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
   if (![1, 2, 3].includes(grid.axes.length)) return `has ${grid.axes.length} axes`;
@@ -24,7 +25,7 @@ const FRAME = "frame"; // the axis of a trajectory's frames, before it
 
 /** Return whether every sample has points of its own, of a mesh or a cloud. */
 export function scattered({ inputs: [first] }) {
-  return first.name === COORDINATES && first.axes.at(-1) === COMPONENT;
+  return first?.name === COORDINATES && first.axes.at(-1) === COMPONENT;
 }
 
 /** Return whether a model's outputs are trajectories. */
