@@ -297,6 +297,11 @@ class Measured(Frozen):
         description="The energy spectrum of trajectories and of the truth.",
         exclude_if=lambda spectrum: spectrum is None,
     )
+    scalars: tuple[dict[str, Any], ...] = Field(
+        default=(),
+        description="What was measured of outputs that are numbers per sample, a row for each.",
+        exclude_if=lambda scalars: not scalars,
+    )
     calibration: dict[str, Any] | None = Field(
         default=None,
         description="What `error_estimate` and `novelty` rest on. `test` has a row per case (`grid`, and `noise`, "

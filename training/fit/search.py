@@ -119,7 +119,8 @@ def on_lines_and_planes(config: FieldConfig, inputs: Sequence[Quantity]) -> tupl
     else:
         handicap = HANDICAP if len(config.working) > 1 else 1.0
         kinds = [("U-Net and gated spectral layers", after, 1.0), ("gated spectral layers", alone, handicap)]
-        for sources in possible_sources(inputs) if {*config.output_scales} == {"linear"} else ():
+        may_be_linear = {*config.output_scales} == {"linear"} and not config.scalar_components
+        for sources in possible_sources(inputs) if may_be_linear else ():
             linear = {"linear": tuple(one.name in sources for one in inputs)}
             kinds.append((f"layers linear in {' and '.join(sources)}", alone | linear, 1 / LINEAR))
     return tuple(
