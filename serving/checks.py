@@ -40,8 +40,9 @@ def batch(
     """Check the inputs and parameters of a model, and convert them to batches of the card's types.
 
     The arrays are single samples or batches; those with a default may be missing. The result is inputs `[B, (frame),
-    (component), *grid]` and parameters `[B, (frame)]` by name, C-contiguous, and whether the input was a single sample;
-    `count` frames are wanted of a trajectory.
+    (component), *grid]` and parameters `[B, (frame)]` by name, and whether the input was a single sample; a trajectory
+    is to have `count` frames. Fields that were sent are C-contiguous. What has been left out, or holds for all samples
+    or frames, is a read-only view of the numbers that it repeats, so that few bytes sent take few bytes of memory.
     """
     if card.padded:
         arrays = without_padding(arrays, card)
@@ -67,7 +68,7 @@ def batch(
             if tensor.name not in found:
                 leading = ((count or 0) if each is None else each for each in tensor.leading)
                 shape = (size, *leading, *(grid if tensor.points is None else tensor.points), *tensor.trailing)
-                found[tensor.name] = np.full(shape, tensor.default, np.float32)
+                found[tensor.name] = np.broadcast_to(np.float32(tensor.default or 0.0), shape)
         found = {tensor.name: found[tensor.name] for tensor in card.inputs}
     return found | {each.name: _numbers(arrays.get(each.name), each, size, count) for each in card.parameters}, single
 
@@ -108,11 +109,11 @@ def asked(arrays: dict[str, NDArray[Any]], grid: Sequence[int] | None, card: Car
         detail = f"{own[0].name} is on {sent} points; expected {points}, as grid says"
         raise Problem("wrong-shape", detail, array=own[0].name)
     size = len(next(iter(arrays.values())))
-    found = {GRID: np.zeros((size, *points), np.int32)}
+    found: dict[str, NDArray[Any]] = {GRID: np.broadcast_to(np.int32(0), (size, *points))}
     for tensor in card.inputs:
         if tensor.name not in arrays:
             shape = (size, *tensor.vector, *(points if tensor.points is None else tensor.points))
-            found[tensor.name] = np.full(shape, tensor.default or 0.0, np.float32)
+            found[tensor.name] = np.broadcast_to(np.float32(tensor.default or 0.0), shape)
     return arrays | found
 
 
@@ -271,7 +272,7 @@ def _numbers(
     name, every = parameter.name, {"batch": samples, FRAME: frames or 0, COMPONENT: len(parameter.components)}
     shape = tuple(every[axis] for axis in parameter.axes)
     if array is None:
-        return np.full(shape, parameter.default, np.float32)
+        return np.broadcast_to(np.float32(parameter.default or 0.0), shape)
     if array.shape not in {shape, shape[1:]} and (array.shape or parameter.components):
         one, several = "one number", "or one per sample"
         if parameter.components:
@@ -287,7 +288,7 @@ def _numbers(
     if outside.any():
         index = first(outside)
         raise problem("out-of-range", name, index, f"is {array[index]}; expected {low:g} to {high:g}")
-    return np.ascontiguousarray(np.broadcast_to(cast, shape))
+    return np.broadcast_to(cast, shape)
 
 
 def tokens(values: NDArray[Any], tensor: Tensor, vocabulary: Vocabulary, *, single: bool) -> NDArray[np.int32]:
@@ -357,7 +358,7 @@ def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes
     if count > most:
         detail = f"frames: expected at most {most} of {samples} samples with {points} points but got {count}"
         raise Problem("invalid-parameter", detail)
-    return np.zeros((samples, count), np.int32)
+    return np.broadcast_to(np.int32(0), (samples, count))
 
 
 def not_finite(outputs: Mapping[str, NDArray[np.float32]]) -> NDArray[np.bool_]:

@@ -50,7 +50,7 @@ class Rollout:
         done = self._wanted - self.left
         own = slice(done, done + self._most)
         forced = (FRAME, *self._card.forced)
-        return {**self._inputs, **{name: np.ascontiguousarray(self._inputs[name][:, own]) for name in forced}}
+        return {**self._inputs, **{name: self._inputs[name][:, own] for name in forced}}
 
     def follow(self, start: Batch, outputs: Outputs) -> None:
         """Let the next call start from the last frames of these outputs, whose call had the inputs `start`."""

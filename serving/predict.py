@@ -236,22 +236,25 @@ class Predictor:
         sent = await offload(exchange.size, exchange.read, card, self.settings.max_body_bytes)
         if exchange.seconds is not None and request.limit is not None:
             request.limit.reschedule(min(begin + exchange.seconds, request.deadline))
-        # Arrays of another type are converted, a sample that stands for many is repeated, and what is left out becomes
-        # an array of defaults: all of this is counted before it takes memory.
-        missing = max((array.size for array in sent.values()), default=0) * len(
-            {each.name for each in card.inputs} - sent.keys()
-        )
-        converted = 4 * (missing + sum(array.size for array in sent.values() if not _as_sent(array)))
+        # Arrays of another type are converted, and a sample that stands for many is repeated: this is counted before it
+        # takes memory. What is left out becomes a view, which takes none.
+        converted = 4 * sum(array.size for array in sent.values() if not _as_sent(array))
         if request.ticket is not None:
             request.ticket.settle(exchange.size + own_bytes(sent) + converted)
         inputs = await offload(max(exchange.size, converted), check)
         sent = {}
         if request.ticket is not None:  # outputs are joined from those of several calls
-            request.ticket.settle(exchange.size + inputs.bytes + int(inputs.outputs * (2 + exchange.growth)))
+            taken = inputs.bytes + self._spread_bytes(inputs) + int(inputs.outputs * (2 + exchange.growth))
+            request.ticket.settle(exchange.size + taken)
         self.metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
         solved = request.reference or policy.bypasses(card)
         request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
         return inputs
+
+    def _spread_bytes(self, inputs: Inputs) -> int:
+        """Return the bytes that views of repeated numbers take in the calls that are in flight at one time."""
+        spread = sum(array.nbytes for array in inputs.arrays.values() if not array.flags.c_contiguous)
+        return min(spread, 2 * max(self._run_bytes, spread // inputs.samples))
 
     async def _run(self, request: Prediction, inputs: Inputs) -> tuple[Outputs, Quality]:
         """Return outputs that the policy accepts, and their quality."""
@@ -359,7 +362,7 @@ class Predictor:
         coarse = (verdict.loose | verdict.foreign) & ~verdict.outside
         if coarse.any() and finer is not None:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
-            some = {name: array[coarse] for name, array in arrays.items()}
+            some = {name: _chosen(array, coarse) for name, array in arrays.items()}
             try:
                 results = await self.infer(finer, some, request.deadline, request.id)
             except Problem as problem:
@@ -456,13 +459,13 @@ def _as_sent(array: NDArray[Any]) -> bool:
 
 
 def own_bytes(arrays: Batch) -> int:
-    """Return the bytes of arrays that have memory of their own, and are no views of a body."""
+    """Return the bytes of arrays that have memory of their own, and are no views of a body or of a few numbers."""
     total = 0
     for array in arrays.values():
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        total += array.nbytes if root.base is None else 0
+        total += min(array.nbytes, root.nbytes) if root.base is None else 0
     return total
 
 
@@ -508,6 +511,11 @@ async def offload(size: int, function: Callable[..., Result], *args: Any) -> Res
         return function(*args)
     call = partial(copy_context().run, function, *args)  # in the span of the request
     return await asyncio.get_running_loop().run_in_executor(_CODERS, call)
+
+
+def _chosen(array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return some samples of an array; a view where all of them are one."""
+    return array[mask] if array.strides[0] else array[: int(mask.sum())]
 
 
 def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Mapping[str, NDArray[np.float32]]) -> Outputs:

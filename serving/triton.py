@@ -211,10 +211,12 @@ class Triton:
         seconds = end - asyncio.get_running_loop().time()
         parameters = {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))}
         head = orjson.dumps({"id": request_id, "inputs": described, "parameters": parameters})
-        buffers = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).data for each in inputs.values())
         headers = {JSON_BYTES: str(len(head)), **(outgoing.get() or {})}
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}/infer"
+        spread = sum(each.nbytes for each in inputs.values() if not each.flags.c_contiguous)
         async with asyncio.timeout_at(end):
+            large = spread > _JOINED_BYTES  # milliseconds, in which the event loop serves others
+            buffers = await asyncio.to_thread(_buffers, inputs) if large else _buffers(inputs)
             return await self.http.request("POST", path, headers, [head, *buffers])
 
     async def instances(self, model: str, version: int) -> int:
@@ -442,6 +444,11 @@ class HttpClient:
                 blocks.append(block)
                 size = len(head) + sum(map(len, blocks))
             raise LargeReplyError(f"the reply has {size} bytes or more; the limit is {self._max_bytes}")
+
+
+def _buffers(inputs: Batch) -> list[memoryview]:
+    """Return the bytes of every input; those of a view that repeats numbers are made here, for one call only."""
+    return [np.ascontiguousarray(each).reshape(-1).view(np.uint8).data for each in inputs.values()]
 
 
 async def _each(buffers: Sequence[Buffer]) -> AsyncIterator[Buffer]:

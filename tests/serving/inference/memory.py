@@ -21,6 +21,7 @@ from starlette.requests import Request
 from tritonclient.grpc import service_pb2
 
 from schema.card import Card, Parameter
+from schema.problem import Frames
 from serving import system
 from serving.codecs.binary import NPY, SAFETENSORS, Buffer, write_npy
 from serving.document import JSON
@@ -30,7 +31,7 @@ from serving.protocols import grpc, over_http
 from serving.protocols.open_inference import RestExchange
 from serving.protocols.tesseract import TesseractBody
 from serving.protocols.v1 import Body
-from serving.quality import Quality
+from serving.quality import ANY, Policy, Quality
 from serving.service import Service
 from serving.settings import Settings
 from serving.triton import Triton
@@ -92,11 +93,40 @@ def formats() -> Iterator[tuple[str, bytes, int | None, Make]]:
     yield "Tesseract, lists", listed({"inputs": {"a": few}}), None, lambda each: TesseractBody(each, "raw")
 
 
+def left_out(card: Card) -> Iterator[tuple[str, bytes, Make, Card, Policy]]:
+    """Yield small bodies, of models whose defaults are large: name, body, exchange, card, and what is wanted."""
+    field = card.inputs[0]
+    framed = {"axes": ("batch", "frame", *field.axes[1:]), "shape": (None, None, None, None)}
+    forcing = field.model_copy(update={"name": "forcing", "default": 1.0, **framed})
+    output = card.outputs[0].model_copy(update=framed)
+    frames = Frames(states=("a",), trained=4, maximum=4000, step=1.0)
+    moving = changed(card, inputs=(field, forcing), outputs=(output,), frames=frames)
+    number = {"axes": ("batch",), "shape": (None,), "positive": False, "default": 0.0}
+    cotangents = (
+        field.model_copy(update={"name": "cotangents.total", **number}),
+        field.model_copy(update={"name": "cotangents.b", "positive": False, "default": 0.0}),
+    )
+    asked = changed(card, inputs=cotangents, grid=card.grid.model_copy(update={"maximum": 2048}))
+
+    def make(content: Buffer) -> Body:
+        return Body(content, SAFETENSORS, SAFETENSORS)
+
+    yield "a forcing", save({"a": np.ones((4, *FIELD), np.float32)}), make, moving, Policy(frames=1000)
+    yield "a cotangent", save({"cotangents.total": np.ones(1, np.float32)}), make, asked, Policy(grid=(2048, 2048))
+
+
+def changed(card: Card, **parts: Any) -> Card:
+    """Return the card with other parts, and what follows from them."""
+    return Card.model_validate(card.model_copy(update=parts).model_dump())
+
+
 def exchange_of(content: bytes) -> grpc.GrpcExchange:
     return grpc.GrpcExchange(*grpc.request_of(content), len(content))
 
 
-async def measure(service: Service, card: Card, content: bytes, of_json: int | None, make: Make) -> tuple[int, int]:
+async def measure(
+    service: Service, card: Card, content: bytes, of_json: int | None, make: Make, policy: Policy = ANY
+) -> tuple[int, int]:
     """Return the growth of the peak of resident memory, and the most that was counted."""
     ticket = Counted(service.admission)
     position = 0
@@ -114,9 +144,9 @@ async def measure(service: Service, card: Card, content: bytes, of_json: int | N
     before = resident("VmRSS", reset=True)
     body = await over_http.content(request, service, 2**26, json=of_json)
     exchange = make(body)
-    wanted = Prediction(card, "", ANYONE, ticket=ticket)
-    inputs = await service.predictor.inputs(wanted, exchange, 2**26)
-    outputs = {tensor.name: inputs.arrays["a"].copy() for tensor in card.outputs}
+    wanted = Prediction(card, "", ANYONE, policy, ticket=ticket)
+    inputs = await service.predictor.inputs(wanted, exchange, 2**26, streamed=card.frames is not None)
+    outputs = {tensor.name: inputs.arrays[card.names[0]].copy() for tensor in card.outputs}
     written, _ = respond(wanted, inputs, exchange, outputs, Quality({}, np.zeros(inputs.samples, np.int8)))
     growth = resident("VmHWM") - before
     assert written is not None
@@ -142,6 +172,11 @@ async def main(repository: Path) -> None:
     for name, content, of_json, make in formats():
         growth, counted = await measure(service, card, content, of_json, make)
         sys.stdout.write(json.dumps([name, growth, counted, len(content)]) + "\n")
+    service.predictor.classical.solves(card)  # imports the solvers
+    for name, content, make, own, policy in left_out(card):
+        growth, _ = await measure(service, own, content, 0, make, policy)
+        # The calls and outputs, which are counted, too, are not made here.
+        sys.stdout.write(json.dumps([f"without {name}", growth, len(content), len(content)]) + "\n")
 
 
 if __name__ == "__main__":
