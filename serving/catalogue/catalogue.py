@@ -391,10 +391,15 @@ class Catalogue:
                     entry.ours, entry.stamp, entry.served = False, None, {}
 
     def _has_news(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
-        if entry.on_demand and entry.used is None and (entry.base or entry.tried or not self.budget.fits(entry)):
-            return False
-        if entry.stamp not in {None, self._repository.stamps[entry.name]}:
+        changed = entry.attempted not in {None, self._repository.stamps[entry.name]}
+        if changed:
             entry.again = entry.pause = 0.0
+        if entry.on_demand and entry.used is None:
+            room = self.budget.fits(entry)
+            if changed or (entry.may_try and not room):  # a fault is not for good: the next request tries again
+                entry.faults = {}
+            if entry.base or not room or (entry.tried and entry.fit):
+                return False
         return entry.may_try and bool(self._to_load(entry, ready) or entry.cold(ready))
 
     def _to_load(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
@@ -426,7 +431,7 @@ class Catalogue:
                 start, ready = time.monotonic(), await self._triton.ready_versions()
                 entry.note(ready)
             to_load = self._to_load(entry, ready)
-            entry.stamp = self._repository.stamps.get(name, frozenset())
+            entry.stamp = entry.attempted = self._repository.stamps.get(name, frozenset())
             if to_load:
                 await self._load(entry)
                 ready = await self._triton.ready_versions()

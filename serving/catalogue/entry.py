@@ -16,7 +16,7 @@ from tritonclient.utils import triton_to_np_dtype
 
 from schema.card import FRAME, GRID, Card
 from serving.catalogue.repository import Stamp
-from serving.triton import Batch
+from serving.triton import Batch, lack
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
@@ -35,6 +35,7 @@ class Entry:
     loading: asyncio.Task[None] | None = None
     began: float = 0.0
     stamp: Stamp | None = None  # of the files that it was loaded from
+    attempted: Stamp | None = None  # of those of the last attempt, also once it has been unloaded
     ours: bool = False  # whether it was loaded on our request, and may be unloaded
     doubted: set[int] = field(default_factory=set)  # served versions that a request has failed on, to be warmed again
     doubts: float = -math.inf  # when they were doubted last
@@ -62,8 +63,9 @@ class Entry:
 
     @property
     def fit(self) -> dict[int, Card]:
-        """The versions in the repository that have not failed."""
-        return {number: card for number, card in (self.present or {}).items() if number not in self.faults}
+        """The versions in the repository that have not failed, or for lack of memory alone, which may be over."""
+        faults = {number for number, (_, message) in self.faults.items() if lack(message) is None}
+        return {number: card for number, card in (self.present or {}).items() if number not in faults}
 
     def note(self, ready: Mapping[str, Collection[int]]) -> None:
         """Note which versions Triton has loaded."""
