@@ -42,6 +42,7 @@ MERGED_BYTES = 2**18  # of the inputs of one run on a processor: more of them ar
 KEY_HEADER = "petrov-key"  # of the calls that a local Triton allows its gateway alone
 _ENVELOPE_BYTES = 2**20
 _PROBE_SECONDS = 3.0  # the index is in Triton's memory
+_UNLOAD_SECONDS = 10.0  # until it replies, which it does before it unloads
 _UNLOAD_PAUSE = 0.02
 _JOINED_BYTES = 2**18  # up to here one copy and one write are cheaper than one write per buffer
 _SUFFIX = re.compile(r"__\d+$")
@@ -114,7 +115,8 @@ class Triton:
     async def last_use(self, model: str) -> float | None:
         """Return how many seconds ago any client ran a model, by both machines' clocks; None where it never was."""
         try:
-            reply = await self.http.request("GET", f"/v2/models/{quote(model, safe='')}/stats", {})
+            async with asyncio.timeout(_PROBE_SECONDS):
+                reply = await self.http.request("GET", f"/v2/models/{quote(model, safe='')}/stats", {})
             found = orjson.loads(reply.data).get("model_stats", ())
             last = max((int(each["last_inference"]) for each in found), default=0)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -139,8 +141,11 @@ class Triton:
 
     async def _control(self, model: str, action: str, document: dict[str, Any]) -> bool:
         path = f"/v2/repository/models/{quote(model, safe='')}/{action}"
-        try:
-            reply = await self.http.request("POST", path, self._key, [orjson.dumps(document)])
+        try:  # a load takes as long as the model
+            async with asyncio.timeout(_UNLOAD_SECONDS if action == "unload" else None):
+                reply = await self.http.request("POST", path, self._key, [orjson.dumps(document)])
+        except TimeoutError as error:
+            raise Problem("deadline-exceeded", f"Triton at {self.address} did not respond in time") from error
         except OSError as error:
             raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
         if reply.status == 200:
@@ -383,7 +388,7 @@ class HttpClient:
 
     def __init__(self, address: str, max_bytes: int) -> None:
         self.on_retry: Callable[[], object] = lambda: None
-        self._address = address
+        self.address = address
         self._max_bytes = max_bytes
         self._urls: dict[str, URL] = {}
         self._sessions: dict[bool, aiohttp.ClientSession] = {}  # by whether every call has a new connection
@@ -428,7 +433,7 @@ class HttpClient:
         size = sum(map(len, body))
         data = (b"".join(body) if size <= _JOINED_BYTES else _each(body)) if body else None
         headers = {**headers, "Content-Length": str(size)}  # else what is sent piece by piece would have none
-        url = self._urls.get(path) or self._urls.setdefault(path, URL(f"http://{self._address}{path}", encoded=True))
+        url = self._urls.get(path) or self._urls.setdefault(path, URL(f"http://{self.address}{path}", encoded=True))
         async with self._sessions[new].request(method, url, headers=headers, data=data) as response:
             try:
                 count, length = int(response.headers.get(JSON_BYTES, 0)), response.content_length

@@ -136,9 +136,7 @@ class Budget:
 
         None while that one has not had its turn.
         """
-        for each in self._entries():
-            if each.loaded and (last := await self._triton.last_use(each.name)) is not None:
-                each.used = max(each.used or -math.inf, time.monotonic() - last)  # by another gateway, perhaps
+        await asyncio.gather(*(self._note_use(each) for each in self._entries() if each.loaded))
         may = [
             each
             for each in self._entries()
@@ -149,16 +147,21 @@ class Budget:
         found = min(idle, key=lambda each: (each.last_use, each.uses)) if idle else longest
         return found if found is not None and found.stays <= time.monotonic() else None
 
+    async def _note_use(self, entry: Entry) -> None:
+        """Note when a model was used last, by another gateway perhaps."""
+        if (last := await self._triton.last_use(entry.name)) is not None:
+            entry.used = max(entry.used or -math.inf, time.monotonic() - last)
+
     async def unload(self, entry: Entry, reason: str) -> None:
         """Have Triton unload a model, and wait until its memory is free."""
-        entry.ours, entry.stamp, entry.served, entry.used = False, None, {}, None
+        entry.stamp, entry.served, entry.used = None, {}, None
         logger.info("%s is unloaded: %s", entry.name, "no request needs it" if reason == "idle" else "others need room")
         try:
             await self._triton.unload(entry.name, _UNLOAD_SECONDS if reason == "memory" else 0.0)
         except Problem as problem:
             if problem.kind != "model-failed":
                 raise
-        entry.loaded = set()
+        entry.ours, entry.loaded = False, set()
         self._metrics.unloads.labels(entry.name, reason).inc()
         self._record()
 

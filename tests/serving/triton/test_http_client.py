@@ -298,6 +298,20 @@ def test_what_lacks_memory_is_recognised_by_what_libraries_say() -> None:
     assert lack("a tensor of another shape was expected") is None
 
 
+async def test_no_probe_waits_for_a_triton_that_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang(_: Server, reader: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    monkeypatch.setattr("serving.triton._PROBE_SECONDS", 0.1)
+    monkeypatch.setattr("serving.triton._UNLOAD_SECONDS", 0.1)
+    async with serving(hang) as (_, client), asyncio.timeout(30), Triton(client.address, MAX_BYTES) as inference:
+        assert await inference.last_use("blur") is None
+        with refused("deadline-exceeded"):
+            await inference.unload("blur")
+        with refused("deadline-exceeded"):
+            await inference.ready_versions()
+
+
 async def test_grpc_in_place_of_http_is_named(triton: TritonServer, caplog: pytest.LogCaptureFixture) -> None:
     async with Triton(f"127.0.0.1:{triton.settings.triton_grpc_port}", MAX_BYTES) as inference:
         for _ in range(2):
