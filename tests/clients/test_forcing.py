@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from petrov_client import Client, InvalidInput
+from petrov_client import Client, IncompleteRolloutWarning, InvalidInput
 from petrov_client import _rollout as rollouts
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS, address_for
@@ -80,6 +80,20 @@ def test_an_iterator_ends_the_rollout_and_is_for_what_changes_in_time(gateway: G
         )
         with pytest.raises(InvalidInput, match="expected a value, which holds for all frames, of u"):
             next(client.rollout_stream(MODEL, u=iter(U), f=F))
+
+
+@pytest.mark.filterwarnings("ignore::petrov_client.OutsideTrainingWarning")
+def test_a_sample_that_has_failed_stays_so_while_its_forcing_arrives(gateway: Gateway) -> None:
+    u, huge = np.stack([np.full(16, 3e38, np.float32), U[0]]), np.full(16, 3e38, np.float32)
+    forcing = [np.stack([each, F[0, 0]]) for each in (0 * huge, huge, 0 * huge)]
+    with Client(gateway.url) as client:
+        found = np.stack([*client.rollout_stream(MODEL, u=u, f=iter(forcing), partial=True)])
+        np.testing.assert_array_equal(found[0, 0], u[0])
+        assert np.isnan(found[1:, 0]).all()
+        np.testing.assert_allclose(found[2, 1], U[0] + 3 * F[0, 0], rtol=1e-5)
+        with pytest.warns(IncompleteRolloutWarning, match="after frame 1 of 2"):
+            frames = [*client.rollout_stream(MODEL, u=u[0], f=iter([each[0] for each in forcing]), partial=True)]
+        assert len(frames) == 1
 
 
 def test_one_number_is_for_all_frames_and_one_sample_needs_no_batch(gateway: Gateway) -> None:

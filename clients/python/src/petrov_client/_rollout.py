@@ -49,6 +49,12 @@ class Rollout:
             self.inputs[name] = np.ascontiguousarray(whole[:, self.done : self.done + count])
         return replace(self._wanted, frames=count, after=self._wanted.after + self.done)
 
+    def go_on(self, inputs: Mapping[str, Any]) -> None:
+        """Let one more frame follow, for which these inputs have the values that change in time."""
+        self._forced = {}
+        self.inputs |= {name: inputs[name] for name in self.info.forced if name in inputs}
+        self._total += 1
+
     def follow(self, response: Response) -> Response:
         """Go on from a frame `[batch, (component), *grid]` of every output, and return it.
 
@@ -120,6 +126,7 @@ class Rollouts:
     earlier: InitVar[Iterable[Any]] = ()  # as `shown` returns them without their quality
     fault: PetrovError | None = field(default=None, init=False)  # that ended the rollout after some frames
     pieces: list[Rollout] = field(init=False)
+    _slices: list[slice] = field(init=False)  # the samples of each
 
     def __post_init__(self, earlier: Iterable[Any]) -> None:
         time = time_axis(self.checked.info)
@@ -130,12 +137,18 @@ class Rollouts:
         if given not in {None, self.total}:
             name = self.checked.info.forced[0]
             raise InvalidInput(f"expected {self.total} frames in {name} but got {given}", where=Where(name))
-        slices = self.checked.pieces(len(self.checked))
-        self.pieces = [Rollout(self.checked, piece, self.total, self.options) for piece in slices]
+        self._slices = self.checked.pieces(len(self.checked))
+        self.pieces = [Rollout(self.checked, piece, self.total, self.options) for piece in self._slices]
         for number, frame in enumerate(earlier, 1):
-            self._repeat(number, frame, slices)
+            self._repeat(number, frame)
 
-    def _repeat(self, number: int, frame: Any, slices: Sequence[slice]) -> None:
+    def go_on(self, checked: PredictionInput) -> None:
+        """Let one more frame follow, of the same samples and by the same version, with the forcing of these inputs."""
+        self.total += 1
+        for piece, samples in zip(self.pieces, self._slices, strict=True):
+            piece.go_on(checked.arrays(samples, 1))
+
+    def _repeat(self, number: int, frame: Any) -> None:
         """Go on from a frame that has arrived earlier, as when it arrived."""
         found, single = by_name(frame, self.checked.info), self.checked.single
         outputs = {name: np.asarray(array, "<f4")[None if single else ...] for name, array in found.items()}
@@ -146,7 +159,7 @@ class Rollouts:
         if any(len(array) != len(self.checked) for array in outputs.values()):
             raise InvalidInput(f"expected {len(self.checked)} samples in earlier frame {number}")
         try:
-            for piece, samples in zip(self.pieces, slices, strict=True):
+            for piece, samples in zip(self.pieces, self._slices, strict=True):
                 piece.follow(Response({name: array[samples] for name, array in outputs.items()}))
         except (InvalidResponse, KeyError) as error:
             raise InvalidInput(f"earlier frame {number} does not fit: {error}") from error

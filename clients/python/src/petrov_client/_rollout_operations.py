@@ -185,20 +185,25 @@ class RolloutOperations(Exchange):
         self, model: str, passed: dict[str, Any], frames: int | None, options: Options
     ) -> AsyncGenerator[Any]:
         """Yield frames each of which is asked for once iterators among what is passed have given its values."""
-        info, done = await self._known(model, options), 0
+        info = await self._known(model, options)
         iterators = {name: passed.pop(name) for name in [*passed] if is_iterator(passed[name])}
         if steady := [name for name in iterators if name not in info.forced]:
             raise InvalidInput(f"expected a value, which holds for all frames, of {steady[0]}", where=Where(steady[0]))
-        while frames is None or done < frames:
+        own, rollouts = replace(options, progress=False), None
+        while frames is None or (rollouts.total if rollouts else 0) < frames:
             if (now := await arriving(iterators, info)) is None:
                 return
-            own = replace(options, progress=False, after=done)
-            rollouts = Rollouts(await self._checked(own, model, None, passed | now), own, 1)
+            checked = await self._checked(own, model, None, passed | now)
+            if rollouts is None:
+                rollouts = Rollouts(checked, own, 1)
+            else:
+                rollouts.go_on(checked)
             async with aclosing(self._frames(rollouts, own, rollouts.shown)) as found:
                 async for frame in found:
                     yield frame
+            if rollouts.fault is not None:
+                return
             passed |= rollouts.states
-            done += 1
 
     async def _frames(
         self, rollouts: Rollouts, options: Options, each: Callable[[Response], Any]
