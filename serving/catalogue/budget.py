@@ -156,11 +156,14 @@ class Budget:
         """Have Triton unload a model, and wait until its memory is free."""
         entry.stamp, entry.served, entry.used = None, {}, None
         logger.info("%s is unloaded: %s", entry.name, "no request needs it" if reason == "idle" else "others need room")
+        entry.leaving = True  # until then Triton says that it is ready
         try:
             await self._triton.unload(entry.name, _UNLOAD_SECONDS if reason == "memory" else 0.0)
         except Problem as problem:
             if problem.kind != "model-failed":
                 raise
+        finally:
+            entry.leaving = False
         entry.ours, entry.loaded = False, set()
         self._metrics.unloads.labels(entry.name, reason).inc()
         self._record()
@@ -180,7 +183,11 @@ class Budget:
             await self._measure()
         while sum(self.taken().values()) > self.limit.bytes:
             old = time.monotonic() - UNUSED_SECONDS
-            may = [each for each in self._entries() if each.loaded and each.unneeded and each.last_use < old]
+            may = [
+                each
+                for each in self._entries()
+                if each.loaded and each.unneeded and not each.leaving and each.last_use < old
+            ]
             if not may or self._order.locked():
                 return
             await self.unload(min(may, key=lambda each: each.last_use), "memory")

@@ -377,20 +377,22 @@ class Catalogue:
         """Unload what is on demand and idle, and models that are gone from the repository, if we loaded them."""
         seconds = self._settings.companion_idle_seconds
         for name, entry in self._entries.items():
-            if not entry.unneeded:
+            if entry.leaving or not entry.unneeded:
                 continue
             if entry.used is not None and time.monotonic() - entry.used > seconds:
                 # Another gateway before the same Triton may have used it.
                 last = await self._triton.last_use(name) if name in ready else None
                 entry.used = time.monotonic() - last if last is not None and last < seconds else None
             unused = entry.present is None or (entry.on_demand and entry.used is None)
-            if entry.ours and unused and entry.unneeded:
+            if entry.ours and unused and entry.unneeded and not entry.leaving:
                 if name in ready:
                     await self.budget.unload(entry, "idle")
                 else:
                     entry.ours, entry.stamp, entry.served = False, None, {}
 
     def _has_news(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
+        if entry.leaving:
+            return False
         changed = entry.attempted not in {None, self._repository.stamps[entry.name]}
         if changed:
             entry.again = entry.pause = 0.0

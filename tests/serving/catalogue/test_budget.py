@@ -6,9 +6,11 @@ is a test of its own.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +27,7 @@ from serving.device import Device
 from serving.local_triton import memory
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
+from serving.triton import Triton
 from tests import toy_rollouts
 from tests.conftest import Gateway, RunService, wait_until
 from tests.serving.catalogue.test_loading import FIELD, KEY, loaded
@@ -205,6 +208,31 @@ def test_an_idle_model_leaves(gateway: Gateway) -> None:
     catalogue._settings = gateway.settings
     assert set(states(gateway).values()) == {"on demand"}
     assert predict(gateway, "blur").status_code == 200
+
+
+def test_a_request_while_an_idle_model_leaves_waits_until_it_is_loaded_again(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unload, begun, done = Triton.unload, threading.Event(), threading.Event()
+
+    async def late(self: Triton, model: str, seconds: float = 0.0) -> bool:
+        begun.set()
+        await asyncio.sleep(0.5)
+        try:
+            return await unload(self, model, seconds)
+        finally:
+            done.set()
+
+    assert predict(gateway, "blur").status_code == 200
+    catalogue = gateway.service.catalogue
+    monkeypatch.setattr(Triton, "unload", late)
+    monkeypatch.setattr(catalogue, "_settings", gateway.settings.model_copy(update={"companion_idle_seconds": 0.5}))
+    assert begun.wait(30)
+    monkeypatch.setattr(catalogue, "_settings", gateway.settings)
+    found = httpx2.post(f"{gateway.url}/v1/models/blur/versions/1/predict", json=FIELD, timeout=60)
+    assert found.status_code == 200, found.text
+    assert done.wait(30)
+    assert "blur" in loaded(gateway.settings)
 
 
 def test_the_driver_s_program_says_what_a_process_takes_of_all_cards(tmp_path: Path) -> None:
