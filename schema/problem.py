@@ -222,11 +222,14 @@ def check_names(names: Iterable[str]) -> None:
         raise ValueError(f"expected different names but found {', '.join(map(repr, repeated))} repeatedly")
 
 
-def check_symmetries(symmetries: Collection[str], axes: Iterable[Axis], fields: Iterable[Quantity]) -> None:
-    """Require symmetries that the axes and the fields have, each once; see `training.data.augment`."""
+def check_symmetries(
+    symmetries: Collection[str], axes: Iterable[Axis], tensors: Iterable[Quantity | Parameter]
+) -> None:
+    """Require symmetries that the axes, the fields and the numbers have, each once; see `training.data.augment`."""
     if not symmetries:
         return
-    axes, found = [*axes], [*fields]
+    axes, tensors = [*axes], [*tensors]
+    found = [one for one in tensors if isinstance(one, Quantity)]
     if len({*symmetries}) < len(symmetries):
         raise ValueError(f"expected every symmetry once but got {', '.join(symmetries)}")
     if any(axis.points == "scattered" for axis in axes):
@@ -236,6 +239,10 @@ def check_symmetries(symmetries: Collection[str], axes: Iterable[Axis], fields: 
         raise ValueError(f"expected some of {', '.join(known)} but got {', '.join(unknown)}")
     if vectors := [one.name for one in found if one.components and not one.scalar]:
         raise ValueError(f"expected none with vector fields ({', '.join(vectors)})")
+    # Fields alone are moved: a force or a wind would have to turn with them.
+    turns = [name for name in symmetries if name == "transpose" or name.startswith(("flip_", "reflect_"))]
+    if turns and (vectors := [one.name for one in tensors if one.components]):
+        raise ValueError(f"{', '.join(turns)}: expected none with numbers that have components ({', '.join(vectors)})")
     signs = [name for name in symmetries if name == "negate" or name.startswith("reflect_")]
     if signs and (scalars := [one.name for one in found if one.scalar]):
         raise ValueError(f"{', '.join(signs)}: expected none with numbers per sample ({', '.join(scalars)})")
@@ -263,7 +270,7 @@ def candidate_symmetries(
     """Return the symmetries beside the exact ones that the axes, their points and the fields do not rule out.
 
     `reflect_AXIS` is none of them: it is for equations that `negate` is not for, such as that of Burgers. `directed`: a
-    parameter has both signs. It may be a component of a velocity, which a flip or a transposition would have to change.
+    parameter has both signs or components. It may be a velocity, which a flip or a transposition would have to change.
     """
     if any(field.components or field.scalar for field in fields) or any(axis.points == "scattered" for axis in axes):
         return ()
@@ -437,7 +444,7 @@ class Schema(Frozen):
             check_names(tensor.name for tensor in self.tensors)
             check_names(self.axis_names)
             location = self.symmetries_location or self.name
-            check_symmetries(self.symmetries, self.axes, (*self.inputs, *self.outputs))
+            check_symmetries(self.symmetries, self.axes, self.tensors)
         except ValueError as error:
             raise ValueError(f"{location}: {error}") from error
         return self

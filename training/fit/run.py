@@ -149,8 +149,11 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
         task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
         return search.supported(work, task, event.symmetries)
 
-    samples, numbers = PreparedWorkload(recipe, data).samples, [each.name for each in recipe.file.parameters]
-    directed = any(samples.statistic(name, "minimum") < 0 < samples.statistic(name, "maximum") for name in numbers)
+    samples = PreparedWorkload(recipe, data).samples
+    directed = any(
+        one.components or samples.statistic(one.name, "minimum") < 0 < samples.statistic(one.name, "maximum")
+        for one in recipe.file.parameters
+    )
     event = search.Race(recipe, run, samples.sides, advance, holding, directed=directed)
     winner = event.winner()
     if processes.first() and not run.metrics.exists():

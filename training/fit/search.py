@@ -189,7 +189,7 @@ class Race:
         sides: Points per axis of the data.
         advance: Trains a candidate for a turn.
         holding: Chooses the symmetries of the last round.
-        directed: Whether a parameter has both signs, so that flips are not tried.
+        directed: Whether a parameter has both signs or components, so that flips are not tried.
     """
 
     def __init__(

@@ -191,7 +191,7 @@ class Problem:
 
     def __post_init__(self) -> None:
         found = self.description  # which is no longer checked where it is a changed copy
-        check_symmetries(found.symmetries, found.axes, found.fields)
+        check_symmetries(found.symmetries, found.axes, found.tensors)
 
     @property
     def name(self) -> str:

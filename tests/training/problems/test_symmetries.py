@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from training.data.augment import transform
 from training.data.readers import open_file
 from training.problems.draft import draft
 from training.problems.problem import PROBLEMS, Problem
+from training.problems.problem_file import ProblemFile
 
 
 def fields(*arrays: np.ndarray) -> list[torch.Tensor]:
@@ -91,6 +93,27 @@ def test_symmetries_of_vector_fields_are_refused() -> None:
     velocity = {"name": "initial", "meaning": "velocity", "components": ["x", "y"]}
     with pytest.raises(ValueError, match=r"expected none with vector fields .initial."):
         Problem(description=described(inputs=[velocity]))
+
+
+@pytest.mark.parametrize("part", ["outputs", "parameters"])
+@pytest.mark.parametrize("name", ["flip_x", "reflect_x", "transpose", "shift_x", "negate"])
+def test_turns_are_refused_with_numbers_that_have_components(part: str, name: str) -> None:
+    document: dict[str, Any] = {
+        "name": "flow",
+        "data": {"files": ["flow.npz"]},
+        "inputs": {"k": {}},
+        "outputs": {"u": {}},
+        "axes": {axis: {"boundary": "periodic"} for axis in ("x", "y")},
+        "symmetries": {"exact": [name]},
+    }
+    assert ProblemFile.model_validate(document).symmetries == (name,)
+    scalar = {"scalar": True} if part == "outputs" else {}
+    document[part] = document.get(part, {}) | {"force": {"components": ["x", "y"]} | scalar}
+    if name == "shift_x" or (name, part) == ("negate", "parameters"):
+        assert ProblemFile.model_validate(document).symmetries == (name,)
+    else:
+        with pytest.raises(ValueError, match=rf"symmetries.exact: {name}: expected none with numbers .*\(force\)"):
+            ProblemFile.model_validate(document)
 
 
 @pytest.mark.parametrize("name", ["reflect_point", "negate"])
