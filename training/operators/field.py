@@ -280,21 +280,24 @@ class FieldOperator(Operator):
 
         What says the grid is left out.
         """
-        numbers = tuple(
-            column
-            for x, count in zip(fields[self.fields :], self.config.widths, strict=False)
-            for column in x.reshape(-1, count).unbind(1)
-        )
+        found = self.numbered(fields)
         if self.mask is None:
-            return (*fields[: self.fields], *numbers)
+            return found
+        numbers = found[self.fields :]
         values, mask = fields[: self.mask], fields[self.mask]
-        start, found, inside = 0, [], mask > INSIDE
+        start, known, inside = 0, [], mask > INSIDE
         for field, components, kind in zip(values, self.config.input_components, self.config.input_scales, strict=True):
             mean = self.input_normaliser.mean[start : start + max(1, components)]
             mean = torch.exp(mean) if kind == "log" else mean
-            found += within([field], inside, mean if components else mean[0])
+            known += within([field], inside, mean if components else mean[0])
             start += max(1, components)
-        return (*found, inside.to(mask.dtype), *numbers)
+        return (*known, inside.to(mask.dtype), *numbers)
+
+    def numbered(self, arguments: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return fields and the components of parameters `[batch]` each, without what says the grid."""
+        numbers = zip(arguments[self.fields :], self.config.widths, strict=False)
+        columns_ = (column for x, count in numbers for column in x.reshape(-1, count).unbind(1))
+        return (*arguments[: self.fields], *columns_)
 
     def latent(self, x: Tensor, masks: Tensor | None = None) -> Tensor:
         """Apply the spectral layers to the detail `[batch, D, *F]`; of gated ones the result is `[batch, *F, D]`."""

@@ -107,7 +107,7 @@ class TrajectoryOperator(Operator):
         return found[0] if len(found) == 1 else tuple(found)
 
     def canonical(self, *arguments: Tensor) -> tuple[Tensor, ...]:
-        """Return the last frames of states, steady fields and parameters, without the argument that counts frames.
+        """Return the last frames of states, steady fields and numbers one by one, without the one that counts frames.
 
         Of what is known for every frame, every one of them is with the state that the first one starts from: the first
         axis of all has a row per sample and frame.
@@ -121,7 +121,7 @@ class TrajectoryOperator(Operator):
                 if index not in self.config.forced:
                     inputs[index] = each[:, None].expand(-1, frames, *each.shape[1:])
                 inputs[index] = inputs[index].flatten(0, 1)
-        return tuple(inputs)
+        return self.step.numbered(inputs)
 
     def rollout(self, inputs: Sequence[Tensor], frames: int) -> list[Tensor]:
         """Return the following frames `[batch, frame, (component), *grid]` of every state."""

@@ -14,7 +14,8 @@ from training.data.dataset import SampleFile, prepare
 from training.fit import presets
 from training.fit.prepared import PreparedWorkload
 from training.fit.presets import PRESETS
-from training.operators.trajectory import TrajectoryOperator
+from training.operators.field import FieldConfig
+from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFileError, read_problem_file
 from training.recipe import OF_PROBLEM_FILES, Fit, Recipe
@@ -143,6 +144,28 @@ def test_novelty_is_judged_of_every_frame_s_forcing(work: PreparedWorkload, netw
     assert torch.equal(f.reshape(3, 4, POINTS), work.batch(range(3), 4).inputs[1])
     assert torch.equal(state[0], state[3])
     assert torch.equal(depth[4], depth[7])
+
+
+def test_calibrations_see_the_components_of_parameters_one_by_one() -> None:
+    sizes: dict[str, Any] = {"channels": 4, "layers": 0, "spectral": 1, "detail": 4, "modes": 2}
+    step = FieldConfig(
+        input_components=(0,),
+        input_scales=("linear",),
+        parameter_scales=("linear", "linear"),
+        parameter_components=(2, 0),
+        output_components=(0,),
+        output_scales=("linear",),
+        periodic=(True,),
+        points=("left",),
+        working=(8,),
+        **sizes,
+    )
+    frames = torch.zeros(3, 4, dtype=torch.int32)
+    for forced, wind in (((), torch.rand(3, 2)), ((1,), torch.rand(3, 4, 2))):
+        config = TrajectoryConfig(step=step, components=(0,), states=(0,), conserved=(False,), forced=forced)
+        state, x, y, rate = TrajectoryOperator(config).canonical(torch.rand(3, 8), wind, torch.rand(3), frames)
+        assert torch.equal(torch.stack([x, y], 1), wind.reshape(-1, 2))
+        assert len(state) == len(x) == len(rate)
 
 
 def test_a_short_forcing_is_named(tmp_path: Path) -> None:
