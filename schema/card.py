@@ -142,6 +142,11 @@ class Grid(GridLimits):
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         return (*((points,) * len(self.axes) for points in self.declared), *self.unequal)
 
+    @property
+    def usual(self) -> tuple[int, ...]:
+        """The points per axis of a request that does not say them: the first shape of the training, or the smallest."""
+        return next(iter(self.shapes), (self.minimum,) * len(self.axes))
+
     @cached_property
     def most_points(self) -> float:
         """Points of the largest of them; infinite where there is none."""

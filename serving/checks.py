@@ -122,7 +122,7 @@ def points_of(grid: Sequence[int] | None, sent: Sequence[int] | None, card: Card
     limits = card.grid
     if grid is not None and len(grid) == 1:
         grid = tuple(grid) * len(limits.axes)
-    points = tuple(grid or sent or next(iter(limits.shapes), (limits.minimum,) * len(limits.axes)))
+    points = tuple(grid or sent or limits.usual)
     if len(points) != len(limits.axes):
         detail = f"grid: expected points along {', '.join(limits.axes)}, or one number for all, but got {points}"
         raise Problem("invalid-parameter", detail)

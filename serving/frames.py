@@ -24,8 +24,9 @@ class Rollout:
         assert card.frames is not None  # noqa: S101  the caller has looked
         self._card, self._frames, self._inputs = card, card.frames, inputs
         self._wanted = self.left = int(inputs[FRAME].shape[1])
-        size = max(inputs[name].nbytes // self._frames.history for name in self._frames.states)
-        self._most = min(PIECE, max(1, RUN_BYTES // size))
+        states = max(inputs[name].nbytes // self._frames.history for name in self._frames.states)
+        forcing = sum(inputs[name].nbytes for name in card.forced) // self._wanted
+        self._most = min(PIECE, max(1, RUN_BYTES // max(states, forcing)))
 
     async def proceed(self, infer: Infer, deadline: float, request_id: str) -> Outputs:
         """Return the next frames `[B, frame, (component), *grid]`, and the quality outputs `[B, frame]`.

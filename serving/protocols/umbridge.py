@@ -293,7 +293,7 @@ COMPOSITE_OPTIONS = frozenset({"grid", "version"})  # beside a composite's own
 class Config(Document):
     """The member `config` of a request for a field model."""
 
-    grid: Points | Annotated[tuple[Points, ...], Several] | None = None  # per axis; by default the smallest of the card
+    grid: Points | Annotated[tuple[Points, ...], Several] | None = None  # per axis; by default `Grid.usual`
     inputs: Annotated[tuple[str, ...], Several] | None = (
         None  # those that are vectors; by default all without a default
     )
@@ -376,10 +376,10 @@ async def _field(request: Request, service: Service, name: str, members: Mapping
 
 
 def _grid(card: Card, config: Config) -> Shape:
-    """Return the points per axis of a configuration, by default of the smallest grid that errors are published for."""
+    """Return the points per axis of a configuration, by default those of a request without a grid."""
     limits = card.grid
     if config.grid is None:
-        return min(limits.shapes, key=math.prod, default=(limits.minimum,) * len(limits.axes))
+        return limits.usual
     points = (config.grid,) * len(limits.axes) if isinstance(config.grid, int) else config.grid
     if len(points) != len(limits.axes):
         detail = f"config.grid: expected one number, or one for each of {', '.join(limits.axes)}"

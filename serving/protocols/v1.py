@@ -302,12 +302,16 @@ class Body:
         if self.response_type == binary.SAFETENSORS:
             about = {"model": model, "version": str(card.version), "solved_by": quality.solved_by}
             return Written(binary.write_safetensors({**outputs, **quality.lists}, about), headers)
+        axis = card.grid.axes[0]
+        before = {tensor.name: tensor.axes.index(axis) - 1 for tensor in card.outputs if axis in tensor.axes}
         members: dict[str, dict[str, Any]] = {}  # `gradients.source` is the member `source` of `gradients`
         for path, array in outputs.items():
             role, _, name = path.rpartition(".")
             value: Any = json_arrays.encode(array) if self.base64 else array if array.ndim else float(array)
-            if self.counts and not self.base64 and array.shape[1:2] == (max(self.counts),):
-                value = [np.ascontiguousarray(each[:count]) for each, count in zip(array, self.counts, strict=True)]
+            if self.counts and not self.base64 and path in before:
+                lead = (slice(None),) * before[path]
+                samples = zip(array, self.counts, strict=True)
+                value = [np.ascontiguousarray(each[*lead, :count]) for each, count in samples]
             members.setdefault(role or "outputs", {})[name] = value
         known = {"quality": quality.lists | {"solved_by": quality.solved_by}} if quality.known else {}
         return Written(written({"model": model, "version": card.version, **members, **known}), headers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ from numpy.typing import NDArray
 
 from schema.card import Card, Grid, Parameter
 from serving import checks
+from serving.document import JSON
 from serving.errors import Problem, Where
+from serving.frames import Rollout
 from serving.limits import ANYONE
 from serving.predict import Arrays, Prediction
+from serving.protocols import umbridge
+from serving.protocols.v1 import Body
+from serving.quality import Quality
 from serving.service import Service
 from serving.settings import Settings
-from serving.triton import Triton
+from serving.triton import RUN_BYTES, Triton
 from tests.refusals import refused
 
 
@@ -310,6 +316,35 @@ def test_calls_on_points_have_few_sizes(points: int, size: int) -> None:
     assert (found["coordinates"][:, points:] == sent["coordinates"][:, -1:]).all()
     assert (found["counts"] == (0 if size == points else points)).all()
     assert (found["wind"] == sent["wind"]).all()
+
+
+def test_numbers_per_sample_are_not_cut_like_fields_on_points() -> None:
+    number = tensor("loads", ["batch", "component"], "loads", positive=False) | {"shape": [None, 6]}
+    field = tensor("u", ["batch", "point"], "pressure", positive=False)
+    of = Card.model_validate(cloud().model_dump() | {"outputs": [field, number | {"components": [*"abcdef"]}]})
+    body = Body(b"", JSON, JSON)
+    body.counts = [4, 6]
+    outputs = {name: np.ones((2, 6), np.float32) for name in ("u", "loads")}
+    found = json.loads(bytes(body.write(of, outputs, Quality({}, np.zeros(2, np.int8))).body))["outputs"]
+    assert {name: [len(each) for each in lists] for name, lists in found.items()} == {"u": [4, 6], "loads": [6, 6]}
+
+
+def test_few_frames_are_computed_at_once_where_their_forcing_is_large() -> None:
+    held = {"frames": {"states": ["a"], "trained": 8, "maximum": 8, "step": 1.0}}
+    forcing = tensor("f", ["batch", "frame", "component", "row", "column"], "force", positive=False)
+    more = forcing | {"shape": [None, None, 3, None, None], "components": ["x", "y", "z"], "default": 0.0}
+    of = Card.model_validate(FLOW.model_dump() | held | {"inputs": [FLOW.inputs[0].model_dump(), more]})
+    sent = {"a": np.broadcast_to(np.float32(1), (1, 512, 512)), "f": np.zeros((1, 1, 1, 1, 1), np.float32)}
+    sent["f"] = np.broadcast_to(sent["f"], (1, 8, 3, 512, 512))
+    start = Rollout(of, sent | {"frame": np.zeros((1, 8), np.int32)}).start
+    assert start["frame"].shape == (1, 2)
+    assert start["f"].nbytes <= RUN_BYTES
+
+
+def test_the_grid_that_a_request_leaves_out_is_the_first_declared_one() -> None:
+    of = Card.model_validate(FLOW.model_dump() | {"grid": FLOW.grid.model_dump() | {"declared": (7, 5)}})
+    assert checks.points_of(None, None, of) == (7, 7)
+    assert umbridge._grid(of, umbridge.Config()) == (7, 7)
 
 
 def domain() -> Card:
