@@ -317,6 +317,15 @@ class Predictor:
             return await offload(sum(array.nbytes for part in outputs.values() for array in part.values()), join)
 
     async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+        """Run a model once; again where another gateway has unloaded it in between, until the deadline."""
+        while True:
+            try:
+                return await self._attempt(card, inputs, deadline, request_id)
+            except Problem as problem:
+                if problem.kind != "model-not-ready" or not await self._catalogue.returns(card, deadline):
+                    raise
+
+    async def _attempt(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
         lead, metrics = inputs[card.names[0]], self.metrics
         sent = checks.padded(inputs, card) if card.padded else inputs
         grid = checks.grid_label(card.grid_of(inputs), card)

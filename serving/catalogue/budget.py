@@ -8,7 +8,8 @@ the others. A turn is as long as the load before it at least, so that half of th
 stream stays, since its client would wait for the next frame.
 
 Several gateways before one Triton see the same list of loaded models and when each was last used, and each of them may
-unload any; Triton finishes the requests that a model has. Two that load at one moment may exceed the budget by a model.
+unload any; Triton finishes the requests that a model has. None knows of another's streams and of its further calls of
+a request: these wait until their model is loaded again. Two that load at one moment may exceed the budget by a model.
 """
 
 from __future__ import annotations
@@ -120,6 +121,8 @@ class Budget:
             while entry.waits:
                 if leaving is None and (leaving := await self._next(entry)) is not None:
                     leaving.leaving = True
+                if leaving is not None and not leaving.loaded:  # another gateway has unloaded it
+                    return True
                 if leaving is not None and leaving.holds:  # a stream has begun
                     leaving.leaving, leaving = False, None
                 elif leaving is not None and not leaving.calls:

@@ -252,7 +252,7 @@ class Catalogue:
             return
         entry.used = time.monotonic()
         if card.version not in entry.served or (entry.leaving and not held):
-            await self._until_loaded(entry, card.version, deadline)
+            await self._until_loaded(entry, card.version, deadline, held=held)
         entry.calls += 1
         entry.used = time.monotonic()
         try:
@@ -271,14 +271,31 @@ class Catalogue:
         finally:
             entry.holds -= 1
 
-    async def _until_loaded(self, entry: Entry, version: int, deadline: float) -> None:
-        """Have a model loaded, once it is its turn; a `model-not-ready` where it cannot be, or not in time."""
+    async def returns(self, card: Card, deadline: float) -> bool:
+        """Load a version that another gateway has unloaded during a call within `loaded`; False where it is gone."""
+        entry = self._entries[card.model]
+        if not entry.on_demand or card.version not in entry.fit or asyncio.get_running_loop().time() >= deadline:
+            return False
+        await asyncio.sleep(_LEAVING_PAUSE)
+        try:
+            await self._until_loaded(entry, card.version, deadline, held=True)
+        except Problem as problem:
+            if problem.kind != "unknown-version":
+                raise
+            return False
+        return True
+
+    async def _until_loaded(self, entry: Entry, version: int, deadline: float, *, held: bool = False) -> None:
+        """Have a model loaded, once it is its turn; a `model-not-ready` where it cannot be, or not in time.
+
+        What is `held` does not wait until a model has left that waits for its calls.
+        """
         now = asyncio.get_running_loop().time()
         end = min(now + LOAD_SECONDS, now + WAIT_SHARE * (deadline - now))
         entry.waits += 1
         try:
             while (left := end - asyncio.get_running_loop().time()) > 0:
-                if entry.leaving:
+                if entry.leaving and not held:
                     await asyncio.sleep(min(left, _LEAVING_PAUSE))
                 elif version in entry.served or not entry.may_try:
                     break
@@ -287,9 +304,11 @@ class Catalogue:
                     await asyncio.wait([task], timeout=left)
                     if task.done() and version not in entry.served and not entry.leaving:
                         break
+                    if held and entry.leaving:
+                        await asyncio.sleep(_LEAVING_PAUSE)
         finally:
             entry.waits -= 1
-        if version in entry.served and not entry.leaving:
+        if version in entry.served and (held or not entry.leaving):
             return
         if entry.served and version not in entry.faults and not (entry.leaving or entry.is_loading):  # it is too old
             known = ", ".join(map(str, sorted(entry.served)))

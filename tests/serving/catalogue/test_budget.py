@@ -27,7 +27,7 @@ from serving.device import Device
 from serving.local_triton import memory
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
-from serving.triton import Triton
+from serving.triton import KEY_HEADER, Triton
 from tests import toy_rollouts
 from tests.conftest import Gateway, RunService, wait_until
 from tests.serving.catalogue.test_loading import FIELD, KEY, loaded
@@ -233,6 +233,25 @@ def test_a_request_while_an_idle_model_leaves_waits_until_it_is_loaded_again(
     assert found.status_code == 200, found.text
     assert done.wait(30)
     assert "blur" in loaded(gateway.settings)
+
+
+def unload(settings: Settings, model: str) -> None:
+    """Unload a model as another gateway does."""
+    url = f"http://127.0.0.1:{settings.triton_http_port}/v2/repository/models/{model}/unload"
+    assert httpx2.post(url, headers={KEY_HEADER: KEY}, json={}).status_code == 200
+    wait_until(lambda: model not in loaded(settings))
+
+
+def test_a_stream_goes_on_where_another_gateway_unloads_its_model(gateway: Gateway) -> None:
+    body, npy = binary.write_npy(np.ones(POINTS, np.float32)), {"Content-Type": binary.NPY}
+    url = f"{gateway.url}/v1/models/{toy_rollouts.NAME}/rollout?frames=100"
+    with httpx2.stream("POST", url, content=body, headers=npy, timeout=60) as stream:
+        assert stream.status_code == 200
+        chunks = stream.iter_raw()
+        assert next(chunks)
+        unload(gateway.settings, toy_rollouts.NAME)
+        assert sum(map(len, chunks)) > 99 * 4 * POINTS
+    assert toy_rollouts.NAME in loaded(gateway.settings)
 
 
 def test_the_driver_s_program_says_what_a_process_takes_of_all_cards(tmp_path: Path) -> None:
