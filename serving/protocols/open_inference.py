@@ -307,7 +307,7 @@ async def server_live() -> dict[str, bool]:
 @router.get("/health/ready", response_model=dict[str, bool], responses={503: {"model": dict[str, bool]}})
 @requires(OPEN)
 async def server_ready(service: Serving) -> JSONResponse:
-    """Return 200 while every model of the repository is loaded and warm, and the gateway is not shutting down."""
+    """Return 200 while every model is loaded and warm, or is loaded at its first use, until the gateway shuts down."""
     ready = service.catalogue.readiness().ready
     return JSONResponse({"ready": ready}, 200 if ready else 503)
 
@@ -324,7 +324,7 @@ async def model_metadata(model: str, service: Serving, version: Version = None) 
 @router.get("/models/{model}/versions/{version}/ready")
 @requires(Scope.INFER)
 async def model_ready(model: str, service: Serving, version: Version = None) -> dict[str, str | bool]:
-    """Return 200 while the model is loaded and warm."""
+    """Return 200 while the model is loaded and warm, or is loaded at its first use."""
     return {"name": service.catalogue.find(model, version).model, "ready": True}
 
 

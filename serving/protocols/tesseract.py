@@ -147,7 +147,7 @@ async def openapi(model: str, service: Serving) -> JSONResponse:
 @router.get("/health")
 @requires(Scope.INFER)
 async def health(model: str, service: Serving) -> dict[str, str]:
-    """Return 200 while the model is loaded and warm."""
+    """Return 200 while the model is loaded and warm, or is loaded at its first use."""
     _card(model, service)
     return {"status": "ok"}
 

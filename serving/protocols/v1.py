@@ -205,7 +205,7 @@ async def live() -> Liveness:
 @router.get("/health/ready", responses={503: {"model": Readiness}})
 @requires(OPEN)
 async def ready(service: Serving) -> JSONResponse:
-    """Return 200 while every model of the repository is loaded and warm, and the gateway is not shutting down."""
+    """Return 200 while every model is loaded and warm, or is loaded at its first use, until the gateway shuts down."""
     readiness = service.readiness()
     return JSONResponse(readiness.model_dump(exclude_none=True), 200 if readiness.ready else 503)
 
