@@ -127,7 +127,7 @@ def _of_kubernetes(container: dict[str, Any], environment: dict[str, str], mount
     return Container(
         image=container["image"],
         arguments=tuple(container["args"]),
-        environment=environment | {each["name"]: each["value"] for each in container.get("env", [])},
+        environment=environment | {each["name"]: each["value"] for each in container.get("env", []) if "value" in each},
         mounts=mounts | {each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]},
         probes=tuple(_target(probe, ports) for probe in probes),
         # The containers of a pod share their loopback.

@@ -38,8 +38,8 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any],
     return built(folder)
 
 
-def variables(container: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in container["env"]}
+def variables(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each.get("value") or each["valueFrom"] for each in container["env"]}
 
 
 def test_the_gateways_of_a_pod_differ_in_their_ports_alone(resources: tuple[dict[str, Any], ...]) -> None:
@@ -54,6 +54,10 @@ def test_the_gateways_of_a_pod_differ_in_their_ports_alone(resources: tuple[dict
     ports = {"PETROV_PORT", "PETROV_GRPC_PORT"}
     alike = [{name: value for name, value in variables(each).items() if name not in ports} for each in gateways]
     assert alike == alike[:1] * 3
+    memory = alike[0]["PETROV_GPU_MEMORY"]["configMapKeyRef"]
+    [config] = [each for each in resources if each["metadata"]["name"] == memory["name"]]
+    assert config["data"].keys() == {memory["key"]}
+    assert memory["optional"]  # without a GPU there is none
     assert len({each["image"] for each in gateways}) == 1
     assert {port["containerPort"] for port in balancer["ports"]} == LISTENS
     names = {port["name"]: port["containerPort"] for port in balancer["ports"]}
@@ -81,6 +85,7 @@ def test_the_overlay_of_compose_has_the_same_gateways() -> None:
     assert {int(each["environment"]["PETROV_GRPC_PORT"]) for each in further} | {8081} == GRPC
     for each in further:
         assert each["environment"].items() >= first["environment"].items()
+        assert each["environment"]["PETROV_GPU_MEMORY"] == "${PETROV_GPU_MEMORY:-}"
         assert each["environment"]["PETROV_PORT"] in each["healthcheck"]["test"][-1]
         assert {name: each[name] for name in ("image", "volumes", "mem_limit", "tmpfs")} == {
             name: first[name] for name in ("image", "volumes", "mem_limit", "tmpfs")
