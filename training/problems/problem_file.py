@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from glob import glob
 from pathlib import Path
@@ -563,7 +564,7 @@ def tensor_files(problem: ProblemFile, folder: Path) -> dict[str, list[Path]]:
     }
     if problem.data.sample == "file":
         runs = {"data": data_files(problem, folder), **found}
-        check_runs({name: files for name, files in runs.items() if len({path.parent for path in files}) == len(files)})
+        check_runs({name: files for name, files in runs.items() if len({path.parent for path in files}) > 1})
     return found
 
 
@@ -571,14 +572,23 @@ def check_runs(files: Mapping[str, Sequence[Path]]) -> None:
     """Refuse files of tensors that are not in the same folders, of a run each: values would be those of another run.
 
     Raises:
-        ProblemFileError: A folder has a file of one tensor and none of another.
+        ProblemFileError: A folder has a file of one tensor and none, or another number, of another.
     """
-    (first, lead), *others = files.items() or [("", ())]
+    counts = {name: Counter(path.parent for path in each) for name, each in files.items()}
+    (first, lead), *others = counts.items() or [("", Counter())]
     for name, each in others:
-        if alone := {path.parent for path in lead} ^ {path.parent for path in each}:
+        alone = lead.keys() ^ each.keys()
+        # Tensors may have folders of their own, with several files in each.
+        if alone and (lead.keys() & each.keys() or max(*lead.values(), *each.values()) == 1):
             raise ProblemFileError(
                 f"{name}.files: expected a file in every folder that has one of {first}.files, and in no other; "
                 f"one of both is not in {min(alone)}"
+            )
+        if not alone and (unlike := [folder for folder in lead if lead[folder] != each[folder]]):
+            folder = min(unlike)
+            raise ProblemFileError(
+                f"{name}.files: expected as many files in {folder} as {first}.files fit there but found "
+                f"{each[folder]} and {lead[folder]}"
             )
 
 

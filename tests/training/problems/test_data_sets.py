@@ -459,3 +459,31 @@ def test_tables_that_are_none_are_refused(text: str, sentence: str, tmp_path: Pa
     (tmp_path / "table.csv").write_text(text)
     with pytest.raises(ReadError, match=sentence):
         described(tmp_path, ("table.csv",), "")
+
+
+@pytest.mark.parametrize(("names", "extra", "found"), [("s{}", "initial", "*/s*.npz"), ("{}1", "initial", None)])
+def test_a_file_that_is_left_out_becomes_no_sample(names: str, extra: str, found: str | None, tmp_path: Path) -> None:
+    for number in range(SAMPLES):
+        run = tmp_path / "runs" / names.format(number)
+        run.mkdir(parents=True)
+        for name in (run.name, extra):
+            np.savez(run / f"{name}.npz", k=K[number], u=2 * K[number])
+    if found is None:
+        with pytest.raises(ReadError, match=r"expected a pattern for 01.npz, … alone but .*initial.npz has such a nam"):
+            described(tmp_path, ("runs",), "u")
+        return
+    text = described(tmp_path, ("runs",), "u")
+    assert found in text
+    assert "initial.npz" in text  # as a file that is left out
+    assert len(read(text, tmp_path)[1].file["u"]) == SAMPLES
+
+
+def test_runs_with_more_files_of_one_tensor_than_of_another_are_named(tmp_path: Path) -> None:
+    cfdbench(tmp_path)
+    text = described(tmp_path, ("cavity",), "u,v").replace("v.npy", "v*.npy")
+    folder = tmp_path / "cavity" / "bc" / "case0003"
+    shutil.copy(folder / "v.npy", folder / "v_old.npy")
+    with pytest.raises(
+        ProblemFileError, match=r"files: expected as many files in .*case0003 as .* found [12] and [12]"
+    ):
+        read(text, tmp_path)

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from glob import escape
+from glob import escape, glob
+from itertools import takewhile
 from pathlib import Path
 
 from training.data.readers.data_file import (
@@ -147,7 +148,7 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
         left_out |= dict.fromkeys(chosen[1:], f"its arrays have the names of those in {chosen[0]}")
         chosen = chosen[:1]
     place = "/".join([escape(str(folder)), *["*"] * depth.pop()])
-    patterns = {of_run(runs[0], name): f"{place}/{name.replace('<run>', '*')}" for name in chosen}
+    patterns = {of_run(runs[0], name): pattern_of(place, name, runs) for name in chosen}
     if len(chosen) > 1:
         sources = {label: ((Path(patterns[path]),), key) for label, ((path,), key) in file.sources.items()}
         file = replace(file, sources=sources, format=opened[chosen[0]].format)
@@ -176,6 +177,30 @@ def runs_of(folder: Path) -> tuple[list[Path], list[set[str]]]:
     read = {path: names for path, names in found.items() if any(Path(name).suffix.lower() in ARRAYS for name in names)}
     runs = sorted(read, key=natural)
     return runs, [read[run] for run in runs]
+
+
+def pattern_of(place: str, name: str, runs: Sequence[Path]) -> str:
+    """Return a pattern of the files that have a name in all runs, and of no other file there.
+
+    `place` is the pattern of the runs' folders.
+
+    Raises:
+        ReadError: Every pattern fits another file, too, which would become a sample.
+    """
+    wanted = {of_run(run, name) for run in runs}
+    letters = zip(*(run.name for run in runs), strict=False)
+    start = "".join(each[0] for each in takewhile(lambda each: len({*each}) == 1, letters))
+    before, mark, after = name.partition("<run>")  # several wildcards fit more than one
+    before, after = escape(before), escape(after).replace("<run>", "*")
+    tried = [before + each + after for each in dict.fromkeys(("*", f"{escape(start)}*"))] if mark else [escape(name)]
+    for pattern in (f"{place}/{each}" for each in tried):
+        beside = {Path(found) for found in glob(pattern)} - wanted  # noqa: PTH207 -- as problem files are read
+        if not beside:
+            return pattern
+    raise ReadError(
+        f"{place}: expected a pattern for {of_run(runs[0], name).name}, … alone but {min(beside)} has such a name, "
+        "too: move it elsewhere, or give the files of all runs one name"
+    )
 
 
 def of_run(run: Path, name: str) -> Path:
