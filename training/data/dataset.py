@@ -35,6 +35,9 @@ from training.problems.problem_file import ProblemFile, data_files, tensor_files
 
 Rows = NDArray[np.int64]
 
+READ_AS = 2
+"""The version of what readers make of files: raise it where values of the same files become others."""
+UNVERSIONED = "unversioned"  # the attribute that tells the name that samples had before names told the readers
 DONE = "done"  # the dataset of a group that is being filled: 1 where the sample is there
 STATISTICS = ("minimum", "maximum", "mean", "deviation")
 IN_MEMORY = 2**28  # bytes of a tensor of all samples up to which it is held in memory
@@ -43,8 +46,8 @@ IN_MEMORY = 2**28  # bytes of a tensor of all samples up to which it is held in 
 def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
     """Check a user's files and copy what training reads into one file, unless that was done before.
 
-    The file's name tells what the data files hold and what the problem file says of their tensors, so a change of
-    either makes a new one, and the same data copied or made again do not.
+    The file's name tells what the data files hold, which tensors they are of, what the problem file says of these and
+    the version of the readers, so a change of any makes a new one, and the same data copied or made again do not.
 
     Raises:
         ProblemFileError: A data file is missing.
@@ -55,13 +58,24 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
     every = [*paths, *(path for each in own.values() for path in each)]
     known = data / f"own-{problem.name}{'-coarse' if coarse else ''}.json"
     with locked(known), ExitStack() as stack:
-        path = data / named(problem, checksum(every, known))
+        held = checksum(every, known)
+        counts = {"data": len(paths), **{name: len(each) for name, each in own.items()}}
+        path = data / named(problem, f"{held} {counts} {READ_AS}")
         if not path.exists():
             # Files of one tensor may have another format than those of the others.
             others = {name: [stack.enter_context(open_file(one)) for one in each] for name, each in own.items()}
             files = [stack.enter_context(open_file(each, problem.data.format)) for each in paths]
-            write(problem, files, path, others)
+            write(problem, files, path, others, named(problem, held))
     return path
+
+
+def formerly(name: str, data: Path) -> Path | None:
+    """Return the samples that had a name before names told the version of the readers; None where there are none."""
+    for path in sorted(data.glob(f"{name.rpartition('-')[0]}-*.h5")):
+        with h5py.File(path, locking=False) as file:
+            if file.attrs.get(UNVERSIONED) == name:
+                return path
+    return None
 
 
 def named(problem: ProblemFile, contents: str) -> str:
@@ -75,10 +89,12 @@ def write(
     files: Sequence[DataFile],
     path: Path,
     others: Mapping[str, Sequence[DataFile]] = MappingProxyType({}),
+    unversioned: str = "",
 ) -> None:
     """Check all values of open data files and write them, with a summary per tensor.
 
-    `others` are the open files of tensors that have files of their own.
+    `others` are the open files of tensors that have files of their own. `unversioned` is the file's name without the
+    version of the readers, if it is another one.
     """
     columns = columns_of(problem, files, others)
     with replacing(path) as aside, h5py.File(aside, "w") as file:
@@ -101,6 +117,8 @@ def write(
             file[name].attrs.update({key: getattr(summary, key) for key in STATISTICS})
         if box:
             file["coordinates"].attrs["box"] = np.stack([np.min(box, axis=0), np.max(box, axis=0)], axis=1)
+        if unversioned:
+            file.attrs[UNVERSIONED] = unversioned
         file.attrs["remarks"] = "\n".join(remarks(columns, found))
 
 

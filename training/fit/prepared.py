@@ -6,6 +6,7 @@ learned in single steps first, then in longer and longer rollouts.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -23,7 +24,7 @@ from schema.problem import Quantity
 from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import augment, generate
-from training.data.dataset import Rows, SampleFile, prepare
+from training.data.dataset import Rows, SampleFile, formerly, prepare
 from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
 from training.evaluation.scalars import parities
 from training.fit.loop import Task
@@ -86,6 +87,8 @@ class PreparedWorkload(OperatorWorkload):
         if self.recipe.coarse is None or problem is None:
             return None
         path = self.data / self.recipe.coarse.samples
+        if not path.is_file():
+            path = read_anew(self.recipe, path.name, self.data) or path
         if not path.is_file():
             raise RecipeError(f"{self.recipe.name}: expected the coarse samples {path} but found none")
         return SampleFile(path, problem)
@@ -556,6 +559,8 @@ def made_again(recipe: Recipe, data: Path) -> Path:
     """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's."""
     problem, missing = recipe.file, f"{recipe.name}: expected the samples {data / str(recipe.samples)}"
     generated = trajectories_of(problem.name)
+    if generated is None and (renewed := read_anew(recipe, str(recipe.samples), data)):
+        return renewed
     if generated is None:
         found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"
         raise RecipeError(
@@ -568,3 +573,15 @@ def made_again(recipe: Recipe, data: Path) -> Path:
             f"`{typed('fit', recipe.name)}` trains it anew"
         )
     return generate.trajectories(generated, data)
+
+
+def read_anew(recipe: Recipe, name: str, data: Path) -> Path | None:
+    """Return the samples of the data that a recipe names, where another version read them, and say so."""
+    found = formerly(name, data)
+    if found is not None:
+        warnings.warn(
+            f"{recipe.name}: {found} holds the data of {name} as they are read now: values that were read in another "
+            "way before, such as packed integers or distances on meshes, are not those that it was trained on",
+            stacklevel=2,
+        )
+    return found

@@ -88,6 +88,32 @@ def test_samples_have_the_name_of_their_contents(samples: SampleFile, tmp_path: 
         PreparedWorkload(made, data).prepare()
 
 
+def test_samples_are_prepared_anew_where_readers_changed_and_earlier_recipes_find_them(
+    samples: SampleFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    made = recipe(samples, "tiny")
+    released = made.model_copy(update={"samples": str(samples.attributes["unversioned"])})
+    with pytest.warns(UserWarning, match="as they are read now: .* are not those that it was trained on"):
+        assert PreparedWorkload(released, data).prepare() == samples.path
+    monkeypatch.setattr("training.data.dataset.READ_AS", 3)
+    assert prepare(problem(), tmp_path, data) != samples.path
+    assert PreparedWorkload(made.model_copy(update={"samples": samples.path.name}), data).prepare() == samples.path
+
+
+def test_the_tensor_that_a_file_is_of_tells_samples_apart(tmp_path: Path) -> None:
+    fields = np.random.default_rng(0).random((4, 12, 5, 6))
+    for name, (k, f, u) in {"a": fields[:3], "b": fields[1:]}.items():
+        np.savez(tmp_path / f"{name}.npz", k=k, f=f, u=u)
+    made = []
+    for tensor in ("k", "f"):
+        inputs = {"k": {}, "f": {}} | {tensor: {"files": ["b.npz"]}}
+        own = problem(data={"files": ["a.npz"]}, inputs=inputs, parameters={}, outputs={"u": {}})
+        made.append(SampleFile(prepare(own, tmp_path, tmp_path / "data"), own).read(range(12))[tensor])
+    assert made[0] == pytest.approx(fields[1], rel=1e-6)
+    assert made[1] == pytest.approx(fields[2], rel=1e-6)
+
+
 def test_a_folder_is_known_by_the_files_in_it(tmp_path: Path) -> None:
     folder, known = tmp_path / "heat.zarr", tmp_path / "known.json"
     (folder / "T").mkdir(parents=True)
