@@ -6,7 +6,7 @@ other programs wrote. Values that are missing become NaN.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,19 +23,34 @@ PACKING = ("scale_factor", "add_offset")
 
 def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
     """Return an array of values by what its attributes say of the stored numbers."""
+    if one.dtype.kind not in "fiu":
+        return one
     said = {name: numbers(attributes[name]) for name in (*MISSING, *PACKING) if name in attributes}
     scaling = {name: said[name] for name in PACKING if name in said and said[name].size == 1}
-    missing = np.concatenate([said[name] for name in MISSING if name in said] or [np.empty(0)])
-    if one.dtype.kind not in "fiu" or not (scaling or (~np.isnan(missing)).any()):
+    absent = np.array([value for name in MISSING for value in as_stored(said.get(name, ()), one.dtype)], one.dtype)
+    if not scaling and not len(absent):
         return one
     kind = one.dtype if one.dtype.kind == "f" and not scaling else np.dtype(np.float64)
 
     def rows(start: int, stop: int) -> NDArray[Any]:
         stored = np.asarray(one.rows(start, stop))
         values = stored.astype(kind) * scaling.get("scale_factor", 1) + scaling.get("add_offset", 0)
-        return np.where(np.isin(stored, missing.astype(stored.dtype)), kind.type(np.nan), values.astype(kind))
+        return np.where(np.isin(stored, absent), kind.type(np.nan), values.astype(kind))
 
     return replace(one, dtype=kind, rows=rows)
+
+
+def as_stored(values: Iterable[Any], kind: np.dtype[Any]) -> list[Any]:
+    """Return numbers in the type of an array, without those that no number of it can equal, such as NaN."""
+    if kind.kind == "f":
+        with np.errstate(over="ignore"):
+            return [one for value in values if (one := kind.type(value)) == value or np.isfinite(one)]
+    limits = np.iinfo(kind)
+    return [
+        int(value)
+        for value in values
+        if np.isfinite(value) and limits.min <= value <= limits.max and value == int(value)
+    ]
 
 
 def numbers(value: Any) -> NDArray[Any]:
