@@ -22,7 +22,8 @@ from typer.testing import CliRunner
 
 from training.commands import app
 from training.data.dataset import SampleFile, prepare
-from training.data.readers import ReadError
+from training.data.readers import LazyArray, ReadError, open_file
+from training.data.readers.packed import unpacked
 from training.problems.draft import DraftError
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
@@ -366,6 +367,24 @@ def test_values_that_a_file_calls_missing_are_outside_of_the_domain(tmp_path: Pa
     assert np.array_equal(inside, K > 1.05)
 
 
+@pytest.mark.parametrize(
+    ("kind", "attributes", "absent"),
+    [
+        ("u1", {"missing_value": -1}, set[int]()),
+        ("u1", {"missing_value": np.int16(255)}, {255}),
+        ("u2", {"scale_factor": 2.0, "missing_value": np.nan}, set[int]()),
+        ("i2", {"scale_factor": 2.0, "_FillValue": 0.5, "missing_value": np.inf}, set[int]()),
+    ],
+)
+def test_no_number_that_is_none_of_the_stored_ones_is_missing(
+    kind: str, attributes: dict[str, Any], absent: set[int]
+) -> None:
+    stored = np.array([0, 1, 255], kind)
+    found = unpacked(LazyArray.of("k", stored), attributes).read()
+    assert {*stored[np.isnan(found)].tolist()} == absent
+    assert np.nanmax(found) == np.max([*({0, 1, 255} - absent)]) * attributes.get("scale_factor", 1)
+
+
 def test_numbers_of_samples_are_no_parameter(tmp_path: Path) -> None:
     np.savez(tmp_path / "heat.npz", **TWICE, index=np.arange(1, SAMPLES + 1), nu=NU)
     text = described(tmp_path, ("heat.npz",), "u")
@@ -451,6 +470,12 @@ def test_other_files_are_refused_by_what_they_are(name: str, sentence: str, tmp_
         ("1,2\n3,4\n", "expected a line of names"),
         ("a,b\n3\n", "expected 2 columns in every line but found 1"),
         ("% Dimension,1\n% x,T (K)\n0,1\n", "found the dimension 1, 2 names and 2 columns"),
+        ("x,y,u (m/s),u (1),T\n0,0,1,2,3\n1,1,2,3,4\n", "expected columns with names of their own .* named 'u'"),
+        ("k,T,T\n0,1,2\n", "several named 'T'"),
+        ("x,y,coordinates\n0,0,1\n1,1,1\n", "several named 'coordinates'"),
+        ("% Dimension,2\n% x,y,k (W/m) @ 1: k=5,k (W/m) @ 2: k=6\n0,1,2,3\n", "several named 'k'"),
+        ("% Dimension,2\n% x,y,k (1),k (m)\n0,1,2,3\n1,2,3,4\n", "several named 'k'"),
+        ("% Dimension,2\n% x,y,T @ 1: q=1,T @ 2: q=1\n0,1,2,3\n", "several named 'T'"),
         ("% Dimension,2\n% x,y,T @ t=0,T @ t=1\n0,1,2,3\n", "expected values at one time but found 2"),
         ("% Dimension,2\n% x,y,T @ q=0,U @ q=1\n0,1,2,3\n", "expected the same expressions for all values"),
     ],
@@ -487,3 +512,14 @@ def test_runs_with_more_files_of_one_tensor_than_of_another_are_named(tmp_path: 
         ProblemFileError, match=r"files: expected as many files in .*case0003 as .* found [12] and [12]"
     ):
         read(text, tmp_path)
+
+
+def test_keys_that_only_later_samples_have_are_left_out_by_name(tmp_path: Path) -> None:
+    lines = [{"k": [1, 2, 3, 4], "u": [4, 5, 6, 7]}, {"k": [2, 3, 4, 5], "u": [1, 2, 3, 4], "nu": 3}]
+    (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with open_file(tmp_path / "runs.jsonl") as file:
+        assert {*file.arrays} == {"k", "u"}
+        assert file.left_out == {"nu": "it is no number or list of numbers of one size in every sample"}
+    (tmp_path / "runs.jsonl").write_text('{"k": 1, "k": 2}')
+    with pytest.raises(ReadError, match=r"expected keys .* several named 'k'"), open_file(tmp_path / "runs.jsonl"):
+        pass

@@ -11,8 +11,10 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,7 @@ def table(path: Path) -> DataFile:
         raise ReadError(f"{path}: expected a line of names, and lines of numbers below it")
     if bad := [line for line in cells if len(line) != len(names)]:
         raise ReadError(f"{path}: expected {len(names)} columns in every line but found {len(bad[0])}: {bad[0][:4]}")
+    refuse_duplicates(path, names)
     columns = dict(zip(names, zip(*cells, strict=True), strict=True))
     found = {name: np.array(values, float) for name, values in columns.items() if all(map(is_number, values))}
     left_out = {name: "a column that does not hold numbers alone" for name in columns if name not in found}
@@ -69,6 +72,18 @@ def table(path: Path) -> DataFile:
         return cloud(path, "csv", along, found, left_out)
     arrays = {name: LazyArray.of(name, whole(values)) for name, values in found.items()}
     return DataFile(path, "csv", arrays, left_out=left_out)
+
+
+def refuse_duplicates(path: Path, names: Iterable[str], what: str = "columns") -> None:
+    """Refuse names that several columns have, of which only one would be read.
+
+    Raises:
+        ReadError: There are such names.
+    """
+    if several := [name for name, count in Counter(names).items() if count > 1]:
+        raise ReadError(
+            f"{path}: expected {what} with names of their own but found several named {several[0]!r}: rename them"
+        )
 
 
 def named(columns: Columns, axes: tuple[str, ...]) -> list[str]:
@@ -83,9 +98,11 @@ def cloud(path: Path, format_: str, along: list[str], columns: Columns, left_out
     varying = np.ptp(points, axis=0) > 0
     points = points[:, varying] if varying.sum() == 2 else points  # as the third coordinate of a plane
     found = {"coordinates": LazyArray.of("coordinates", points[np.newaxis])}
+    fields = [label for label in columns if label not in along and units_of(label)[0].lower() not in NUMBERED]
+    refuse_duplicates(path, ["coordinates", *(units_of(label)[0] for label in fields)])
     for label, values in columns.items():
         name, units = units_of(label)
-        if label not in along and name.lower() not in NUMBERED:
+        if label in fields:
             found[name] = LazyArray(name, (1, len(values)), values.dtype, rows_of(values[np.newaxis]), units=units)
     remark = f"{', '.join(along)} are the coordinates of {len(points)} points: the file is one sample"
     return DataFile(path, format_, found, remarks=(remark,), samples="one file per sample", left_out=left_out)
@@ -141,14 +158,20 @@ def comsol(path: Path, comments: list[str]) -> DataFile:
             f"{path}: expected an export of COMSOL as a spreadsheet, with 2 or 3 coordinates and a column for every "
             f"expression, but found the dimension {dimensions}, {len(names)} names and {values.shape[1]} columns"
         )
+    refuse_duplicates(path, names)
     columns = dict(zip(names, values.T, strict=True))
     along = names[:dimensions]
     swept = {name: found for name in names[dimensions:] if (found := SWEPT.fullmatch(name))}
     if not swept:
         return cloud(path, "comsol", along, columns, {})
+    left_out = {
+        name: "it has one value for all values of the parameters" for name in names[dimensions:] if name not in swept
+    }
     cases: dict[str, dict[str, NDArray[np.float64]]] = {}  # fields by the values of the parameters
     for name, found in swept.items():
-        cases.setdefault(found[2], {})[found[1]] = columns[name]
+        case = cases.setdefault(found[2], {})
+        refuse_duplicates(path, [*case, found[1]])
+        case[found[1]] = columns[name]
     settings = [dict(re.findall(r"([^=,\s]+)=([^=,\s]+)", case)) for case in cases]
     if any("t" in each for each in settings):
         raise ReadError(
@@ -158,6 +181,7 @@ def comsol(path: Path, comments: list[str]) -> DataFile:
     first = next(iter(cases.values()))
     if any({*case} != {*first} for case in cases.values()):
         raise ReadError(f"{path}: expected the same expressions for all values of the parameters, {', '.join(first)}")
+    refuse_duplicates(path, ["coordinates", *(units_of(label)[0] for label in first), *settings[0]])
     arrays = {"coordinates": LazyArray.of("coordinates", values[:, :dimensions])}
     for label in first:
         name, units = units_of(label)
@@ -166,7 +190,7 @@ def comsol(path: Path, comments: list[str]) -> DataFile:
     for name in settings[0]:
         arrays[name] = LazyArray.of(name, np.array([float(each[name]) for each in settings]))
     remark = f"a sample for each of {len(cases)} values of {', '.join(settings[0])}"
-    return DataFile(path, "comsol", arrays, remarks=(remark,), samples="a column per sample")
+    return DataFile(path, "comsol", arrays, remarks=(remark,), samples="a column per sample", left_out=left_out)
 
 
 def with_values(cells: list[str]) -> list[str]:
@@ -189,20 +213,29 @@ def open_json(path: Path) -> Iterator[DataFile]:
     with damage_named(path, "JSON"):
         text = path.read_text(encoding="utf-8")
         by_line = path.suffix.lower() == ".jsonl"
-        content: Any = [json.loads(line) for line in text.splitlines() if line] if by_line else json.loads(text)
+        lines = [line for line in text.splitlines() if line.strip()] if by_line else [text]
+        every = [json.loads(line, object_pairs_hook=partial(unique, path)) for line in lines]
+        content: Any = every if by_line else every[0]
         several = isinstance(content, list)
         objects: list[Any] = content if several else [content]
         if not objects or not all(isinstance(each, dict) for each in objects):
             raise ReadError(f"{path}: expected a JSON object of numbers by name, or several of them")
-        found = [dict(numbers(each)) for each in objects]
+        found = [unique(path, [*numbers(each)]) for each in objects]
         arrays, left_out = {}, {}
-        for name, first in found[0].items():
+        for name in dict.fromkeys(name for each in found for name in each):
+            first = found[0].get(name)
             values = [one for each in found if (one := each.get(name)) is not None]
             if first is None or len({one.shape for one in values}) > 1 or len(values) < len(found):
                 left_out[name] = "it is no number or list of numbers of one size" + " in every sample" * several
             else:
                 arrays[name] = LazyArray.of(name, np.stack(values) if several else first)
     yield DataFile(path, "json", arrays, samples="one JSON object per sample" if several else "", left_out=left_out)
+
+
+def unique(path: Path, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the values of an object by their names, each of which it has once."""
+    refuse_duplicates(path, [name for name, _ in pairs], "keys")
+    return dict(pairs)
 
 
 def numbers(values: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, NDArray[Any] | None]]:
