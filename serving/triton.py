@@ -74,6 +74,7 @@ class Triton:
         self._configurations: dict[tuple[str, int], _Configuration] = {}
         self._calls = set[asyncio.Task[Reply]]()
         self._warned = False
+        self.loading = frozenset[str]()  # models, by the last index
 
     async def __aenter__(self) -> Self:
         return self
@@ -94,6 +95,7 @@ class Triton:
             if reply.status != 200:
                 raise Problem("triton-unavailable", f"Triton's index of models: {reply.status}: {index['error'][:200]}")
             ready: dict[str, set[int]] = {}
+            self.loading = frozenset(each["name"] for each in index if each.get("state") == "LOADING")
             for each in index:
                 if each.get("state") in states:
                     ready.setdefault(each["name"], set()).add(int(each["version"]))

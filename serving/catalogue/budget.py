@@ -97,7 +97,9 @@ class Budget:
 
     def taken(self) -> dict[str, int]:
         """Return the bytes of each model that is loaded, or is about to be."""
-        return {each.name: self.share(each) for each in self._entries() if each.loaded or each.reserved}
+        loading = self._triton.loading  # for other gateways, too
+        there = (each for each in self._entries() if each.loaded or each.reserved or each.name in loading)
+        return {each.name: self.share(each) for each in there}
 
     def fits(self, entry: Entry) -> bool:
         """Tell whether a model fits beside those that are loaded; one that is larger than the budget fits alone."""

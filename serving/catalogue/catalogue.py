@@ -381,8 +381,8 @@ class Catalogue:
     def _forget_gone(self, ready: Mapping[str, Collection[int]]) -> None:
         """Forget the versions that Triton has unloaded, and note the models that have no other one."""
         for name, entry in self._entries.items():
-            if entry.loaded and name not in ready and entry.on_demand and not self._settings.embedded:
-                entry.used = None  # another gateway has unloaded it
+            if entry.loaded and name not in ready and entry.on_demand and (ready or not self._settings.embedded):
+                entry.used = None  # another gateway has unloaded it; a Triton that was restarted has none at all
             entry.note(ready)
             loaded = {number for number in entry.loaded if number in (entry.present or ())}
             kept = {number: card for number, card in entry.served.items() if number in loaded}

@@ -254,6 +254,15 @@ def test_a_stream_goes_on_where_another_gateway_unloads_its_model(gateway: Gatew
     assert toy_rollouts.NAME in loaded(gateway.settings)
 
 
+def test_a_model_that_another_gateway_unloads_is_not_loaded_again_without_a_request(gateway: Gateway) -> None:
+    assert predict(gateway, "blur").status_code == 200
+    assert predict(gateway, "other").status_code == 200
+    entry, before = gateway.service.catalogue._entries["blur"], metric(gateway, "petrov_model_loads_total")
+    unload(gateway.settings, "blur")
+    wait_until(lambda: not entry.loaded and entry.used is None)
+    assert metric(gateway, "petrov_model_loads_total") == before
+
+
 def test_the_driver_s_program_says_what_a_process_takes_of_all_cards(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho '12, 700'\necho '12, 650'\necho '13, [N/A]'\n")
