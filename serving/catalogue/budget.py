@@ -92,7 +92,7 @@ class Budget:
         if (known := self._known.get(entry.name)) is not None:
             return known
         kind = self.limit.kind if self.limit else "cpu"
-        files = sum(size for _, _, size in entry.stamp or ())
+        files = sum(size for _, _, size in entry.files)
         return max(1, len(entry.present or ())) * INSTANCES[kind] * INSTANCE_BYTES[kind] + files
 
     def taken(self) -> dict[str, int]:

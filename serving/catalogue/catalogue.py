@@ -370,6 +370,7 @@ class Catalogue:
         self._entries = {name: self._entries.get(name) or Entry(name) for name in names}
         for name, entry in self._entries.items():
             entry.present, entry.base = found.get(name), ""
+            entry.files = self._repository.stamps.get(name, entry.files)
             entry.faults = {number: fault for number, fault in entry.faults.items() if number in (entry.present or ())}
             if (card := entry.newest) is not None:
                 entry.base = base(card, found)

@@ -34,6 +34,7 @@ class Entry:
     faults: dict[int, tuple[str, str]] = field(default_factory=dict)  # for readiness, and with details for the log
     loading: asyncio.Task[None] | None = None
     began: float = 0.0
+    files: Stamp = frozenset()  # in the repository
     stamp: Stamp | None = None  # of the files that it was loaded from
     attempted: Stamp | None = None  # of those of the last attempt, also once it has been unloaded
     ours: bool = False  # whether it was loaded on our request, and may be unloaded

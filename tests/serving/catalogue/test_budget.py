@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from serving.catalogue.budget import Limit
+from serving.catalogue.entry import Entry
 from serving.codecs import binary
 from serving.device import Device
 from serving.local_triton import memory
@@ -261,6 +262,11 @@ def test_a_model_that_another_gateway_unloads_is_not_loaded_again_without_a_requ
     unload(gateway.settings, "blur")
     wait_until(lambda: not entry.loaded and entry.used is None)
     assert metric(gateway, "petrov_model_loads_total") == before
+
+
+def test_a_model_that_was_never_loaded_counts_with_its_files(gateway: Gateway) -> None:
+    budget, entry = gateway.service.catalogue.budget, Entry("new", files=frozenset({("model.onnx", 0, 3 * EACH)}))
+    assert budget.share(entry) == 4 * EACH
 
 
 def test_the_driver_s_program_says_what_a_process_takes_of_all_cards(tmp_path: Path) -> None:
