@@ -40,6 +40,7 @@ RESERVE, RESERVE_BYTES = 0.1, 2**30
 UNUSED_SECONDS = 10.0  # after which a model leaves where the others have grown beyond the budget
 MEASURE_SECONDS = 30.0  # between two measurements: memory grows with the largest batch so far
 _PAUSE, _UNLOAD_SECONDS = 0.02, 30.0
+_ASK_SECONDS = 0.5  # between two requests for when each model was used last
 
 
 class Instruments(NamedTuple):
@@ -85,7 +86,7 @@ class Budget:
         self._triton, self._entries, self._metrics = triton, entries, metrics
         self._order = asyncio.Lock()  # whose waiting tasks go on in the order in which they came
         self._known: dict[str, int] = {}
-        self._again = 0.0
+        self._again = self._asked = 0.0  # when to measure, and to ask for the last uses
 
     def share(self, entry: Entry) -> int:
         """Return the bytes that a model takes or will take."""
@@ -141,7 +142,9 @@ class Budget:
 
         None while that one has not had its turn.
         """
-        await asyncio.gather(*(self._note_use(each) for each in self._entries() if each.loaded))
+        if time.monotonic() > self._asked:
+            await asyncio.gather(*(self._note_use(each) for each in self._entries() if each.loaded))
+            self._asked = time.monotonic() + _ASK_SECONDS
         may = [
             each
             for each in self._entries()
