@@ -347,7 +347,7 @@ def tables(kind: type[Frozen]) -> BeforeValidator:
         try:
             return tuple(adapter.validate_python(named).values())
         except ValidationError as error:
-            raise PartError(error) from error
+            raise PartError(error, keyed="key" in kind.model_fields) from error
 
     return BeforeValidator(read)
 

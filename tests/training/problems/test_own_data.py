@@ -210,6 +210,12 @@ FAULTS = {
     ('boundary = "wall"', 'boundary = "w"'): "axes.row.boundary: Input should be 'wall', 'periodic' or 'open'",
     ('"flip_row"', '"flip_x"'): "expected some of flip_row, .*shift_column, negate but got flip_x",
     ('name = "heat"', 'name = "Heat"'): "name: String should match pattern",
+    (
+        "[outputs.temperature]",
+        "[outputs.T]",
+    ): "outputs.T: expected a name in small letters, digits and _, such as 't', and `key = \"T\"` for that of the",
+    ("[axes.row]", '[axes."Row 1"]'): "axes.Row 1: expected a name in small letters, digits and _, such as 'row_1'$",
+    ("positive = true", "Positive = true"): "inputs.conductivity.Positive: Extra inputs are not permitted",
     ("[outputs.temperature]", "[outputs.wind]"): "expected different names .*'wind'",
     ("[outputs.temperature]", "[outputs.novelty]"): "expected other names than .'novelty'., which responses use",
     ("minimum = 0.0", "minimum = 2.0"): "expected minimum <= default <= maximum but got",
