@@ -28,9 +28,12 @@ from training.data.readers import (
 )
 from training.problems.ambiguity import (
     COMPONENTS,
+    SPACE,
+    TIMES,
     doubt_of_points,
     doubt_of_time,
     frames_of,
+    last_name,
     numbers_samples,
     repeated_row,
     sample_axis,
@@ -54,6 +57,7 @@ from training.problems.roles import (
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters
 IN_ADVANCE = "it changes in time and is no output, so it is known in advance for every frame"
+HOLDS_TIMES = "it holds times: see the section [time], if there is one"
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 
@@ -205,8 +209,12 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     axes, sides = grid(fields)
     others = [one for one in numeric if one not in fields]
     outputs, doubt = (outputs, "") if outputs or file.outputs else lone_field(numeric, fields, sides)
+    counts = {*sides, *(one.shape[1] for one in fields if is_moving(one))}
     for one in others:
-        add_number(made, one, samples, sides, outputs)
+        if one.name not in outputs and along_axis(one, counts):
+            made.left_out[one.name] = along_axis(one, counts)
+        else:
+            add_number(made, one, samples, sides, outputs)
     add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     if not made.moving and len(made.tensors) < 2:
@@ -259,7 +267,7 @@ def lone_field(
     vectors = [one for one in fields if is_vector(one, sides)]
     samples = fields[0].samples
     numbers = [one for one in numeric if one in vectors or is_number(one, samples)]
-    numbers = [one for one in numbers if not numbers_samples(one, samples)]
+    numbers = [one for one in numbers if not numbers_samples(one, samples) and not along_axis(one, {*sides})]
     alone = [one for one in fields if one not in vectors]
     if len(alone) != 1 or not numbers or "time" in (alone[0].dimensions or ()):
         return [], ""
@@ -294,7 +302,7 @@ def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...]
     elif one.shape == (1, samples):
         made.tensors.append(Tensor(wire_name(one.name), as_column(one), "parameters"))
     elif one is times_of([one]):
-        made.left_out[one.name] = "it holds times: see the section [time], if there is one"
+        made.left_out[one.name] = HOLDS_TIMES
     elif one.shape == sides and len(sides) > 1:
         made.tensors.append(Tensor(wire_name(one.name), one, "inputs", static=True))
     elif max(one.shape) in sides and np.prod(one.shape) == max(one.shape):
@@ -302,6 +310,19 @@ def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...]
     else:
         count = f"it has {one.samples} on its first axis, and the fields have {samples} samples"
         made.left_out[one.name] = f"{count} (shape {shape})"
+
+
+def along_axis(one: LazyArray, counts: Collection[int]) -> str:
+    """Say why an array may be no numbers of samples, by its name and as many numbers as an axis has; empty otherwise.
+
+    There may be as many samples as points or frames. An array whose axes have names is what they say.
+    """
+    count = max(one.shape, default=0)
+    if one.dimensions is not None or count not in counts or int(np.prod(one.shape)) != count:
+        return ""
+    if last_name(one) in TIMES:
+        return HOLDS_TIMES
+    return f"it may hold the coordinates of an axis of {count} points: see [axes]" if last_name(one) in SPACE else ""
 
 
 def grid(fields: Sequence[LazyArray]) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -460,12 +481,15 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, A
     if len(positions) != side or not np.isfinite(positions).all() or not np.ptp(positions):
         made.guesses[f"{line}.length"] = made.guesses[f"{line}.points"] = "the file has no coordinates"
         return entry
+    length = file.cells.get(axis)
     if not np.allclose(np.diff(positions), np.diff(positions).mean(), rtol=1e-2):
         made.remarks.append(
             f"axis {axis} is not equally spaced, and the model takes its points as the centres of equal cells: "
             "interpolate the data to equal spacing if it has to serve other grids"
         )
-        return entry | {"length": rounded(float(np.ptp(positions)))}
+        return entry | {"length": rounded(float(np.ptp(positions)) if length is None else length)}
+    if length is not None:
+        return entry | {"length": rounded(length)}
     step = float(positions[-1] - positions[0]) / max(1, len(positions) - 1)
     centred = np.isclose(positions[0], step / 2, rtol=1e-3)
     if boundary == "periodic" or centred:

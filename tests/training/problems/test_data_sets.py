@@ -523,3 +523,30 @@ def test_keys_that_only_later_samples_have_are_left_out_by_name(tmp_path: Path) 
     (tmp_path / "runs.jsonl").write_text('{"k": 1, "k": 2}')
     with pytest.raises(ReadError, match=r"expected keys .* several named 'k'"), open_file(tmp_path / "runs.jsonl"):
         pass
+
+
+@pytest.mark.parametrize(("name", "parameter"), [("x", False), ("t", False), ("nu", True)])
+def test_as_many_coordinates_as_samples_are_no_parameter(name: str, parameter: bool, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "runs.h5", "w") as file:
+        for number in range(SAMPLES):
+            field = np.resize(K[number], (SAMPLES, SAMPLES))
+            file[f"run_{number}/k"], file[f"run_{number}/u"] = field, 2 * field
+            file[f"run_{number}/time"] = NU[number]
+            file[f"run_{number}"].attrs["y"] = NU[number]  # of each group, whatever its name
+        file[name] = np.linspace(0, 1, SAMPLES)
+    text = described(tmp_path, ("runs.h5",), "u")
+    assert (f"[parameters.{name}]" in text) == parameter
+    assert "[parameters.y]" in text
+    assert "[parameters.time]" in text
+
+
+def test_values_of_cells_keep_their_length_wherever_the_grid_begins(tmp_path: Path) -> None:
+    for number, k in enumerate(K):
+        data = vtk_array("k", k[:, :8]) + vtk_array("u", 2 * k[:, :8])
+        (tmp_path / f"run{number}.vti").write_text(
+            '<VTKFile type="ImageData" byte_order="LittleEndian"><ImageData WholeExtent="0 8 0 8 0 0" '
+            'Origin="-1 0.5 0" Spacing="0.25 0.5 1"><Piece Extent="0 8 0 8 0 0">'
+            f"<CellData>{data}</CellData></Piece></ImageData></VTKFile>"
+        )
+    axes = read(described(tmp_path, (".",), "u"), tmp_path)[0].axes
+    assert {axis.name: (axis.length, axis.points) for axis in axes} == {"y": (4.0, "cells"), "x": (2.0, "cells")}

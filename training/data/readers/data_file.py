@@ -159,6 +159,7 @@ class DataFile:
         regions: The whole numbers of the cell data of meshes that tell regions, by their names.
         validation: The number of samples for validation, before those for tests at the end, where the file says it.
         test: The number of samples for tests, where the file says it.
+        cells: The length of an axis, by its name, where the file tells that values are those of the cells along it.
     """
 
     path: Path
@@ -176,6 +177,7 @@ class DataFile:
     regions: Mapping[str, frozenset[int]] = field(default_factory=dict)
     validation: int = 0
     test: int = 0
+    cells: Mapping[str, float] = field(default_factory=dict)
 
     def array(self, name: str) -> LazyArray:
         """Return the array of that name.

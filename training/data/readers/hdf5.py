@@ -128,7 +128,8 @@ def attributes(file: h5py.File, groups: list[str]) -> tuple[dict[str, LazyArray]
         elif len(values) < len(groups) or len({each.shape for each in values}) > 1:
             left_out[label] = "an attribute that not every group has in the same shape"
         else:
-            found[label] = LazyArray.of(label, np.stack(values))
+            one = LazyArray.of(label, np.stack(values))
+            found[label] = one if one.shape[1:] else replace(one, dimensions=())  # a number of each sample, for certain
     return found, left_out
 
 
@@ -179,7 +180,8 @@ def stacked(file: h5py.Group, groups: list[str], name: str) -> LazyArray:
     def rows(start: int, stop: int) -> NDArray[Any]:
         return np.stack([array(file[group][name], name).read() for group in groups[start:stop]])
 
-    return replace(first, shape=(len(groups), *first.shape), rows=rows)
+    axes = first.dimensions if first.shape else ()  # a number is that of each sample, for certain
+    return replace(first, shape=(len(groups), *first.shape), rows=rows, dimensions=axes)
 
 
 def text(value: Any) -> str:

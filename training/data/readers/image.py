@@ -33,13 +33,15 @@ def open_image(path: Path) -> Iterator[DataFile]:
             raise ReadError(f"{path}: expected {' or '.join(KINDS)} in one piece but found {kind} in {len(pieces)}")
         points = positions(root, reader, pieces[0])
         data, on_cells = arrays(reader, pieces[0], "PointData"), arrays(reader, pieces[0], "CellData")
+        cells: dict[str, float] = {}
         if not data:
+            cells = {name: float(abs(each[-1] - each[0])) for name, each in zip(AXES, points, strict=True)}
             data, points = on_cells, [centres(each) for each in points]
         found = {name: field(name, values, points) for name, values in data.items()}
     reason = "it has values of cells, and others of points"
     left_out = {name: reason for name in on_cells if name not in found}
     known = {name: each for name, each in zip(AXES, points, strict=True) if len(each) > 1}
-    yield DataFile(path, "vtk", found, known, left_out=left_out)
+    yield DataFile(path, "vtk", found, known, left_out=left_out, cells=cells)
 
 
 def positions(root: ET.Element, reader: Any, piece: ET.Element) -> list[NDArray[np.float64]]:
