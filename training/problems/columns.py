@@ -134,11 +134,14 @@ def columns_of(
     for file in files:
         check_file(problem, file)
     found = {}
-    samples = sum(file.array(output.array).samples for file in apart.get(output.name) or files)
+    # A field has its samples on the first axis, whereas numbers may be a row of all samples.
+    fields = (one for one in (*problem.output_fields, *problem.inputs) if not one.static)
+    lead = next(fields, output)
+    samples = sum(file.array(lead.array).samples for file in apart.get(lead.name) or files)
     for name, one in problem.stored.items():
         own = apart.get(name, [])
         arrays = [(file.path, file.array(one.array)) for file in (own or files)]
-        if own and isinstance(one, Parameter):
+        if own and not one.components and (isinstance(one, Parameter) or one.scalar):
             arrays = unrolled(arrays, samples)
         if isinstance(one, Quantity) and one.static:
             value = (others[name] if own else originals)[0].array(one.array)
@@ -192,7 +195,7 @@ def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
 
 
 def unrolled(arrays: list[tuple[Path, LazyArray]], samples: int) -> list[tuple[Path, LazyArray]]:
-    """Return a parameter's arrays from files of its own, rows `[1, sample]` that have all samples as `[sample]`."""
+    """Return arrays of numbers from files of their own, rows `[1, sample]` that have all samples as `[sample]`."""
     shapes = [array.shape for _, array in arrays]
     if any(len(shape) != 2 or shape[0] != 1 for shape in shapes) or sum(shape[1] for shape in shapes) != samples:
         return arrays

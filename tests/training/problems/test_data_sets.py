@@ -550,3 +550,12 @@ def test_values_of_cells_keep_their_length_wherever_the_grid_begins(tmp_path: Pa
         )
     axes = read(described(tmp_path, (".",), "u"), tmp_path)[0].axes
     assert {axis.name: (axis.length, axis.points) for axis in axes} == {"y": (4.0, "cells"), "x": (2.0, "cells")}
+
+
+@pytest.mark.parametrize("outputs", ["drag", "u,drag"])
+def test_a_row_of_the_numbers_of_all_samples_is_an_output_in_a_file_of_its_own(outputs: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "k.npy", K)
+    np.save(tmp_path / "u.npy", 2 * K)
+    np.save(tmp_path / "drag.npy", NU[np.newaxis])
+    _, samples = read(described(tmp_path, ("k.npy", "u.npy", "drag.npy"), outputs), tmp_path)
+    assert samples.file["drag"][:] == pytest.approx(NU, rel=1e-6)
