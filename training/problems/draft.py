@@ -263,10 +263,10 @@ def ask(
 def lone_field(
     numeric: Sequence[LazyArray], fields: Sequence[LazyArray], sides: tuple[int, ...]
 ) -> tuple[list[str], str]:
-    """Guess the outputs, and say the doubt, where there is one field on the grid and numbers per sample beside it."""
+    """Guess the outputs, and say the doubt, where there is one steady field on the grid and numbers beside it."""
     vectors = [one for one in fields if is_vector(one, sides)]
     samples = fields[0].samples
-    numbers = [one for one in numeric if one in vectors or is_number(one, samples)]
+    numbers = [one for one in numeric if one in vectors or is_number(one, samples) or one.shape == (1, samples)]
     numbers = [one for one in numbers if not numbers_samples(one, samples) and not along_axis(one, {*sides})]
     alone = [one for one in fields if one not in vectors]
     if len(alone) != 1 or not numbers or "time" in (alone[0].dimensions or ()):

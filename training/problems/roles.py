@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from training.data.readers import DataFile, LazyArray
+from training.problems.ambiguity import last_name
 from training.problems.checks import Summary, offset_of
 from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, wire_name
@@ -24,8 +25,11 @@ concentration saturation stress
 """
 SCALARS = """
 drag lift cd cl cm moment force forces torque energy power efficiency loss coefficient coefficients qoi objective
-compliance flux label labels target targets y
+compliance flux dissipation nusselt label labels target targets y
 """
+VAGUE = """
+coefficient coefficients label labels target targets y
+"""  # of these, words that say nothing beside others, as in diffusion_coefficient and wind_y
 FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 KINDS = {
@@ -98,32 +102,45 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str], doubt: str
             raise DraftError(f"{file.path}: expected an output that is a field, but {name} is {taken_for(made, name)}")
     unknown = [one for one in made.tensors if not one.role]
     moving = {one.array.name for one in made.tensors if one.role == "outputs"}
+    numbers = [one.name for one in made.tensors if one.role == "parameters" and not one.per_frame]
     if made.moving:
         if still := [name for name in outputs if name not in moving]:
             raise DraftError(
                 f"{file.path}: expected outputs that change in time, as {', '.join(sorted(moving))} do, "
                 f"but {still[0]} does not"
             )
-        if len(moving) > 1 and not chosen and file.format not in {"well", "pdebench"}:
-            doubt = "outputs: all fields that change in time"
-        elif not chosen and any(one.per_frame for one in made.tensors):
-            doubt = "outputs: all fields that change in time but those with the name of an input"
+        doubt = doubt if chosen else doubt_of_moving(made, file, numbers)
     elif not chosen and unknown:
         chosen = [one.array.name for one in likely(unknown)]
-        doubt = "outputs: the file does not say which arrays are outputs" if len(unknown) > 1 else doubt
+        if len(unknown) > 1:
+            doubt = "outputs: the file does not say which arrays are outputs"
+        elif numbers:
+            doubt = field_or_numbers(unknown[0].name, numbers)
     made.tensors = [
         replace(one, role=one.role or ("outputs" if one.array.name in chosen else "inputs")) for one in made.tensors
     ]
     made.tensors = [replace(one, guess=doubt) if one.role == "outputs" else one for one in made.tensors]
-    numbers = [one for one in made.tensors if one.role == "parameters" and one.array.name in made.complex]
-    made.left_out |= {one.array.name: "it holds a complex number per sample: save both parts" for one in numbers}
-    made.tensors = [one for one in made.tensors if one not in numbers]
+    waves = [one for one in made.tensors if one.role == "parameters" and one.array.name in made.complex]
+    made.left_out |= {one.array.name: "it holds a complex number per sample: save both parts" for one in waves}
+    made.tensors = [one for one in made.tensors if one not in waves]
     made.tensors = [
         replace(one, complex=True, positive=False) if one.array.name in made.complex else without_offset(one)
         for one in made.tensors
     ]
     if not (made.of("inputs") or made.of("parameters") or made.points) or not made.of("outputs"):
         raise DraftError(nothing(made, file, "at least one input and one output"))
+
+
+def doubt_of_moving(made: Draft, file: DataFile, numbers: Sequence[str]) -> str:
+    """Say why what changes in time may not be the outputs, where neither the user nor the layout says it."""
+    if any(one.per_frame for one in made.tensors):
+        return "outputs: all fields that change in time but those with the name of an input"
+    if file.format in {"well", "pdebench"}:
+        return ""
+    if len(made.of("outputs")) > 1:
+        return "outputs: all fields that change in time"
+    listed = ", ".join(numbers)
+    return f"outputs: the field that changes in time, none of the numbers per sample ({listed})" if numbers else ""
 
 
 def without_offset(one: Tensor) -> Tensor:
@@ -150,21 +167,26 @@ def taken_for(made: Draft, name: str) -> str:
 
 
 def numbers_or_field(field: LazyArray, numbers: Sequence[LazyArray]) -> tuple[list[str], str]:
-    """Guess whether a lone field or the numbers beside it are the outputs: their names, and the doubt, if there is one.
+    """Guess whether a lone field or the numbers beside it are the outputs: their names, and the doubt.
 
-    A field with the name of an output is one, and numbers with such names are where it has none.
+    Numbers with the names of outputs are, or all where the field has the name of an input.
     """
-    word, words = (
-        field.name.rpartition("/")[2].lower(),
-        {one.name: one.name.rpartition("/")[2].lower() for one in numbers},
-    )
-    sounding = [name for name, each in words.items() if each in SCALARS.split()]
-    if word in OUTPUTS.split() and not sounding:
-        return [field.name], ""
-    doubt = f"outputs: it may be {field.name} or the numbers per sample ({', '.join(words)}): say OUTPUTS="
-    if sounding or word in INPUTS.split():
-        return sounding or [*words], doubt
+    sounding = [one.name for one in numbers if is_result(one)]
+    doubt = field_or_numbers(field.name, [one.name for one in numbers])
+    if sounding or field.name.rpartition("/")[2].lower() in INPUTS.split():
+        return sounding or [one.name for one in numbers], doubt
     return [field.name], doubt
+
+
+def is_result(numbers: LazyArray) -> bool:
+    """Return whether numbers per sample sound like outputs, by their name or a word of it."""
+    words = {*re.split(r"[^a-z0-9]+", last_name(numbers))} - {*VAGUE.split()}
+    return not {last_name(numbers), *words}.isdisjoint(SCALARS.split())
+
+
+def field_or_numbers(field: str, numbers: Sequence[str]) -> str:
+    """Return the doubt of the outputs where a lone field has numbers beside it, whatever their names are."""
+    return f"outputs: it may be {field} or the numbers per sample ({', '.join(numbers)}): say OUTPUTS="
 
 
 def likely(unknown: Sequence[Tensor]) -> list[Tensor]:

@@ -62,6 +62,32 @@ def test_numbers_beside_a_lone_field_are_a_guess_by_their_names(tmp_path: Path) 
     assert "[outputs.v]  # guess: outputs: it may be v or the numbers per sample (a1, a2)" in text
 
 
+@pytest.mark.parametrize(
+    ("field", "number", "output"),
+    [
+        ("pressure", "drag_coefficient", "drag_coefficient"),
+        ("u", "dissipation", "dissipation"),
+        ("u", "diffusion_coefficient", "u"),
+        ("u", "wind_y", "u"),
+        ("shape", "speed", "shape"),
+    ],
+)
+def test_a_lone_field_with_numbers_beside_it_is_a_guess_whatever_their_names(
+    field: str, number: str, output: str, tmp_path: Path
+) -> None:
+    text = drafted(tmp_path, **{field: SHAPE, number: SHAPE.mean((1, 2))})
+    assert f"[outputs.{output}]  # guess: outputs: it may be {field} or the numbers per sample ({number})" in text
+    assert "guess: outputs" not in drafted(tmp_path, [output], **{field: SHAPE, number: SHAPE.mean((1, 2))})
+
+
+def test_numbers_beside_a_lone_trajectory_or_a_field_of_a_cloud_are_a_guess(tmp_path: Path) -> None:
+    steps = np.cumsum(RNG.random((30, 9, 16)), axis=1)
+    text = drafted(tmp_path, u=steps, t=np.arange(9.0), drag=steps.mean((1, 2)))
+    assert "[outputs.u]  # guess: outputs: the field that changes in time, none of the numbers per sample (" in text
+    text = drafted(tmp_path, xy=RNG.random((30, 20, 2)), f=RNG.random((30, 20)), drag=RNG.random(30))
+    assert "[outputs.f]  # guess: outputs: it may be f or the numbers per sample (drag)" in text
+
+
 @pytest.mark.parametrize("arrays", [{"a1": A[:, 0], "a2": A[:, 1], "a3": A[:, 2]}, {"params": A}])
 def test_a_field_of_numbers_alone_has_no_input_field(arrays: dict[str, Any], tmp_path: Path) -> None:
     found = described(drafted(tmp_path, u=WAVES, **arrays), tmp_path)
