@@ -1,6 +1,7 @@
 """A first problem file for data without a description: what the files tell, and guesses that are marked.
 
-A guess stands as a comment at its line (`marks.py`). Of outputs, of the sample axis and of time it has to be confirmed.
+A guess stands as a comment at its line (`marks.py`). Of outputs, of the sample axis, of time, of points and of what is
+known in advance it has to be confirmed.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ from training.problems.roles import (
 
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters
-IN_ADVANCE = "it changes in time and is no output, so it is known in advance for every frame"
 HOLDS_TIMES = "it holds times: see the section [time], if there is one"
+IN_ADVANCE = "inputs: it changes in time and is no output, so every request needs its future: else name it in OUTPUTS"
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 

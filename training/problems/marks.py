@@ -17,6 +17,7 @@ from training.typed import typed
 
 SUBJECTS = {
     "outputs": "which arrays are outputs",
+    "inputs": "which inputs are known in advance for every frame",
     "samples": "which axis counts samples",
     "time": "which axis counts time, if one does",
     "points": "whether every sample has points of its own",
@@ -66,7 +67,7 @@ def refusal(path: Path, document: Mapping[str, Any], found: Mapping[int, str]) -
             said.append(f"{question} (line{'s' * (len(lines) > 1)} {', '.join(lines)})")
     words = " or ".join(f"`# guess: {subject}`" for subject in SUBJECTS if subject in found.values())
     sentence = f"{path}: not confirmed: {' and '.join(said)}. If it is right, remove the comment {words} from the line"
-    if "outputs" not in found.values():
+    if {"inputs", "outputs"}.isdisjoint(found.values()):
         return f"{sentence}."
     names = [
         str(table.get("key", name)) if isinstance(table, dict) else name

@@ -242,8 +242,11 @@ def test_what_changes_in_time_and_is_no_output_is_known_in_advance(tmp_path: Pat
         assert forced == {"f": "inputs", "power": "parameters"}
         assert [one.name for one in made.of("outputs")] == ["u"]
         assert "per_frame = true" in made.toml()
-        assert "[inputs.f]  # guess: it changes in time" in made.toml()
+        assert "[inputs.f]  # guess: inputs: it changes in time" in made.toml()
         assert ("[outputs.u]  # guess: outputs" in made.toml()) == (not outputs)
+    (tmp_path / "forcing.toml").write_text(re.sub(r"  # guess: (time|outputs).*", "", made.toml()))
+    with pytest.raises(ProblemFileError, match=r"which inputs are known in advance .* \(lines .*OUTPUTS="):
+        read_problem_file(tmp_path / "forcing.toml")
     (tmp_path / "forcing.toml").write_text(re.sub(r"  # guess:.*", "", made.toml()))
     problem = read_problem_file(tmp_path / "forcing.toml")
     assert problem.timed == {"u", "f", "power"}
