@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schema.problem import Description
+from schema.problem import Description, Parameter, Quantity
 from training import checkpoint
 from training.files import digest
 from training.problems.problem_file import ProblemFile
@@ -71,14 +71,20 @@ def facts(problem: Description) -> dict[str, str]:
     found = {part: ", ".join(each.name for each in tensors) or "none" for part, tensors in parts.items()}
     for part, fields in (("inputs", problem.inputs), ("outputs", problem.outputs)):
         for one in fields:
-            sign, components = ("positive" if one.positive else "of any sign"), ", ".join(one.components) or "none"
-            found[f"{part}.{one.name}"] = f"units {one.units!r}, components {components}, {sign}"
+            kind = ("positive" if one.positive else "of any sign") + (", a scalar" if one.scalar else "")
+            found[f"{part}.{one.name}"] = f"{shared(one)}, {kind}"
     for number in problem.parameters:
         sign = "a positive minimum" if (number.minimum or 0) > 0 else "no positive minimum"  # else it has no logarithm
-        found[f"parameters.{number.name}"] = f"units {number.units!r}, {sign}"
+        found[f"parameters.{number.name}"] = f"{shared(number)}, {sign}"
     for axis in problem.axes:
         found[f"axes.{axis.name}"] = f"boundary {axis.boundary!r}, points {axis.points!r}"
     found["axes"] = ", ".join(axis.name for axis in problem.axes)
     if problem.frames is not None:
         found["time"] = f"step {problem.frames.step:g}, history {problem.frames.history}"
     return found
+
+
+def shared(one: Quantity | Parameter) -> str:
+    """Return what two fields, or two numbers, have to share: units, components, and the frame that a step sees."""
+    frame = f", per_frame {one.per_frame!r}" if one.per_frame else ""
+    return f"units {one.units!r}, components {', '.join(one.components) or 'none'}{frame}"

@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from schema.problem import Parameter, Quantity
 from training import checkpoint
 from training.commands import app
 from training.fit import warm_start
@@ -111,7 +112,7 @@ DIFFERENCES = {
     ),
     "another range": (
         {"parameters": {"speed": {"minimum": 1e-9}}},
-        "parameters.speed: expected units '1', no positive minimum, as the model in {path} has",
+        "parameters.speed: expected units '1', components none, no positive minimum, as the model in {path} has",
     ),
     "no model": (
         {"data": {"finetune": "nowhere"}},
@@ -126,6 +127,33 @@ def test_a_model_of_other_fields_is_refused_before_the_training(
 ) -> None:
     with pytest.raises(RecipeError, match=re.escape(f"data.finetune: {message}".replace("{path}", str(first)))):
         second(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"inputs": {"f": {"per_frame": "start"}}}, "inputs.f"),
+        ({"inputs": {"f": {"per_frame": "end"}}}, "inputs.f"),
+        ({"parameters": {"speed": {"per_frame": "start"}}}, "parameters.speed"),
+        ({"parameters": {"speed": {"components": ["x", "y"]}}}, "parameters.speed"),
+        ({"parameters": {"speed": {"components": ["x", "z"]}}}, "parameters.speed"),
+    ],
+)
+def test_the_frame_that_a_step_sees_and_components_have_to_be_the_same(changes: dict[str, Any], what: str) -> None:
+    earlier = {"inputs": {"f": {}, "k": {"key": "u"}}, "time": {"step": 0.1}}
+    known = {part: earlier.get(part, {}) | changes.get(part, {}) for part in (*earlier, *changes)}
+    one, other = (warm_start.facts(problem(**each).describe((12,), 24, 6)) for each in (earlier, known))
+    assert {each for each in one | other if one.get(each) != other.get(each)} == {what}
+
+
+def test_every_frame_and_list_of_components_is_a_fact_of_its_own() -> None:
+    fields = [Quantity(name="f", per_frame=frame) for frame in (None, "start", "end")]
+    numbers = [Parameter(name="v", components=parts) for parts in ((), ("x", "y"), ("x", "z"))]
+    assert len({*map(warm_start.shared, (*fields, *numbers))}) == 5
+    scalar, field = (
+        warm_start.facts(problem(outputs={"d": {"scalar": flag}}).describe((12,), 24)) for flag in (True, False)
+    )
+    assert scalar["outputs.d"] != field["outputs.d"]
 
 
 def test_another_network_and_the_folder_of_the_run_itself_are_refused(
