@@ -159,7 +159,8 @@ class PreparedWorkload(OperatorWorkload):
         following = [each[:, self.history :] if self.is_trajectory else each for each in outputs.values()]
         arguments = [tensors[name] for name in self.file.argument_names]
         if self.file.asked:
-            arguments.append(torch.zeros(len(arguments[0]), *self.samples.sides, dtype=torch.int32))
+            sides = outputs[self.file.output_fields[0].name].shape[-len(self.file.axes) :]  # of coarse samples, too
+            arguments.append(torch.zeros(len(arguments[0]), *sides, dtype=torch.int32))
         return Batch(arguments, following, measure=tensors[WEIGHTS] if self.file.weights is not None else None)
 
     def batches(self, split: str, frames: int | None = None) -> SplitBatches:

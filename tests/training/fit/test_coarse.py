@@ -55,6 +55,17 @@ def test_the_first_part_of_a_training_has_coarse_samples(folder: Path) -> None:
     assert float(work.task().network.input_normaliser.mean.mean()) == pytest.approx(expected, abs=1e-6)
 
 
+def test_coarse_samples_of_parameters_alone_are_predicted_on_their_own_grid(tmp_path: Path) -> None:
+    for name, samples, sides in (("fine", 20, (12, 16)), ("coarse", 40, (6, 8))):
+        rate = np.random.default_rng(samples).random(samples)
+        np.savez(tmp_path / f"{name}.npz", rate=rate, u=rate[:, None, None] * np.ones((samples, *sides)))
+    work = PreparedWorkload(recipe(tmp_path, "tiny", *SMALL, inputs={}, parameters={"rate": {}}), tmp_path)
+    for share, sides in ((0.0, (6, 8)), (0.9, (12, 16))):
+        batch = work.draw(np.arange(1), np.random.default_rng(0), share)
+        assert batch.inputs[-1].shape[1:] == batch.outputs[0].shape[1:] == sides
+    assert work.loss(work.network(), work.draw(np.arange(1), np.random.default_rng(0), 0.0)).item() > 0
+
+
 def test_the_checksums_of_fine_and_coarse_data_are_kept_side_by_side(folder: Path) -> None:
     recipe(folder, "tiny", *SMALL)
     kept = {path.name: path.stat().st_mtime_ns for path in folder.glob("own-plate*.json")}
