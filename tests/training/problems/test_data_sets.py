@@ -265,7 +265,7 @@ CASES = {
         incompressible,
         ("*.h5",),
         "velocity",
-        set(),
+        {"inputs"},  # the particles, which the flow moves
         {"force": np.stack([K, 2 * K], 1), "velocity": np.stack([FRAMES, 2 * FRAMES], 2)},
     ),
     "CNO: groups of samples with numbers beside": Case(
