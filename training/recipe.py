@@ -147,8 +147,8 @@ class Fit(BaseModel):
     # Draw a random exact symmetry of the problem for every sample; or also one of these, beside the exact ones, since
     # they lowered the validation error.
     symmetries: bool | tuple[str, ...] = True
-    # Levels of noise to draw from for every sample: of inputs in their deviation at each point, or of the states that a
-    # rollout starts from in that of the state.
+    # Levels of noise to draw from for every sample: of a built-in problem's inputs in their deviation at each point, or
+    # of the states that a rollout starts from in that of the state. A user's steady fields have none.
     noise: Levels = ()
     share: float = Field(default=1.0, gt=0, le=1)  # of the training samples; a smaller share is part of a larger one
     unroll: tuple[PositiveInt, ...] = (1,)  # steps of a training rollout, each for an equal share of the training
@@ -339,6 +339,21 @@ class Recipe(BaseRecipe):
             raise ValueError("symmetries move fields, not the gradients that the weighted loss needs: use one or none")
         if fit.gradients and isinstance(problem, Description) and problem.output_grid is not None:
             raise ValueError(f"outputs of {problem.name} have no gradient on its output grid: set fit.gamma = 0")
+        return self
+
+    @model_validator(mode="after")
+    def refuse_idle_settings(self) -> Recipe:
+        """Refuse settings that nothing would follow: those of rollouts, and noise of a user's steady fields."""
+        fit, file = self.fit, self.problem_file
+        if file is not None and file.time is not None:
+            return self
+        if fit.unroll != (1,) or not fit.through:
+            raise ValueError("fit.unroll and fit.through: expected them of trajectories alone")
+        if any(fit.noise) and file is not None:
+            raise ValueError(
+                "fit.noise: expected it of trajectories and built-in problems alone; add noise to the inputs in the "
+                "data files"
+            )
         return self
 
 

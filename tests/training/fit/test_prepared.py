@@ -63,6 +63,12 @@ def short(samples: SampleFile) -> Recipe:
     return changed(recipe(samples, "tiny"), ["fit.epochs=6", "fit.seconds=1e9"])
 
 
+@pytest.mark.parametrize("setting", ["noise=0.1", "unroll=[2]", "through=false"])
+def test_settings_that_steady_fields_would_not_follow_are_refused(samples: SampleFile, setting: str) -> None:
+    with pytest.raises(RecipeError, match=r"fit\..*: expected (it|them) of trajectories"):
+        changed(recipe(samples, "tiny"), [f"fit.{setting}"])
+
+
 def test_samples_are_prepared_once_and_split_in_order(samples: SampleFile, tmp_path: Path) -> None:
     assert samples.counts == (32, 4, 4)
     assert samples.sides == SIDES

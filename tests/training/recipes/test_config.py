@@ -30,6 +30,8 @@ def test_an_operator_has_the_points_of_the_axes(points: str) -> None:
         ("fit.epoch=3", r"fit\.epoch: .*not permitted \(found 3\)"),
         ("fit.epochs=none", r"fit\.epochs: .*found 'none'"),
         ("fitness.epochs=3", "no section 'fitness'"),
+        ("fit.unroll=[1,2]", "fit.unroll and fit.through: expected them of trajectories alone"),
+        ("fit.through=false", "fit.unroll and fit.through: expected them of trajectories alone"),
         ("fit.epochs", "expected an override a.b=c"),
         ("operator.attention=softmaxx", r"operator\.attention: .*galerkin, .*softmaxx"),
     ],
