@@ -437,7 +437,8 @@ def add_field(
     else:
         rest, end = without_components(one.shape[1:])
         if is_vector(one, sides) and one.name in outputs:
-            made.tensors.append(Tensor(name, one, "outputs", one.shape[1], scalar=True))
+            found = Tensor(name, one, "outputs", one.shape[1], scalar=True, positive=is_positive(one))
+            made.tensors.append(found)
             return
         if is_vector(one, sides):
             made.tensors += [

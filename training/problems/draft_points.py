@@ -104,7 +104,7 @@ def cloud(
             made.tensors.append(Tensor(name, one, "", components, positive=not components and is_positive(one)))
         elif one.samples == samples and one.name in outputs and len(one.shape) < 3:
             several = one.shape[1] if one.shape[1:] not in {(), (1,)} else 0
-            made.tensors.append(Tensor(name, one, "outputs", several, scalar=True))
+            made.tensors.append(Tensor(name, one, "outputs", several, scalar=True, positive=is_positive(one)))
         elif one.shape == (samples,) and is_count(one, points):
             made.points["counts"] = one.name
         elif one.samples == samples and all(side == 1 for side in one.shape[1:]):

@@ -51,6 +51,7 @@ def test_numbers_that_are_asked_for_are_outputs(arrays: dict[str, Any], outputs:
     assert "guess: outputs" not in text
     found = described(text, tmp_path)
     assert {*found.output_names} == {*outputs}
+    assert all(one.positive for one in found.scalars)
     assert [one.name for one in found.inputs] == ["shape"]
     assert [one.name for one in found.parameters] == [name for name in arrays if name not in outputs]
 
@@ -99,7 +100,7 @@ def test_a_field_of_numbers_alone_has_no_input_field(arrays: dict[str, Any], tmp
 def test_numbers_of_clouds_are_outputs(tmp_path: Path) -> None:
     xy, f = RNG.random((30, 20, 2)), RNG.random((30, 20))
     found = described(drafted(tmp_path, ["lift"], xy=xy, f=f, lift=f.mean(1), speed=f.max(1)), tmp_path)
-    assert [(one.name, one.scalar) for one in found.outputs] == [("lift", True)]
+    assert [(one.name, one.scalar, one.positive) for one in found.outputs] == [("lift", True, True)]
     assert [one.name for one in found.parameters] == ["counts", "speed"]
 
 
