@@ -68,7 +68,7 @@ def session(device: Any, graph: Path, config: Job, gpu: int | None, *, plain: bo
 def arguments(job: Job, grid: tuple[int, ...], batch: int, examples: dict[str, Array]) -> dict[str, Array]:
     """Draw the arguments of a graph: its examples on the grid, smooth fields where it has none."""
     sizes = dict(zip(job["axes"], grid, strict=True)) | {"batch": batch, "frame": FRAMES}
-    found = {}
+    found, counts = {}, examples.get("counts")
     for number, tensor in enumerate(job["inputs"]):
         shape = [
             sizes[axis] if size is None else size for axis, size in zip(tensor["axes"], tensor["shape"], strict=True)
@@ -77,7 +77,7 @@ def arguments(job: Job, grid: tuple[int, ...], batch: int, examples: dict[str, A
         if tensor["dtype"] == "INT32":
             field = np.random.default_rng(number).integers(1, job["words"], shape).astype(np.int32)
         elif known is not None and known.ndim == len(shape):
-            field = resampled(known, shape)
+            field = resampled(known, shape, counts)
         else:
             field = smooth(shape, number)
             field = np.where(field >= 0, 12, 3) if tensor["positive"] else field
@@ -94,9 +94,16 @@ def arguments(job: Job, grid: tuple[int, ...], batch: int, examples: dict[str, A
     return found
 
 
-def resampled(field: Array, shape: list[int]) -> Array:
-    """Return samples on another grid, each point with the value of the nearest one."""
+def resampled(field: Array, shape: list[int], counts: Array | None = None) -> Array:
+    """Return samples on another grid, each point with the value of the nearest one.
+
+    Of points of their own, `counts` says how many each sample has: its padding is no point, and many copies of one
+    would weigh more than all others.
+    """
     field = np.take(field, np.arange(shape[0]) % len(field), axis=0)
+    if counts is not None:
+        places = [((np.arange(shape[1]) + 0.5) * each / shape[1]).astype(int) for each in np.resize(counts, shape[0])]
+        return np.stack([each[place] for each, place in zip(field, places, strict=True)])
     for axis, size in enumerate(shape[1:], start=1):
         index = ((np.arange(size) + 0.5) * field.shape[axis] / size).astype(int)
         field = np.take(field, index, axis=axis)

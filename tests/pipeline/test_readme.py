@@ -42,8 +42,8 @@ MODELS = (
 )
 PRINTED = "http://127.0.0.1:8080"
 #: The pages that say what one can do, not those of figures; the blocks of umbridge.md run in tests/protocols, how.md is
-#: held by test_how.py.
-FIGURES = ("umbridge", "benchmarks", "how", "own-data-measured", "reference/tables")
+#: held by test_how.py, nodes.md by tests/deploy.
+FIGURES = ("umbridge", "benchmarks", "how", "nodes", "own-data-measured", "reference/tables")
 EXAMPLES = sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / f"docs/{name}.md" for name in FIGURES})
 #: Pages whose first example trains, or computes with torch or a service, as other tests do: they run in the deep suite.
 LONG = ("attention", "derivatives", "layers", "networks", "research", "training")

@@ -10,8 +10,10 @@ from export.derivatives.rules.elementwise import rule
 from export.derivatives.tape import ONE, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from export.derivatives.rules.elementwise import Step
-    from export.derivatives.tape import Size, Tape
+    from export.derivatives.tape import Shape, Size, Tape
 
 
 @rule("Transpose")
@@ -153,21 +155,50 @@ def gather(step: Step) -> dict[int, str]:
         before = tuple(start if other == axis else ONE - 1 for other in range(len(shape)))
         after = tuple(shape[axis] - start - 1 if other == axis else ONE - 1 for other in range(len(shape)))
         return {0: tape.pad(single, before, after)}
-    order = [axis, *(other for other in range(len(shape)) if other != axis)]
-    zeros = tape.spread(tape.number(0, step.x()), tuple(shape[other] for other in order))
-    rows = tape.reshape(step.x(1), (*indices, ONE))
-    found = tape.add("ScatterND", [zeros, rows, tape.transpose(step.whole, order)], tape.shapes[zeros], reduction="add")
-    return {0: tape.transpose(found, [order.index(other) for other in range(len(shape))])}
+    found = tape.reshape(step.x(1), tuple(indices[0] if other == axis else ONE for other in range(len(shape))))
+    return {0: scattered(tape, tape.spread(found, tape.shapes[step.whole]), step.whole, shape, axis)}
 
 
 @rule("GatherND")
 def gather_nd(step: Step) -> dict[int, str]:
-    """Add the gradient to the entries that were gathered."""
+    """Add the gradient to the entries that were gathered, whose axes become one."""
     if step.attribute("batch_dims", 0):
         raise step.unknown("expected no batch axes")
-    tape = step.tape
-    zeros = tape.spread(tape.number(0, step.x()), step.shape())
-    return {0: tape.add("ScatterND", [zeros, step.x(1), step.whole], step.shape(), reduction="add")}
+    tape, shape, (*counts, depth) = step.tape, step.shape(), step.shape(1)
+    known, rest = shape[: int(depth)], shape[int(depth) :]
+    lengths = tuple(product(known[axis + 1 :]) for axis in range(len(known)))
+    places = tape.binary("Mod", step.x(1), tape.ints(known))  # an index may count from the end
+    flat = tape.total(tape.binary("Mul", places, tape.ints(lengths)), [len(counts)], keep=False)
+    shape_2d = product(counts), product(rest)
+    indices = tape.spread(tape.reshape(flat, (shape_2d[0], ONE)), shape_2d)
+    found = scattered(tape, indices, tape.reshape(step.whole, shape_2d), (product(known), product(rest)), 0)
+    return {0: tape.reshape(found, shape)}
+
+
+def scattered(tape: Tape, indices: str, entries: str, shape: Shape, axis: int) -> str:
+    """Append sums of entries in a tensor of a shape, each at an index along an axis.
+
+    ONNX Runtime's ScatterND adds no double precision on a GPU, and this operator does.
+    """
+    zeros = tape.spread(tape.number(0, entries), shape)
+    return tape.add("ScatterElements", [zeros, indices, entries], shape, axis=axis, reduction="add")
+
+
+def product(shape: Sequence[Size]) -> Size:
+    """Return the number of entries of a shape."""
+    found = ONE
+    for size in shape:
+        found = found * size
+    return found
+
+
+@rule("ScatterElements")
+def scatter_elements(step: Step) -> dict[int, str]:
+    """Gather the gradient of the entries."""
+    if step.wanted[0] or step.attribute("reduction", b"none") != b"add":
+        raise step.unknown("expected a sum over constant entries")
+    axis = step.attribute("axis", 0)
+    return {2: step.tape.add("GatherElements", [step.whole, step.x(1)], step.shape(2), axis=axis)}
 
 
 @rule("ScatterND")
