@@ -39,8 +39,8 @@ def test_an_input_that_is_meant_is_named(gateway: Gateway) -> None:
     with Client(gateway.url) as client:
         with pytest.raises(InvalidInput, match=r'did you mean "coefficient" \(permeability\)\?'):
             client.predict("blur", permeability=np.ones((8, 8)))
-        with pytest.raises(InvalidInput, match=r'takes "coefficient" and no "grid"$'):
-            client.predict("blur", np.ones((8, 8)), grid=43)
+        with pytest.raises(InvalidInput, match=r'takes "coefficient" and no "lattice"$'):
+            client.predict("blur", np.ones((8, 8)), lattice=43)
         with pytest.raises(InvalidInput, match="version: expected a number but got ndarray; a second input is passed"):
             client.predict("blur", np.ones((8, 8)), np.ones((8, 8)))  # type: ignore[arg-type]  # as a beginner does
 

@@ -111,7 +111,7 @@ def test_a_mark_is_a_comment_and_no_text_in_quotes() -> None:
         ({"k": RNG.random((200, 32, 32))}, set()),
         ({"k": RNG.random((32, 32, 32)), "n": RNG.random(32)}, set()),
         ({"k": smooth(40, 10, 32, axes=(1, 2))}, {"time"}),
-        ({"k": smooth(40, 12, 16, axes=(1, 2)), "t": np.arange(12.0)}, {"time"}),
+        ({"k": smooth(40, 12, 16, axes=(1, 2)), "t": np.arange(12.0)}, {"time", "inputs"}),
         ({"k": smooth(40, 9, 12, 12, axes=(1, 2, 3))}, {"time"}),
         ({"k": smooth(40, 12, 12, 12, axes=(1, 2, 3))}, set()),
     ],
