@@ -126,11 +126,17 @@ def points_of(grid: Sequence[int] | None, sent: Sequence[int] | None, card: Card
     if len(points) != len(limits.axes):
         detail = f"grid: expected points along {', '.join(limits.axes)}, or one number for all, but got {points}"
         raise Problem("invalid-parameter", detail)
+    within(points, card)
+    return points
+
+
+def within(points: Sequence[int], card: Card, name: str = GRID) -> None:
+    """Require points per axis that the model takes; `name` is what says them in the request."""
+    limits = card.grid
     for axis, size in zip(limits.axes, points, strict=True):
         if not limits.minimum <= size <= limits.maximum:
-            detail = f'grid has {size} points along "{axis}"; the model takes {limits.minimum} to {limits.maximum}'
+            detail = f'{name} has {size} points along "{axis}"; the model takes {limits.minimum} to {limits.maximum}'
             raise Problem("grid-out-of-limits", detail, array=GRID)
-    return points
 
 
 def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[Any]]:

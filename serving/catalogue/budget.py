@@ -109,7 +109,7 @@ class Budget:
         return self.limit is None or not others or sum(others.values()) + self.share(entry) <= self.limit.bytes
 
     async def admit(self, entry: Entry) -> bool:
-        """Reserve the memory of a model, once it fits; False where nobody waits for it any more."""
+        """Reserve the memory of a model, once it fits; False where no request waits for it any more."""
         async with self._order:
             while not self.fits(entry):
                 if not entry.waits or not await self._make_room(entry):
@@ -118,7 +118,7 @@ class Budget:
             return True
 
     async def _make_room(self, entry: Entry) -> bool:
-        """Unload one model for another; False where nobody waits for that any more."""
+        """Unload one model for another; False where no request waits for that any more."""
         leaving: Entry | None = None
         try:
             while entry.waits:

@@ -384,10 +384,7 @@ def _grid(card: Card, config: Config) -> Shape:
     if len(points) != len(limits.axes):
         detail = f"config.grid: expected one number, or one for each of {', '.join(limits.axes)}"
         raise Problem("invalid-parameter", detail)
-    for axis, size in zip(limits.axes, points, strict=True):
-        if not limits.minimum <= size <= limits.maximum:
-            detail = f'config.grid has {size} points along "{axis}"; the model takes {limits.minimum} to'
-            raise Problem("grid-out-of-limits", f"{detail} {limits.maximum}", array="grid")
+    checks.within(points, card, "config.grid")
     return points
 
 

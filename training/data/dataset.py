@@ -37,7 +37,9 @@ Rows = NDArray[np.int64]
 
 READ_AS = 2
 """The version of what readers make of files: raise it where values of the same files become others."""
-UNVERSIONED = "unversioned"  # the attribute that tells the name that samples had before names told the readers
+UNVERSIONED = (
+    "unversioned"  # the attribute that tells the name that samples had before names had the version of the readers
+)
 DONE = "done"  # the dataset of a group that is being filled: 1 where the sample is there
 STATISTICS = ("minimum", "maximum", "mean", "deviation")
 IN_MEMORY = 2**28  # bytes of a tensor of all samples up to which it is held in memory
@@ -70,7 +72,7 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
 
 
 def formerly(name: str, data: Path) -> Path | None:
-    """Return the samples that had a name before names told the version of the readers; None where there are none."""
+    """Return the samples that had a name before names had the version of the readers; None where there are none."""
     for path in sorted(data.glob(f"{name.rpartition('-')[0]}-*.h5")):
         with h5py.File(path, locking=False) as file:
             if file.attrs.get(UNVERSIONED) == name:

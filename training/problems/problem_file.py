@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import to_json
 
 from physics import registry as classical
+from schema.card import GRID, QUALITY
 from schema.faults import PartError, faults
 from schema.problem import (
     Axes,
@@ -43,16 +44,13 @@ from training.user_error import UserError
 
 AXES = 3  # the most axes of a grid
 SPACE = ("x", "y", "z")  # the components of coordinates
-GRID = "grid"  # what says the grid in requests to models without an input on it
 INSIDE = "inside"  # the input that says where the domain is
 WEIGHTS = "weights"  # the array of samples that says how much every point counts in the loss and in errors
 POINT = "point"  # the axis of samples that have points of their own
 MOST_POINTS = 20_000
 """The most points of a sample that a model accepts, or four times those of its data where that is more."""
 FEWEST_POINTS = 4  # the least number of points of a sample
-QUALITY = frozenset(
-    {"error_bound", "error_estimate", "misfit", "novelty", "outside", "quality", "solve_bound", "solved_by"}
-)
+RESERVED = frozenset({*QUALITY, "outside", "quality", "solved_by"})
 """What responses say about errors, by these names."""
 FINEST = {1: 8192, 2: 1024, 3: 128}  # the most points per axis that a model accepts, by the number of axes
 LONGEST = 1000  # the most frames of one rollout, or ten times those of a training trajectory where that is more
@@ -315,7 +313,7 @@ class ProblemFile(Schema):
             raise ValueError(
                 f"expected another name than {GRID!r}, by which a request says the grid (`key` names data)"
             )
-        if taken := [name for name in names if name in QUALITY]:
+        if taken := [name for name in names if name in RESERVED]:
             raise ValueError(f"expected other names than {taken}, which responses use for errors (`key` names data)")
         return self
 
