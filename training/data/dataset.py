@@ -37,9 +37,7 @@ Rows = NDArray[np.int64]
 
 READ_AS = 2
 """The version of what readers make of files: raise it where values of the same files become others."""
-UNVERSIONED = (
-    "unversioned"  # the attribute that tells the name that samples had before names had the version of the readers
-)
+UNVERSIONED = "unversioned"  # the attribute that has the name without the version of the readers
 DONE = "done"  # the dataset of a group that is being filled: 1 where the sample is there
 STATISTICS = ("minimum", "maximum", "mean", "deviation")
 IN_MEMORY = 2**28  # bytes of a tensor of all samples up to which it is held in memory
