@@ -262,7 +262,8 @@ def check(
     python -m training check heat.toml
     """
     from training.data.dataset import SampleFile, prepare
-    from training.problems.problem_file import data_files, read_problem_file, tensor_files
+    from training.problems.files import data_files, tensor_files
+    from training.problems.problem_file import read_problem_file
 
     found = read_problem_file(problem)
     data_files(found, problem.parent)

@@ -30,8 +30,9 @@ from training.data.readers import DataFile, open_file
 from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
+from training.problems.files import data_files, tensor_files
 from training.problems.problem import Array
-from training.problems.problem_file import ProblemFile, data_files, tensor_files
+from training.problems.problem_file import ProblemFile
 
 Rows = NDArray[np.int64]
 

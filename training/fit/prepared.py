@@ -35,7 +35,8 @@ from training.metrics.fields import relative_l2, weighed
 from training.metrics.scalars import scalar_errors, scalar_squares
 from training.operators import Operator
 from training.problems.problem import Problem, trajectories_of
-from training.problems.problem_file import INSIDE, WEIGHTS, DataSection
+from training.problems.problem_file import INSIDE, WEIGHTS
+from training.problems.sections import DataSection
 from training.recipe import Recipe, RecipeError
 from training.typed import typed
 

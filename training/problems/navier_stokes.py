@@ -10,7 +10,8 @@ from schema.problem import Axis, Parameter, Quantity
 from training.operators.navier_stokes import NavierStokesConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Problem, Trajectories
-from training.problems.problem_file import DataSection, ProblemFile, TimeSection
+from training.problems.problem_file import ProblemFile
+from training.problems.sections import DataSection, TimeSection
 
 TRAJECTORIES = 256
 FRAMES = 20

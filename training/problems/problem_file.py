@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from glob import glob
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
-    AfterValidator,
     Field,
     PositiveFloat,
-    PositiveInt,
     ValidationError,
     field_serializer,
     field_validator,
@@ -27,20 +23,23 @@ from schema.problem import (
     Axes,
     Description,
     Frames,
-    Frozen,
     GridLimits,
-    Name,
     Parameter,
     Quantity,
     Schema,
-    Time,
     locations,
 )
-from training.data.readers import natural
 from training.files import read_toml
 from training.problems.marks import guessed_of_axes, refusal, unconfirmed
 from training.problems.problem import PROBLEMS
-from training.user_error import UserError
+from training.problems.sections import (
+    DataSection,
+    MaskSection,
+    PointsSection,
+    ProblemFileError,
+    SymmetrySection,
+    TimeSection,
+)
 
 AXES = 3  # the most axes of a grid
 SPACE = ("x", "y", "z")  # the components of coordinates
@@ -72,118 +71,6 @@ LATER = {
     "scalar",
     "components",
 }  # and, where they have other values than the usual ones, these
-
-
-class ProblemFileError(UserError):
-    """A problem file cannot be used: the message names the file, the key, what was expected and what was found."""
-
-
-def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotations are checked at run time
-    """Return a share between 0 and 1, or a whole number of samples."""
-    if 0 < value < 1:
-        return value
-    if value >= 1 and value == value // 1:
-        return int(value)
-    raise ValueError("expected a share between 0 and 1 or a whole number of samples")
-
-
-Share = Annotated[float | int, AfterValidator(checked_share)]
-
-
-class CoarseSection(Frozen):
-    """Samples of the same problem on a coarser grid, all of which are for training."""
-
-    files: tuple[str, ...] = Field(min_length=1)  # as those of `data`
-    format: str = "auto"
-
-
-class DataSection(Frozen):
-    """Where the simulations are, and which of them are kept apart."""
-
-    # Relative to the problem file; patterns such as `run-*.h5` are allowed; several files are concatenated.
-    files: tuple[str, ...] = Field(min_length=1)
-    format: str = "auto"  # the files' layout; `auto` decides by suffix and contents
-    # Where samples are counted: on the first or the last axis of the arrays; `file`: every file is one sample; `group`:
-    # every group of an HDF5 file is one.
-    sample: Literal["first", "last", "file", "group"] = "first"
-    # Whether the time axis is the first or the last one behind the samples'.
-    time: Literal["first", "last"] = "first"
-    # The earlier model that a training may start from: its folder, relative to this file, or its name in runs or
-    # checkpoints.
-    finetune: str | None = None
-    coarse: CoarseSection | None = None  # cheaper samples that a training begins with
-    # Share or number of samples for every decision, taken from the end, before the test samples.
-    validation: Share = 0.1
-    test: Share = 0.1  # share or number of samples that are used once, for the card, taken from the end
-
-    @property
-    def all_for_training(self) -> bool:
-        """Whether no samples are kept apart, as of coarse ones."""
-        return self.validation == self.test == 0
-
-    def counts(self, samples: int) -> tuple[int, int, int]:
-        """Return the numbers of training, validation and test samples.
-
-        Raises:
-            ProblemFileError: A split would be empty.
-        """
-        if self.all_for_training:
-            return samples, 0, 0
-        validation, test = (
-            share if isinstance(share, int) else max(1, round(share * samples))
-            for share in (self.validation, self.test)
-        )
-        train = samples - validation - test
-        if min(train, validation, test) < 1:
-            raise ProblemFileError(
-                f"data: expected at least one sample for training, validation and test but {samples} samples give "
-                f"{train}, {validation} and {test}"
-            )
-        return train, validation, test
-
-
-class SymmetrySection(Frozen):
-    """The symmetries that hold exactly for equation, data and boundary; none by default."""
-
-    exact: tuple[str, ...] = ()
-
-
-class TimeSection(Time):
-    """The time axis of trajectories `[sample, time, *grid]`."""
-
-    # Frames of the rollouts that are compared on validation samples; by default a quarter of a trajectory.
-    horizon: PositiveInt | None = None
-    conserved: tuple[Name, ...] = ()  # outputs whose mean over a periodic grid stays exactly what it is
-
-
-class PointsSection(Frozen):
-    """The points of samples that have their own, of a mesh or a cloud, instead of a grid's axes."""
-
-    # The array `[sample, point, dimension]`, or `[point, dimension]` of one fixed mesh; in mesh files the nodes, and
-    # the key is left out.
-    coordinates: str = "coordinates"
-    # The array `[sample]` of how many points of each sample are valid, where the arrays are padded.
-    counts: str | None = None
-    dimensions: Literal[2, 3] = 2
-    # The array `[sample, point]` of what every point counts in the loss and in errors, such as `area`, the area of the
-    # cells around each node of mesh files; left out, all points count alike.
-    weights: str | None = None
-    # Whether points at one place, as those of discontinuous elements, are one point with the mean of their values.
-    merge: bool = False
-
-
-class MaskSection(Frozen):
-    """The domain of fields on a grid, where it is not the whole grid: one of both."""
-
-    key: str | None = None  # the array `[sample, *grid]`, or `[*grid]` of one domain for all: 1 inside, 0 outside
-    nan: str | None = None  # the array whose NaN mark what lies outside
-
-    @model_validator(mode="after")
-    def check_one(self) -> MaskSection:
-        """Require one source of the mask."""
-        if (self.key is None) == (self.nan is None):
-            raise ValueError("expected either key (an array of 1 inside, 0 outside) or nan (an array with NaN outside)")
-        return self
 
 
 class ProblemFile(Schema):
@@ -543,65 +430,4 @@ def read_problem_file(path: Path) -> ProblemFile:
     if is_taken(found.name):
         expected = f"expected a name of your own, such as own_{found.name}"
         raise ProblemFileError(f"{path}: name: {expected}, but {found.name} is a built-in problem")
-    return found
-
-
-def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
-    """Return the data files of a problem file that lies in `folder`, patterns resolved, in order.
-
-    Raises:
-        ProblemFileError: A name or a pattern fits no file.
-    """
-    return fitting_files(problem.data.files, folder, "data.files")
-
-
-def tensor_files(problem: ProblemFile, folder: Path) -> dict[str, list[Path]]:
-    """Return the data files of the tensors that have files of their own, by their names, as `data_files` does."""
-    found = {
-        name: fitting_files(one.files, folder, f"{name}.files") for name, one in problem.stored.items() if one.files
-    }
-    if problem.data.sample == "file":
-        runs = {"data": data_files(problem, folder), **found}
-        check_runs({name: files for name, files in runs.items() if len({path.parent for path in files}) > 1})
-    return found
-
-
-def check_runs(files: Mapping[str, Sequence[Path]]) -> None:
-    """Refuse files of tensors that are not in the same folders, of a run each: values would be those of another run.
-
-    Raises:
-        ProblemFileError: A folder has a file of one tensor and none, or another number, of another.
-    """
-    counts = {name: Counter(path.parent for path in each) for name, each in files.items()}
-    (first, lead), *others = counts.items() or [("", Counter())]
-    for name, each in others:
-        alone = lead.keys() ^ each.keys()
-        # Tensors may have folders of their own, with several files in each.
-        if alone and (lead.keys() & each.keys() or max(*lead.values(), *each.values()) == 1):
-            raise ProblemFileError(
-                f"{name}.files: expected a file in every folder that has one of {first}.files, and in no other; "
-                f"one of both is not in {min(alone)}"
-            )
-        if not alone and (unlike := [folder for folder in lead if lead[folder] != each[folder]]):
-            folder = min(unlike)
-            raise ProblemFileError(
-                f"{name}.files: expected as many files in {folder} as {first}.files fit there but found "
-                f"{each[folder]} and {lead[folder]}"
-            )
-
-
-def fitting_files(patterns: Sequence[str], folder: Path, label: str) -> list[Path]:
-    """Return the files that patterns fit, in the order of the numbers in their names.
-
-    Raises:
-        ProblemFileError: A name or a pattern fits no file.
-    """
-    found: list[Path] = []
-    for pattern in patterns:
-        literal = folder / pattern  # whose name may hold brackets
-        matches = () if literal.exists() else glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 -- it may be absolute
-        fitting = [folder / name for name in sorted(matches, key=natural)] or [literal]
-        if not all(path.is_file() or path.is_dir() for path in fitting):
-            raise ProblemFileError(f"{label}: expected files for {pattern!r} in {folder} but there are none")
-        found += fitting
     return found

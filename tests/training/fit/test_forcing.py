@@ -17,7 +17,8 @@ from training.fit.presets import PRESETS
 from training.operators.field import FieldConfig
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 from training.problems.columns import DataError
-from training.problems.problem_file import ProblemFileError, read_problem_file
+from training.problems.problem_file import read_problem_file
+from training.problems.sections import ProblemFileError
 from training.recipe import OF_PROBLEM_FILES, Fit, Recipe
 
 PUSHED = """

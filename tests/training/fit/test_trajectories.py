@@ -28,7 +28,8 @@ from training.metrics import METRICS
 from training.metrics.fields import spectrum
 from training.operators.trajectory import TrajectoryOperator
 from training.problems.columns import DataError
-from training.problems.problem_file import ProblemFileError, read_problem_file
+from training.problems.problem_file import read_problem_file
+from training.problems.sections import ProblemFileError
 from training.recipe import OF_PROBLEM_FILES, Fit, Recipe
 
 ROOT = Path(__file__).parents[3]

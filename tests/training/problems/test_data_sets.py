@@ -26,7 +26,8 @@ from training.data.readers import LazyArray, ReadError, open_file
 from training.data.readers.packed import unpacked
 from training.problems.draft import DraftError
 from training.problems.marks import unconfirmed
-from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
+from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.sections import ProblemFileError
 
 RNG = np.random.default_rng(0)
 SAMPLES = 12

@@ -13,7 +13,8 @@ import pytest
 
 from tests.toy_meshes import write_stars
 from training.data.dataset import prepare
-from training.problems.problem_file import data_files, read_problem_file
+from training.problems.files import data_files
+from training.problems.problem_file import read_problem_file
 
 ROOT = Path(__file__).parents[3]
 #: Run in an environment without the packages that only training needs.

@@ -22,7 +22,8 @@ from training.data.dataset import SampleFile, prepare
 from training.data.readers import ReadError, open_file
 from training.problems.draft import DraftError, draft
 from training.problems.marks import unconfirmed
-from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
+from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.sections import ProblemFileError
 from training.typed import typed
 
 RNG = np.random.default_rng(0)

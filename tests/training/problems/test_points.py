@@ -18,7 +18,8 @@ from training.commands import app
 from training.data.dataset import SampleFile, prepare
 from training.data.readers import ReadError, open_file
 from training.problems.columns import DataError
-from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
+from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.sections import ProblemFileError
 
 Arrays = dict[str, NDArray[Any]]
 
