@@ -21,8 +21,16 @@ from training.problems.checks import check, remarks
 from training.problems.columns import Column, DataError, columns_of
 from training.problems.draft import draft
 from training.problems.files import data_files
-from training.problems.problem_file import CoarseSection, ProblemFile, SymmetrySection, read_problem_file
-from training.problems.sections import DataSection, MaskSection, PointsSection, ProblemFileError, TimeSection
+from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.sections import (
+    CoarseSection,
+    DataSection,
+    MaskSection,
+    PointsSection,
+    ProblemFileError,
+    SymmetrySection,
+    TimeSection,
+)
 from training.user_error import UserError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "own_data"
