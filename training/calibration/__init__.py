@@ -16,7 +16,7 @@ from training.calibration.calibration import (
     load,
     save,
 )
-from training.calibration.error_estimate import ErrorEstimate, Novelty
+from training.calibration.error_estimate import ErrorEstimate, Novelty, guarantee
 from training.calibration.samples import (
     MOST_FITTED,
     CalibrationSamples,
@@ -44,6 +44,7 @@ __all__ = [
     "affordable",
     "calibrate",
     "calibrated",
+    "guarantee",
     "joined",
     "load",
     "save",

@@ -26,6 +26,7 @@ from training.user_error import UserError
 FILE = CALIBRATION
 ERROR_ESTIMATE, NOVELTY = "error_estimate", "novelty"
 FEWEST_FITTED = 16  # samples of which mean and covariance of the statistics make sense
+ROUNDING = 1e-6  # relative to a default, within which a number is the default
 SPREAD = 2.0  # a positive channel whose largest value is this many times its smallest is seen by its logarithm
 
 
@@ -66,12 +67,23 @@ class Layout(BaseModel):
     inputs: int  # calibration inputs, behind the novelty
     errors: int  # calibration samples per grid, behind the error estimate; 0 where they were too few for one
     grids: tuple[int, ...]  # calibrated grids, by their numbers of points
-    # Positions of the fields among the arguments that are constant in a first group of calibration samples, as where a
-    # request leaves them out, while one of them varies in the second; none where there is one group.
+    # What tells a first group of calibration samples, as of requests that leave it out, from a second one: positions of
+    # fields among the arguments that are constant, and of numbers that have their defaults. In the second group one of
+    # them varies, or has another value. None where there is one group.
     apart: tuple[int, ...] = ()
+    defaults: tuple[tuple[int, float], ...] = ()
     second: int = 0  # calibration inputs of the second group, which are not among `inputs`
     intervals: tuple[Interval, ...] = ()  # of the outputs that are numbers, in their order
     noise: tuple[float, ...] = ()  # levels of noise that the roughness tells apart, ascending; none where there is one
+
+    @property
+    def groups(self) -> int:
+        return 2 if self.apart or self.defaults else 1
+
+    @property
+    def cases(self) -> int:
+        """How many quantiles a grid has."""
+        return self.groups * max(1, len(self.noise))
 
 
 class Calibration(nn.Module):
@@ -83,7 +95,7 @@ class Calibration(nn.Module):
         self.statistics = InputStatistics([channel.logarithm for channel in layout.channels], layout.periodic)
         self.novelty = Novelty(layout.statistics, layout.inputs, layout.second)
         sizes = layout.statistics + layout.roughness, len(layout.grids)
-        cases = 2 if layout.apart else 1, max(1, len(layout.noise)), layout.roughness
+        cases = layout.groups, max(1, len(layout.noise)), layout.roughness
         self.estimate = ErrorEstimate(*sizes, *cases) if layout.errors else None
         numbers = sum(len(each.deviations) for each in layout.intervals)
         self.intervals = nn.ModuleList(ErrorEstimate(sizes[0], 1) for _ in range(numbers))
@@ -99,7 +111,7 @@ class Calibration(nn.Module):
         They are `[batch, 1]` each, half-widths `[batch, component]`.
         """
         statistics = self.statistics(arguments)
-        group = varies(arguments, self.layout.apart)
+        group = varies(arguments, self.layout.apart, self.layout.defaults)
         novelty = self.novelty(statistics, group)
         if self.estimate is None and not self.intervals:
             return (novelty,)
@@ -114,15 +126,18 @@ class Calibration(nn.Module):
         return (*found, novelty)
 
 
-def varies(arguments: Sequence[Tensor], positions: Sequence[int]) -> Tensor | None:
-    """Return whether one of the fields at some positions varies, `[batch, 1]`; None without any position."""
-    found = None
-    for position in positions:
-        values = arguments[position]
-        axes = tuple(range(1, values.ndim))
-        varied = (values.amax(dim=axes) > values.amin(dim=axes))[:, None]
-        found = varied if found is None else found | varied
-    return found
+def varies(
+    arguments: Sequence[Tensor], positions: Sequence[int], defaults: Sequence[tuple[int, float]] = ()
+) -> Tensor | None:
+    """Return whether one of the fields at some positions varies, or a number differs from its default: `[batch, 1]`.
+
+    None without any of both.
+    """
+    fields = [arguments[position].flatten(1) for position in positions]
+    found = [values.amax(dim=1) > values.amin(dim=1) for values in fields]
+    # In a graph a default is a number of float32, and where it is compared with the network one of float64.
+    found += [(arguments[position] - value).abs() > ROUNDING * abs(value) for position, value in defaults]
+    return torch.stack(found, dim=1).any(dim=1, keepdim=True) if found else None
 
 
 def grid_points(field: Tensor, axes: int) -> Tensor:
@@ -220,8 +235,8 @@ def calibrate(
     measured = {one.points(axes): one for one in calibration if one.errors is not None}
     scalars = [one for one in calibration if one.scalars is not None and len(one) >= fewest()]
     enough = all(len(one) >= fewest() for one in measured.values())
-    apart = _apart(list(measured.values()), axes)
-    groups = _groups(calibration, apart)
+    apart, defaults = _apart(list(measured.values()), _defaults(problem, fitted[0].inputs), axes)
+    groups = _groups(calibration, apart, defaults)
     rows, *others = (torch.cat([statistics(one.inputs) for one in each]) for each in (fitted, *groups))
     separate = _noise_bounds(fitted, groups, statistics) if enough else {}
     layout = Layout(
@@ -234,7 +249,8 @@ def calibrate(
         errors=min(map(len, measured.values())) if measured and enough else 0,
         grids=tuple(sorted(measured)),
         apart=apart,
-        second=len(others[1]) if apart else 0,
+        defaults=defaults,
+        second=len(others[1]) if apart or defaults else 0,
         intervals=_intervals(problem, deviations) if scalars else (),
         noise=_noise_levels(fitted) if separate else (),
     )
@@ -273,24 +289,41 @@ def _errors_of(samples: Sequence[Measured], number: int, statistics: InputStatis
     return torch.cat(rows), torch.cat([errors for _, errors in known])
 
 
-def _apart(measured: Sequence[Measured], axes: int) -> tuple[int, ...]:
-    """Return the positions of fields that tell two groups of samples apart, with enough of both on every grid."""
+def _defaults(problem: Description, arguments: Sequence[Tensor]) -> tuple[tuple[int, float], ...]:
+    """Return the positions of the numbers among the arguments that have a default, and these."""
+    lengths = [1] * len(problem.inputs) + [max(1, len(one.components)) for one in problem.parameters]
+    starts = [sum(lengths[:index]) for index in range(len(lengths))][len(problem.inputs) :]
+    pairs = zip(starts, problem.parameters, strict=True)
+    return tuple(
+        (start, one.default)
+        for start, one in pairs
+        if start < len(arguments) and one.default is not None and not one.components
+    )
 
-    def both(positions: tuple[int, ...]) -> bool:  # enough of both groups for a quantile each
-        masks = ((len(one), varies(one.inputs, positions)) for one in measured)
+
+def _apart(
+    measured: Sequence[Measured], defaults: tuple[tuple[int, float], ...], axes: int
+) -> tuple[tuple[int, ...], tuple[tuple[int, float], ...]]:
+    """Return what tells two groups of samples apart, with enough of both on every grid: fields, and defaults."""
+
+    def both(*what: Any) -> bool:  # enough of both groups for a quantile each
+        masks = ((len(one), varies(one.inputs, *what)) for one in measured)
         varied = ((count, 0 if mask is None else int(mask.sum())) for count, mask in masks)
         return all(min(some, count - some) >= fewest() for count, some in varied)
 
     if not measured:
-        return ()
+        return (), ()
     fields = [index for index, tensor in enumerate(measured[0].inputs) if tensor.ndim > axes]
     found = tuple(index for index in fields if both((index,)))
-    return found if both(found) else ()
+    numbers = tuple(one for one in defaults if both((), (one,)))
+    return (found, numbers) if both(found, numbers) else ((), ())
 
 
-def _groups(calibration: Sequence[Measured], apart: tuple[int, ...]) -> list[list[Measured]]:
-    """Return calibration samples in groups: those whose fields are constant, then those with one that varies."""
-    masks = [varies(one.inputs, apart) for one in calibration]
+def _groups(
+    calibration: Sequence[Measured], apart: tuple[int, ...], defaults: tuple[tuple[int, float], ...]
+) -> list[list[Measured]]:
+    """Return calibration samples in groups: those of requests that leave something out, then the others."""
+    masks = [varies(one.inputs, apart, defaults) for one in calibration]
     pairs = [(one, mask[:, 0]) for one, mask in zip(calibration, masks, strict=True) if mask is not None]
     if not pairs:
         return [list(calibration)]

@@ -34,11 +34,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
+from scipy.special import betaincinv
 from torch import Tensor, nn
 
 from training.calibration.statistics import NormalScores, Statistics
 
 COVERAGE = 0.9
+CONFIDENCE = 0.95  # of what a card promises about its own calibration
 CLIP = 3.0  # deviations of a statistic beyond which sigma stays as it is
 HINGES = (-1.0, 0.0, 1.0)  # scores at which the slope of sigma's logarithm may change
 RIDGE = 10.0  # so many samples weigh as much as the assumption that the error does not depend on the input
@@ -180,6 +182,24 @@ def quantile(scores: NDArray[np.floating[Any]], coverage: float = COVERAGE) -> f
             f"expected at least {fewest(coverage)} scores for a coverage of {coverage} but got {len(scores)}"
         )
     return float(np.sort(scores)[rank - 1])
+
+
+def guarantee(samples: int, aim: float = COVERAGE, confidence: float = CONFIDENCE) -> dict[str, float | list[float]]:
+    r"""Return what a quantile of so many calibration samples promises, whatever the distribution of their errors is.
+
+    A new sample of the same distribution is covered with the probability `aim` or more, over calibrations. The share of
+    inputs that one of them covers has the distribution :math:`\mathrm{Beta}(k, n + 1 - k)`, with
+    :math:`k = \lceil (n + 1)\,p \rceil`, where no two errors are equal, and is larger else: it lies `between` these
+    bounds with the probability `confidence` (Vovk, Conditional validity of inductive conformal predictors, 2012).
+
+    Example:
+        >>> guarantee(1000)
+        {'coverage': 0.9, 'between': [0.8807, 0.9179], 'confidence': 0.95}
+    """
+    rank = math.ceil((samples + 1) * aim - 1e-9)
+    tails = (1 - confidence) / 2, (1 + confidence) / 2
+    between = [round(float(betaincinv(rank, samples + 1 - rank, tail)), 4) for tail in tails]
+    return {"coverage": aim, "between": between, "confidence": confidence}
 
 
 def coverage(covered: NDArray[np.bool_]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from schema.problem import Axis, Description, Parameter, Quantity
 from training.calibration.calibration import Calibration, Measured, calibrate
-from training.calibration.error_estimate import OUTSIDE, coverage
+from training.calibration.error_estimate import OUTSIDE, coverage, guarantee
 from training.operators.operator import Operator
 
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
@@ -71,7 +71,7 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
     These are per grid and kind the share whose error stays below the estimate (`coverage`) with its standard error, the
     means of estimate and error, and the share of inputs that are outside; and that share per family out of
     distribution, on the finest grid. `errors` counts the calibration samples of a grid, `errors_of_a_case` those that a
-    quantile rests on.
+    quantile rests on, and `guarantee` says what they promise.
     """
     layout, rows, finest = calibration.layout, [], None
     for one in samples.test:
@@ -82,7 +82,8 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
         "fitted": layout.fitted,
         "inputs": layout.inputs,
         "errors": layout.errors,
-        "errors_of_a_case": layout.errors // (max(1, len(layout.noise)) * (2 if layout.apart else 1)),
+        "errors_of_a_case": layout.errors // layout.cases,
+        **({"guarantee": guarantee(layout.errors // layout.cases)} if layout.errors else {}),
         **({"noise": list(layout.noise)} if layout.noise else {}),
         "test": rows,
         "foreign": {}

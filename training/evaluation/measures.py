@@ -168,7 +168,13 @@ def estimates(
         return [dict(row) for row in rows]
     limits = [significant(quantile(calibration)) for calibration in held.T]
     return [
-        {**row, "error_estimate": limit, "trajectories": len(tested), **coverage(errors <= limit)}
+        {
+            **row,
+            "error_estimate": limit,
+            "calibrated": len(held),
+            "trajectories": len(tested),
+            **coverage(errors <= limit),
+        }
         for row, limit, errors in zip(rows, limits, tested.T, strict=True)
     ]
 

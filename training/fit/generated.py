@@ -31,8 +31,7 @@ from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Probl
 from training.recipe import Recipe, RecipeError
 
 WATCHED = 16  # validation samples whose error is logged after every epoch; all of them where they choose the epoch
-MOST_VARIED = 200  # test samples with varied inputs, each of which is solved
-FRESH_TESTED = 250  # test samples at least that new calibration samples are checked with: coverage to 2 %
+MOST_VARIED = 500  # test samples with varied inputs, each of which is solved
 
 
 class GeneratedWorkload(OperatorWorkload):
@@ -133,8 +132,8 @@ class GeneratedWorkload(OperatorWorkload):
         """Return training samples as fitted and the validation samples, or new ones, on every measured grid."""
         data = self.recipe.drawn
         fitted, held, before, tested = min(MOST_FITTED, data.train), data.validation, data.train, data.test
-        if self.new:  # a half of them to fit, then all of them to calibrate
-            fitted, held, before, tested = self.new // 2, self.new, self.new // 2, max(data.test, FRESH_TESTED)
+        if self.new:  # a half of them to fit, then all of them to calibrate; as many test samples check them
+            fitted, held, before, tested = self.new // 2, self.new, self.new // 2, max(data.test, self.new)
         wanted = Request(self.problem, data.mesh, fitted, 0, CALIBRATION_SEED, held)
         path = prepare(wanted, self.data, self.pool, progress=self.progress) if self.new else self.path
         checked = replace(request(self.recipe), train=0, validation=0, test=tested)
@@ -201,11 +200,16 @@ class CalibrationFields:
         return (mesh(self.path, self.split),) * len(self.work.problem.description.axes)
 
     def mixture(self) -> Iterator[Measured]:
-        """Return samples of all kinds, per grid: each at every level of noise, a half with inputs varied."""
+        """Return samples of all kinds, per grid: each at every level of noise, a half with inputs varied.
+
+        Where all parameters have a default every sample is there with the defaults, too, as most requests have them.
+        """
         varied, levels = self.count // 2 if self.vary else 0, self.work.recipe.fit.levels
+        default = at_defaults(self.read(self.whole)) if has_defaults(self.work.problem.description) else None
         others, plain = self.varied(slice(self.count - varied, None)), replace(self, count=self.count - varied)
         for sides, samples in plain.on_grids():
             parts = [self.noisy(samples, level) for level in levels]
+            parts += [self.noisy(strided(default, sides))] if default else []
             yield joined(*parts, *([self.strided(others, sides)] if others else []))
 
     def kinds(self) -> Iterator[Measured]:

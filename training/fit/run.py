@@ -49,9 +49,10 @@ EXPECTED_WARNINGS = (
     ".*is smaller than the logging interval",  # a tiny run has few batches, and metrics are logged by epoch
     ".*isinstance.treespec, LeafSpec.. is deprecated",  # Lightning's own use of torch
 )
-OF_FRAME = ("error_estimate", "trajectories", "coverage", "coverage_standard_error")  # keys of a frame's estimate
+#: Keys of a frame's estimate; `calibrated` trajectories give it.
+OF_FRAME = ("error_estimate", "trajectories", "coverage", "coverage_standard_error", "calibrated")
 #: By key of the calibration's row what it has of the worst frame.
-WORST_FRAME = {key: key for key in ("frame", *OF_FRAME[1:])} | {
+WORST_FRAME = {key: key for key in ("frame", *OF_FRAME[1:4])} | {
     "mean_estimate": "error_estimate",
     "mean_error": "relative_l2",
 }
@@ -217,6 +218,8 @@ def calibrate(
         worst = min(covered, key=lambda row: row["coverage"])
         frame = {name: worst[key] for name, key in WORST_FRAME.items()}
         figures["test"] = [row | frame for row in figures["test"]]
+        figures["errors_of_a_case"] = worst["calibrated"]
+        figures["guarantee"] = calibration.guarantee(worst["calibrated"])
     return {"calibration": figures}
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,12 +15,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from physics import darcy
-from physics.numerics.fields import neumann_field
+from physics.numerics.fields import neumann_field, periodic_field
 from schema.problem import Description
 from training import calibration
 from training.calibration import Calibration, Measured
 from training.calibration.calibration import CalibrationError, grid_points
+from training.fit.generated import GeneratedWorkload
+from training.fit.run import workload
+from training.operators import Operator
 from training.problems.problem import PROBLEMS
+from training.recipe import find, read
 from training.typed import typed
 
 GRIDS = (21, 29)
@@ -139,6 +144,56 @@ def test_each_of_two_groups_that_an_input_tells_apart_is_covered() -> None:
     alone = calibration.calibrate(problem, both(0, 60), [grouped(n, 100, 300, varied=True) for n in GRIDS])
     assert alone is not None
     assert alone.layout.apart == ()
+
+
+def at(points: int, first: int, count: int, *, default: bool) -> Measured:
+    """Return initial velocities, viscosities and times, whose errors spread more where these are no defaults."""
+    rng = np.random.default_rng(first)
+    initial = torch.tensor(np.stack([periodic_field(points, rng) for _ in range(count)]), dtype=torch.float32)
+    others = [torch.full((count,), 0.01), torch.ones(count)]
+    if not default:
+        others = [torch.tensor(rng.uniform(*ends, count), dtype=torch.float32) for ends in ((0.003, 0.03), (0.1, 2))]
+    spread = torch.tensor(rng.random(count), dtype=torch.float32)
+    return Measured([initial, *others], 1e-3 * torch.exp((0.1 if default else 3) * spread))
+
+
+def test_requests_with_the_defaults_of_all_numbers_are_covered_by_themselves() -> None:
+    """Beside samples of all conditions they would be covered by nearly all estimates."""
+    problem = PROBLEMS["burgers_flow"].description
+
+    def both(first: int, count: int) -> list[Measured]:
+        return [calibration.joined(*(at(n, first, count, default=default) for default in (True, False))) for n in GRIDS]
+
+    made = calibration.calibrate(problem, both(0, 60), both(100, 300))
+    assert made is not None
+    assert (made.layout.apart, [index for index, _ in made.layout.defaults], made.layout.cases) == ((), [1, 2], 2)
+    assert (made.layout.inputs, made.layout.second) == (600, 600)
+    for default in (True, False):
+        new = at(GRIDS[1], 500, 300, default=default)
+        estimate, novelty = made(*new.inputs)
+        assert new.errors is not None
+        covered = (new.errors <= estimate[:, 0]).double().mean().item()
+        assert covered == pytest.approx(0.9, abs=3 * np.sqrt(0.09 / 300 + 0.09 / 300))
+        assert (novelty < 0.01).double().mean().item() <= 0.04
+    few = calibration.calibrate(problem, both(0, 60), [at(n, 100, 300, default=False) for n in GRIDS])
+    assert few is not None
+    assert few.layout.defaults == ()
+
+
+def test_numbers_with_defaults_are_drawn_with_and_without_them(tmp_path: Path) -> None:
+    changes = ["data.mesh=128", "data.grids=[64]", "data.train=16", "data.validation=4", "data.test=12"]
+    work = workload(read(find("burgers-laptop"), changes), tmp_path, progress=False)
+    network = cast("Operator", work.network())
+    work.fit_normalisers(network)
+    samples = cast("GeneratedWorkload", work).renewed(10).calibration_samples(network)
+    [fitted], [held] = list(samples.fitted), list(samples.calibration)
+    assert [len(each) for each in (fitted, held)] == [2 * 5, 2 * 10]
+    assert held.errors is not None
+    viscosity = held.inputs[1]
+    assert (viscosity == torch.tensor(0.01)).tolist() == [False] * 10 + [True] * 10
+    tested = list(samples.test)
+    assert [len(each) for each in tested] == [12, 12]
+    assert [each.kind for each in tested] == [{}, {"conditions": "viscosity 0.003 to 0.03, time 0.1 to 2"}]
 
 
 def test_the_estimate_follows_the_expected_size_of_the_error(found: Calibration) -> None:

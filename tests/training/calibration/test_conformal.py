@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import pytest
 import torch
 
-from training.calibration.error_estimate import ErrorEstimate, fewest, quantile
+from training.calibration.error_estimate import ErrorEstimate, fewest, guarantee, quantile
 
 
 @pytest.mark.parametrize(("count", "rank"), [(9, 9), (19, 18), (99, 90), (500, 451)])
@@ -29,6 +31,16 @@ def test_new_scores_stay_below_with_the_promised_probability(draw: str) -> None:
     covered = np.mean([row[-1] <= quantile(row[:-1]) for row in scores])
     error = np.sqrt(0.09 / 2000)
     assert 0.9 - 3 * error <= covered <= 0.9 + 1 / 51 + 3 * error
+
+
+@pytest.mark.parametrize("count", [10, 30, 100, 1000])
+def test_what_a_card_promises_holds_for_95_of_100_calibrations(count: int) -> None:
+    """The share of uniform scores below a number is that number, so the coverage of a calibration is its quantile."""
+    low, high = cast("list[float]", guarantee(count)["between"])
+    rng = np.random.default_rng(count)
+    covered = np.array([quantile(rng.random(count)) for _ in range(2000)])
+    assert np.mean((covered >= low) & (covered <= high)) == pytest.approx(0.95, abs=3 * np.sqrt(0.95 * 0.05 / 2000))
+    assert np.mean(covered) >= 0.9 - 3 * np.std(covered) / np.sqrt(2000)
 
 
 def test_few_samples_cover_on_average_whatever_the_expected_size_of_the_error() -> None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from training import checkpoint
+from training import calibration, checkpoint
 from training.commands import app
 from training.data import dataset as sample_files
 from training.data.dataset import SampleFile, prepare
@@ -318,6 +318,8 @@ def test_trajectories_of_a_solver_are_calibrated_with_new_ones(tmp_path: Path) -
     worst = min(new["rollout"], key=lambda frame: frame["coverage"])
     assert (row["coverage"], row["frame"], row["trajectories"]) == (worst["coverage"], worst["frame"], 10)
     assert row["coverage_standard_error"] > 0.05
+    assert new["calibration"]["errors_of_a_case"] == 10
+    assert new["calibration"]["guarantee"] == calibration.guarantee(10)
 
 
 FAULTS = {
