@@ -1,13 +1,24 @@
-"""Folders of VTU files: Poisson's equation on star-shaped domains of unequal size, one file each."""
+"""Meshes of unequal size: Poisson's equation on star-shaped domains, a VTU file each, and heat that leaves them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import meshio
 import numpy as np
 
-from physics.stars import Star, sample
+from physics.stars import Star, cool, sample
+
+
+@dataclass(frozen=True)
+class Cooling:
+    """Nodes `[point, 2]`, triangles, the conductivity, and temperatures `[frame, point]`."""
+
+    points: np.ndarray
+    triangles: np.ndarray
+    rate: float
+    heat: np.ndarray
 
 
 def write_stars(folder: Path, count: int, rings: tuple[int, int] = (3, 6)) -> list[Star]:
@@ -23,3 +34,29 @@ def write_mesh(path: Path, star: Star, fields: dict[str, np.ndarray]) -> None:
     """Write one mesh with fields at its nodes."""
     points = np.column_stack([star.points, np.zeros(len(star.points))])
     meshio.Mesh(points, {"triangle": star.triangles}, fields).write(path)
+
+
+def cooling(count: int, frames: int = 9, step: float = 0.02, rings: tuple[int, int] = (3, 5)) -> list[Cooling]:
+    """Draw heat that leaves star-shaped domains through their boundary, whose modes decay at known rates."""
+    found = []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        star = sample(rng, rings)
+        rate = float(rng.uniform(0.5, 1.5))
+        rounded = star.points / np.abs(star.points).max()
+        start = np.where(star.solution == 0, 0, 1 + (np.sin(3 * rounded + rng.uniform(0, 6, 2))).prod(axis=1))
+        times = rate * step * np.arange(frames)
+        heat = cool(star.points, star.triangles, start, star.solution == 0, times)
+        found.append(Cooling(star.points, star.triangles, rate, heat))
+    return found
+
+
+def padded(samples: list[Cooling]) -> dict[str, np.ndarray]:
+    """Return samples as arrays, padded with NaN: `xy`, `n`, `rate` and `heat` `[sample, frame, point]`."""
+    most, count = max(len(one.points) for one in samples), len(samples)
+    frames = len(samples[0].heat)
+    xy, heat = np.full((count, most, 2), np.nan), np.full((count, frames, most), np.nan)
+    for number, one in enumerate(samples):
+        xy[number, : len(one.points)], heat[number, :, : len(one.points)] = one.points, one.heat
+    n = np.asarray([len(one.points) for one in samples])
+    return {"xy": xy, "n": n, "rate": np.asarray([one.rate for one in samples]), "heat": heat}

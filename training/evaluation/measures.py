@@ -98,7 +98,8 @@ class Measures(NamedTuple):
 
     errors: dict[str, Errors]  # by error measure `[trajectory, frame]`; relative ones are at most 1000
     persistence: Errors  # relative L2 errors of keeping the last given frame `[trajectory, frame]`
-    # `[trajectory, 2, wave number]`: energy of the last frame of truth and prediction, of the first output.
+    # `[trajectory, 2, wave number]`: energy of the last frame of truth and prediction, of the first output; without any
+    # wave number on scattered points.
     energy: Errors
 
     @classmethod
@@ -112,13 +113,17 @@ class Measures(NamedTuple):
     @classmethod
     def of_batch(cls, work: Any, network: Any, batch: Batch) -> Measures:
         """Measure one batch of rollouts."""
-        found, axes = work.predictions(network, batch), len(work.file.axes)
+        found = work.predictions(network, batch)
         errors = {name: np.minimum(each.numpy(), LOST) for name, each in work.measures(found, batch).items()}
-        persistence = work.errors(*([each.double() for each in some] for some in (work.naive(batch), batch.outputs)))
+        pair = ([each.double() for each in some] for some in (work.naive(batch), batch.outputs))
+        persistence = work.errors(*pair, batch.measure).numpy()
+        if work.file.scattered:
+            return cls(errors, persistence, np.zeros((len(persistence), 2, 0)))
+        axes = len(work.file.axes)
         last = (each[0][:, -1].double().nan_to_num(posinf=0.0, neginf=0.0) for each in (batch.outputs, found))
         waves = min(batch.outputs[0].shape[-axes:]) // 2 + 1
         energy = np.stack([spectrum(each, axes)[:, :waves].numpy() for each in last], axis=1)
-        return cls(errors, persistence.numpy(), energy)
+        return cls(errors, persistence, energy)
 
     def until(self, horizon: int) -> dict[str, Errors]:
         """Return the errors of every trajectory by measure, the mean up to a horizon: `[trajectory]`."""
@@ -130,13 +135,15 @@ class Measures(NamedTuple):
         rows = [*self.rows(step)]
         if held is not None:
             rows = estimates(rows, held, self.errors["relative_l2"])
+        waves = {"truth": truth, "model": predicted}
         return {
             "rollout": rows,
             "correlation_time": float(step * correlated_frames(self.errors["correlation"]).mean()),
-            "spectrum": {
-                "truth": [significant(float(value)) for value in truth],
-                "model": [significant(float(value)) for value in predicted],
-            },
+            **(
+                {"spectrum": {name: [significant(float(value)) for value in each] for name, each in waves.items()}}
+                if len(truth)
+                else {}
+            ),
         }
 
     def rows(self, step: float) -> Iterator[dict[str, float]]:

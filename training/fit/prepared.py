@@ -56,7 +56,8 @@ class PreparedWorkload(OperatorWorkload):
         self.file, self.is_trajectory = recipe.file, recipe.file.time is not None
         if self.is_trajectory:
             self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
-            self.figures = (*type(self).figures, *ROLLOUTS)
+            rollouts = ROLLOUTS if not self.file.scattered else ROLLOUTS[:-1]  # points have no waves
+            self.figures = (*type(self).figures, *rollouts)
         elif self.file.scalars:
             self.figures = (*type(self).figures, "scalars")
 
@@ -144,11 +145,12 @@ class PreparedWorkload(OperatorWorkload):
         grid a last argument has its shape.
         """
         if self.file.scattered:
-            most, numbers = (
-                int(values["counts"].max()),
-                {one.name for one in (*self.file.parameters, *self.file.scalars)},
-            )
-            values = {name: value if name in numbers else value[:, :most] for name, value in values.items()}
+            most, timed = int(values["counts"].max()), self.file.timed
+            numbers = {one.name for one in (*self.file.parameters, *self.file.scalars)}
+            values = {
+                name: value if name in numbers else value[:, :, :most] if name in timed else value[:, :most]
+                for name, value in values.items()
+            }
         tensors = {name: torch.from_numpy(value) for name, value in values.items()}
         for one in self.file.tensors:
             if one.per_frame:
@@ -252,8 +254,10 @@ class PreparedWorkload(OperatorWorkload):
             return super().loss(network, batch)
         if not self.recipe.fit.through:
             batch = self.last_step(network, batch)
-        found = [each.flatten(0, 1) for each in self.predictions(network, batch)]
-        batch = batch._replace(outputs=[each.flatten(0, 1) for each in batch.outputs])
+        found, frames = self.predictions(network, batch), batch.outputs[0].shape[1]
+        measure = None if batch.measure is None else batch.measure.repeat_interleave(frames, dim=0)
+        found, truth = ([weighed(each.flatten(0, 1), measure) for each in some] for some in (found, batch.outputs))
+        batch = batch._replace(outputs=truth, measure=measure)
         return LOSSES[self.recipe.fit.loss].compute(found, batch, self.recipe.fit)
 
     def loss_with_scalars(self, network: Any, batch: Batch) -> Tensor:
@@ -290,7 +294,7 @@ class PreparedWorkload(OperatorWorkload):
     def last_step(self, network: Any, batch: Batch) -> Batch:
         """Return the last step of rollouts, which starts from what the network predicts."""
         inputs = network.after(batch.inputs, batch.outputs[0].shape[1] - 1)
-        return Batch(inputs, [each[:, -1:] for each in batch.outputs])
+        return batch._replace(inputs=inputs, outputs=[each[:, -1:] for each in batch.outputs])
 
     def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
         """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`.
@@ -305,13 +309,15 @@ class PreparedWorkload(OperatorWorkload):
         if not self.is_trajectory:
             return super().errors(found, truth, measure)
         flat_found, flat_truth = ([each.flatten(0, 1) for each in some] for some in (found, truth))
-        return super().errors(flat_found, flat_truth).unflatten(0, truth[0].shape[:2])
+        frames = truth[0].shape[:2]
+        each_frame = None if measure is None else measure.repeat_interleave(frames[1], dim=0)
+        return super().errors(flat_found, flat_truth, each_frame).unflatten(0, frames)
 
     def score(self, found: Sequence[Tensor], batch: Batch) -> Tensor:
         """Return the metric, the mean relative L2 error, where a rollout that overflows counts as `LOST`."""
         if not self.is_trajectory:
             return super().score(found, batch)
-        errors = self.errors(found, batch.outputs)
+        errors = self.errors(found, batch.outputs, batch.measure)
         return errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST).mean()
 
     def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
@@ -400,7 +406,7 @@ class PreparedWorkload(OperatorWorkload):
     def shown(self, name: str, values: Tensor) -> Tensor:
         """Return the part of a sample that is drawn: of what changes in time the last frame, or all on a line."""
         if name in self.file.timed:
-            return values if len(self.file.axes) == 1 else values[-1]
+            return values if len(self.file.axes) == 1 and not self.file.scattered else values[-1]
         if name in self.file.output_names:
             return values
         return values[-1] if name in self.file.states and self.history > 1 else values
@@ -527,7 +533,9 @@ class PreparedWorkload(OperatorWorkload):
         most = affordable(MOST_FITTED, self.samples.sample_bytes * self.history // frames)
         pairs = len(rows) * starts
         drawn = np.random.default_rng(self.recipe.seed).choice(pairs, min(pairs, most), replace=False)
-        return Measured(self.as_batch(self.samples.windows(rows[drawn // starts], drawn % starts, length)).inputs)
+        windows = self.samples.windows(rows[drawn // starts], drawn % starts, length)
+        kind = {"grid": list(self.samples.sides)} if self.file.scattered else {}
+        return Measured(self.as_batch(windows).inputs, kind=kind)
 
     def examples(self) -> Tensors:
         rows, frames = self.samples.split("test")[:MOST_EXAMPLES], None

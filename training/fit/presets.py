@@ -18,6 +18,7 @@ from training.fit.prepared import PreparedWorkload
 from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
 from training.operators.points import PointsConfig
+from training.operators.points_trajectory import PointsTrajectoryConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem_file import INSIDE
 from training.recipe import Fit, Recipe, RecipeError
@@ -140,15 +141,12 @@ def fitting(samples: SampleFile, preset: Preset) -> Fit:
 def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConfig | PointsConfig:
     """Choose the sizes of the general operator, or of a step of it."""
     problem = samples.problem
-    if problem.scattered:
-        return on_points(samples, preset)
     is_trajectory, frames = problem.time is not None, problem.time.history if problem.time is not None else 1
+    if problem.scattered:
+        step = on_points(samples, preset, frames)
+        return PointsTrajectoryConfig(step=step, **of_time(samples)) if is_trajectory else step
     closed = all(axis.boundary == "periodic" for axis in problem.axes)
     fields = tuple(one for one in problem.inputs if problem.mask is None or one.name != INSIDE)
-    stacked = [
-        frames * max(1, count) if one.name in problem.states and frames > 1 else count
-        for one, count in zip(fields, components(fields), strict=True)
-    ]
     plain: tuple[Scale, ...] = tuple("linear" for _ in problem.output_fields)
     plainly = is_trajectory or any(one.linear for one in fields)
     chosen = sizes(samples, preset)
@@ -161,7 +159,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         if len(samples.sides) > 1 and not any(chosen["linear"]):
             chosen |= AFTER_UNET | {"spectral": max(1, chosen["spectral"] // FEWER)}
     step = FieldConfig(
-        input_components=tuple(stacked),
+        input_components=stacked(samples, fields, frames),
         input_scales=scales(samples, fields),
         masked=problem.mask is not None,
         output_components=components(problem.output_fields),
@@ -170,34 +168,45 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         scalar_scales=scales(samples, problem.scalars),
         **chosen,
     )
-    if problem.time is None:
-        return step
+    return TrajectoryConfig(step=step, bounded=closed, **of_time(samples)) if is_trajectory else step
+
+
+def of_time(samples: SampleFile) -> dict[str, Any]:
+    """Choose everything of a step operator but its step."""
+    problem = samples.problem
+    assert problem.time is not None  # noqa: S101 -- the caller has looked
     positions = {one.name: index for index, one in enumerate(problem.inputs)}
     inputs = {output: name for name, output in problem.states.items()}
-    return TrajectoryConfig(
-        step=step,
-        history=frames,
-        components=components(problem.outputs),
-        states=tuple(positions[inputs[name]] for name in problem.output_names),
-        conserved=tuple(name in problem.time.conserved for name in problem.output_names),
-        forced=tuple(
-            index for index, one in enumerate((*problem.inputs, *problem.parameters)) if one.per_frame is not None
-        ),
-        bounded=closed,
+    arguments = enumerate((*problem.inputs, *problem.parameters))
+    return {
+        "history": problem.time.history,
+        "components": components(problem.outputs),
+        "states": tuple(positions[inputs[name]] for name in problem.output_names),
+        "conserved": tuple(name in problem.time.conserved for name in problem.output_names),
+        "forced": tuple(index for index, one in arguments if one.per_frame is not None),
+    }
+
+
+def stacked(samples: SampleFile, fields: Sequence[Quantity], frames: int) -> tuple[int, ...]:
+    """Return the components of fields as a step sees them: those of a state for each of its frames."""
+    return tuple(
+        frames * max(1, count) if one.name in samples.problem.states and frames > 1 else count
+        for one, count in zip(fields, components(fields), strict=True)
     )
 
 
-def on_points(samples: SampleFile, preset: Preset) -> PointsConfig:
-    """Choose the sizes of the operator for samples that have points of their own."""
+def on_points(samples: SampleFile, preset: Preset, frames: int) -> PointsConfig:
+    """Choose the sizes of the operator for samples that have points of their own, which sees some frames of states."""
     problem, box = samples.problem, samples.box
     fields = tuple(one for one in problem.inputs if one.name != "coordinates")
+    plain: tuple[Scale, ...] = tuple("linear" for _ in problem.output_fields)
     return PointsConfig(
-        input_components=components(fields),
+        input_components=stacked(samples, fields, frames),
         input_scales=scales(samples, fields),
         parameter_scales=scales(samples, problem.parameters)[1:],  # the first one counts the points
         parameter_components=components(problem.parameters)[1:],
         output_components=components(problem.output_fields),
-        output_scales=scales(samples, problem.output_fields),
+        output_scales=plain if problem.time is not None else scales(samples, problem.output_fields),
         scalar_components=components(problem.scalars),
         scalar_scales=scales(samples, problem.scalars),
         box=box,

@@ -121,14 +121,17 @@ def points_slope(field: Tensor, grid: Grid) -> Tensor:
     """Return the norm of the gradient on scattered points `[batch, component, point]`, each by its share."""
     assert grid.coordinates is not None  # noqa: S101 -- the measure does not apply without
     shares, found = grid.shares(field).expand(len(field), 1, -1), []
-    for values, points, share in zip(field, grid.coordinates, shares, strict=True):
+    frames = len(field) // len(grid.coordinates)
+    for number, points in enumerate(grid.coordinates):
+        rows = slice(number * frames, (number + 1) * frames)
+        values, share = field[rows], shares[rows, 0]
         valid = share[0] > 0
         index, weight = gradients(points[valid].double().cpu().numpy())
-        around = values[:, valid][:, torch.from_numpy(index).to(field.device)]  # [component, point, neighbour]
-        inner = values[:, valid][..., None]
-        gradient = torch.einsum("cpn,pnd->cpd", around - inner, torch.from_numpy(weight).to(values))
-        found.append((gradient.square().sum(dim=(0, 2)) * share[0, valid]).sum())
-    return root(torch.stack(found))
+        inner = values[:, :, valid]
+        around = inner[:, :, torch.from_numpy(index).to(field.device)]  # [frame, component, point, neighbour]
+        gradient = torch.einsum("fcpn,pnd->fcpd", around - inner[..., None], torch.from_numpy(weight).to(values))
+        found.append((gradient.square().sum(dim=(1, 3)) * share[:, valid]).sum(dim=1))
+    return root(torch.cat(found))
 
 
 def gradients(points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -40,7 +40,8 @@ class Grid:
     spacings: tuple[float, ...] = ()  # distance between neighbours along every axis; none for scattered points
     periodic: tuple[bool, ...] = ()  # whether the last point of an axis is a neighbour of the first
     scattered: bool = False  # every sample has points of its own
-    # Coordinates of scattered points `[batch, point, dimension]`. Without them there are no gradients.
+    # Coordinates of scattered points `[sample, point, dimension]`, which all frames of a sample share, one after
+    # another in the batch. Without them there are no gradients.
     coordinates: Tensor | None = None
     weights: Tensor | None = None  # what every scattered point counts in norms `[batch, point]`; None: all alike
     inside: Tensor | None = None  # 1 in the domain `[batch, *grid]`, 0 outside and at padding; None: all inside
@@ -86,9 +87,16 @@ class Grid:
         return replace(self, **moved, inputs={name: one.cpu() for name, one in self.inputs.items()})
 
     def repeated(self, frames: int) -> Grid:
-        """Return the grid of every one of so many frames, one after another, of each sample."""
+        """Return the grid of every one of so many frames, one after another, of each sample.
+
+        Coordinates stay those of the samples, so that what follows from them alone is computed once for all frames.
+        """
         inputs = {name: each.repeat_interleave(frames, dim=0) for name, each in self.inputs.items()}
-        return replace(self, inputs=inputs, frames=True)
+        parts = {name: getattr(self, name) for name in ("weights", "inside")}
+        known: dict[str, Any] = {
+            name: each.repeat_interleave(frames, dim=0) for name, each in parts.items() if each is not None
+        }
+        return replace(self, inputs=inputs, frames=True, **known)
 
 
 @dataclass(frozen=True)

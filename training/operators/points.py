@@ -160,10 +160,13 @@ class PointsOperator(Operator):
         if points.numbers.shape[1]:
             self.parameter_normaliser.fit(points.numbers)
 
-    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Map coordinates, fields, counts and parameters to outputs, in physical units: one, or a tuple of several."""
+    def forward(self, *inputs: Tensor, place: Place | None = None) -> Tensor | tuple[Tensor, ...]:
+        """Map coordinates, fields, counts and parameters to outputs, in physical units: one, or a tuple of several.
+
+        `place` says where the points are on the latent grid, where that is known already.
+        """
         points = Points.of(self.config, inputs)
-        place = self.lattice.place(points.coordinates)
+        place = self.lattice.place(points.coordinates) if place is None else place
         features = self.features(points, place)
         latent, filled = self.lattice.scatter(self.lift(features), place, points.weight)
         found = self.network(torch.cat([latent, filled, blur(filled)], dim=1))
@@ -208,10 +211,15 @@ class PointsOperator(Operator):
             How far nodes are filled and the mean of each input channel, `[batch, *grid]` each; lowest and highest
             coordinates along every dimension, and parameters, `[batch]` each.
         """
-        points, lattice = Points.of(self.config, fields), self.config.lattice(max(1, self.config.latent // COARSE))
-        means, filled = lattice.scatter(points.fields, lattice.place(points.coordinates), points.weight)
-        ends = torch.cat([points.coordinates.amin(dim=1), points.coordinates.amax(dim=1)], dim=1)
-        return (filled[:, 0], *means.unbind(1), *ends.unbind(1), *points.numbers.unbind(1))
+        return canonical(self.config, fields)
+
+
+def canonical(config: PointsConfig, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return what decides how unusual the arguments of an operator are; see `PointsOperator.canonical`."""
+    points, lattice = Points.of(config, inputs), config.lattice(max(1, config.latent // COARSE))
+    means, filled = lattice.scatter(points.fields, lattice.place(points.coordinates), points.weight)
+    ends = torch.cat([points.coordinates.amin(dim=1), points.coordinates.amax(dim=1)], dim=1)
+    return (filled[:, 0], *means.unbind(1), *ends.unbind(1), *points.numbers.unbind(1))
 
 
 class Points:

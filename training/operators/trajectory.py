@@ -13,8 +13,8 @@ training itself goes without.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
@@ -24,6 +24,9 @@ from training.nn.grids import indices
 from training.nn.spectral import AxisTransform, inverse, transform, transforms
 from training.operators.field import FieldConfig, FieldOperator
 from training.operators.operator import Operator, OperatorKind
+
+Advance = Callable[[Sequence[Tensor]], list[Tensor]]
+"""Returns the inputs of a step with states that it has moved on by one frame."""
 
 
 class TrajectoryConfig(BaseModel):
@@ -77,10 +80,10 @@ class TrajectoryOperator(Operator):
 
     config: TrajectoryConfig
 
-    def __init__(self, config: TrajectoryConfig) -> None:
+    def __init__(self, config: TrajectoryConfig, network: Callable[[Any], nn.Module] = FieldOperator) -> None:
         super().__init__()
         self.config = config
-        self.step = FieldOperator(config.step)
+        self.step: Any = network(config.step)
         bounded = config.components if config.bounded else ()
         self.bounds = nn.ModuleList(WaveBounds(components, config.step.working) for components in bounded)
 
@@ -112,6 +115,11 @@ class TrajectoryOperator(Operator):
         Of what is known for every frame, every one of them is with the state that the first one starts from: the first
         axis of all has a row per sample and frame.
         """
+        numbered: tuple[Tensor, ...] = self.step.numbered(self.of_one_frame(arguments))
+        return numbered
+
+    def of_one_frame(self, arguments: Sequence[Tensor]) -> list[Tensor]:
+        """Return arguments of one frame each; where some are known for every frame, with a row per sample and frame."""
         inputs = [each for each in arguments if each.is_floating_point()]
         for index in self.config.states:
             inputs[index] = self.last(inputs[index])
@@ -121,25 +129,30 @@ class TrajectoryOperator(Operator):
                 if index not in self.config.forced:
                     inputs[index] = each[:, None].expand(-1, frames, *each.shape[1:])
                 inputs[index] = inputs[index].flatten(0, 1)
-        return self.step.numbered(inputs)
+        return inputs
 
     def rollout(self, inputs: Sequence[Tensor], frames: int) -> list[Tensor]:
         """Return the following frames `[batch, frame, (component), *grid]` of every state."""
-        made = []
+        made, advance = [], self.stepping(inputs)
         for number in range(frames):
-            inputs = self.moved(inputs, number)
+            inputs = self.moved(inputs, number, advance)
             made.append([self.last(inputs[index]) for index in self.config.states])
         return [torch.stack(each, dim=1) for each in zip(*made, strict=True)]
 
     def after(self, inputs: Sequence[Tensor], steps: int) -> list[Tensor]:
         """Return the inputs of the rollout that goes on after some steps, without what these have seen."""
+        advance = self.stepping(inputs)
         for number in range(steps):
-            inputs = self.moved(inputs, number)
+            inputs = self.moved(inputs, number, advance)
         return [each[:, steps:] if index in self.config.forced else each for index, each in enumerate(inputs)]
 
-    def moved(self, inputs: Sequence[Tensor], number: int) -> list[Tensor]:
+    def stepping(self, inputs: Sequence[Tensor]) -> Advance:  # noqa: ARG002 -- of which all steps here share nothing
+        """Return what makes the steps of a rollout, `advance`; what all steps share is computed here, once."""
+        return self.advance
+
+    def moved(self, inputs: Sequence[Tensor], number: int, advance: Advance) -> list[Tensor]:
         """Return inputs whose states have made a step, the one of a number."""
-        found, step = list(inputs), self.advance(self.at(inputs, number))
+        found, step = list(inputs), advance(self.at(inputs, number))
         for index in self.config.states:
             found[index] = step[index]
         return found

@@ -139,9 +139,10 @@ def defined(
     if not columns[name].on_grid:
         return values, None
     if counts is not None:
-        valid = np.arange(values.shape[1]) < counts[start : start + count, np.newaxis]
-        valid = valid.reshape(*valid.shape, *(1,) * (values.ndim - 2))
-        return np.where(valid, values, values[:, :1]), valid
+        axis = 2 if name in problem.timed else 1  # of the points
+        valid = np.arange(values.shape[axis]) < counts[start : start + count, np.newaxis]
+        valid = valid.reshape(count, *(1,) * (axis - 1), -1, *(1,) * (values.ndim - axis - 1))
+        return np.where(valid, values, np.take(values, [0], axis)), valid
     if problem.mask is not None and name != INSIDE:
         inside = columns[INSIDE].read(start, start + count) == 1
         lead, grid = values.shape[: values.ndim - inside.ndim + 1], inside.shape[1:]

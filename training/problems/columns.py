@@ -209,6 +209,8 @@ def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: i
     """
     coordinates, counts = problem["coordinates"].array, problem["counts"].array
     found = file.array(coordinates)
+    if len(found.shape) == 4 and problem.time is not None:
+        found = fixed_in_time(found, file.path)
     samples = samples_of(problem, file) or (found.samples if len(found.shape) == 3 else apart)
     if len(found.shape) == 2:  # one mesh
         found = for_all(source.array(coordinates), samples)
@@ -218,13 +220,34 @@ def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: i
     arrays = {**file.arrays, **more}
     if problem.points is not None and problem.points.merge:
         try:
-            arrays = merged_points(arrays, coordinates, problem.weights)
+            timed = {problem.stored[name].array for name in problem.timed}
+            arrays = merged_points(arrays, coordinates, problem.weights, timed)
         except UnequalPointsError as error:
             raise DataError(f"{file.path}: {found.name!r}: {error}, and `merge` takes the same for all") from error
         found = arrays[coordinates]
     if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
         arrays[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
     return replace(file, arrays=arrays)
+
+
+def fixed_in_time(found: LazyArray, path: Path) -> LazyArray:
+    """Return coordinates `[sample, time, point, dimension]` that are the same at all frames without the axis of time.
+
+    What is read later is checked then.
+    """
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        values = found.rows(start, stop)
+        if (moved := (values != values[:, :1]).any(axis=(1, 2, 3))).any():
+            sample = int(moved.argmax())
+            frame = int((values[sample] != values[sample, :1]).any(axis=(1, 2)).argmax())
+            raise DataError(
+                f"{path}: {found.name!r}: the points of sample {start + sample} move, at frame {frame} first; expected "
+                "points that stay where they are: save displacements from them as a field"
+            )
+        return values[:, 0]
+
+    return replace(found, shape=(found.shape[0], *found.shape[2:]), rows=rows)
 
 
 def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:
@@ -339,10 +362,12 @@ def check_samples(problem: ProblemFile, columns: Mapping[str, Column]) -> None:
 
 def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
     """Refuse fields on different or too small grids, and trajectories that are too short or of unequal lengths."""
+    if problem.time is not None:
+        check_frames_together(problem.time.history, problem, columns)
     if problem.scattered:
         check_points_together(columns)
         return
-    rank, fewest = len(problem.axes), 1 + (problem.time.history if problem.time is not None else 0)
+    rank = len(problem.axes)
     lead, *fields = (part for column in columns.values() if column.on_grid for part in column.parts)
     for one in fields:
         if one.shape[-rank:] != lead.shape[-rank:]:
@@ -356,11 +381,15 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
                 f"{lead.label} has {side} points along the axis {axis.name!r}; expected at least {FEWEST}: name few "
                 "layers as `components` of a vector field instead"
             )
+
+
+def check_frames_together(history: int, problem: ProblemFile, columns: dict[str, Column]) -> None:
+    """Refuse trajectories that are too short or of unequal lengths."""
     timed = (*problem.output_names, *(name for name in columns if name in problem.timed - {*problem.output_names}))
     first, *others = (part for name in timed for part in columns[name].parts)
-    if problem.time is not None and first.shape[0] < fewest:
-        raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {fewest}")
-    for one in others if problem.time is not None else ():
+    if first.shape[0] < 1 + history:
+        raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {1 + history}")
+    for one in others:
         if one.shape[0] != first.shape[0]:
             raise DataError(
                 f"{one.label} has {one.shape[0]} frames and {first.label} {first.shape[0]}; expected as many in all"
@@ -373,7 +402,6 @@ def check_points_together(columns: dict[str, Column]) -> None:
     for column in (column for column in columns.values() if column.on_grid):
         pairs = np.stack([np.repeat(range(len(each.parts)), [*each.sizes]) for each in (column, lead)], axis=1)
         for one, other in ((column.parts[first], lead.parts[last]) for first, last in np.unique(pairs, axis=0)):
-            if one.shape[0] != other.shape[0]:
-                raise DataError(
-                    f"{one.label} has {one.shape[0]} points and {other.label} {other.shape[0]}; expected as many"
-                )
+            points = one.shape[1 if one.timed else 0]
+            if points != other.shape[0]:
+                raise DataError(f"{one.label} has {points} points and {other.label} {other.shape[0]}; expected as many")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -16,13 +16,16 @@ class UnequalPointsError(ValueError):
     """Other points coincide in other samples of one file; the message says in which one."""
 
 
-def merged_points(arrays: Mapping[str, LazyArray], coordinates: str, weights: str | None) -> dict[str, LazyArray]:
+def merged_points(
+    arrays: Mapping[str, LazyArray], coordinates: str, weights: str | None, timed: Collection[str] = ()
+) -> dict[str, LazyArray]:
     """Return arrays with one point for all those at one place, in the order of the first of each.
 
     Args:
         arrays: Those of one file, `[sample, point, …]` where they are fields on the points.
         coordinates: The name of the coordinates among them.
         weights: The name of the weights, which are summed; of other fields the mean is taken.
+        timed: The names of those that have frames, `[sample, time, point, …]`.
 
     Raises:
         UnequalPointsError: Not the same points coincide in all samples.
@@ -37,9 +40,10 @@ def merged_points(arrays: Mapping[str, LazyArray], coordinates: str, weights: st
     if to.max() + 1 == points:
         return found
     for name, one in arrays.items():
-        if one.shape[1:2] == (points,):
-            shape = (one.shape[0], int(to.max()) + 1, *one.shape[2:])
-            rows = partial(_merged, one, to, name == weights)
+        axis = 2 if name in timed else 1
+        if one.shape[axis : axis + 1] == (points,):
+            shape = (*one.shape[:axis], int(to.max()) + 1, *one.shape[axis + 1 :])
+            rows = partial(_merged, one, to, axis, name == weights)
             found[name] = replace(one, shape=shape, dtype=np.dtype(np.float64), rows=rows)
     return found
 
@@ -50,10 +54,11 @@ def places(points: NDArray[np.generic]) -> NDArray[np.int64]:
     return np.asarray(np.argsort(np.argsort(first))[to.ravel()])
 
 
-def _merged(one: LazyArray, to: NDArray[np.int64], summed: bool, start: int, stop: int) -> NDArray[np.float64]:
-    values = np.asarray(one.rows(start, stop), np.float64)
-    found = np.zeros((len(values), int(to.max()) + 1, *values.shape[2:]))
-    for each, summed_up in zip(values, found, strict=True):
-        np.add.at(summed_up, to, each)
-    count = np.bincount(to).reshape(1, -1, *(1,) * (values.ndim - 2))
-    return found if summed else found / count
+def _merged(
+    one: LazyArray, to: NDArray[np.int64], axis: int, summed: bool, start: int, stop: int
+) -> NDArray[np.float64]:
+    values = np.moveaxis(np.asarray(one.rows(start, stop), np.float64), axis, 0)
+    found = np.zeros((int(to.max()) + 1, *values.shape[1:]))
+    np.add.at(found, to, values)
+    count = np.bincount(to).reshape(-1, *(1,) * (values.ndim - 1))
+    return np.moveaxis(found if summed else found / count, 0, axis)

@@ -107,8 +107,6 @@ class ProblemFile(Schema):
             raise ValueError("points.merge: expected no counts, since padding repeats points, too")
         if {*(found.get("axes") or {})} - {POINT}:
             raise ValueError("expected [points] or [axes], but found both")
-        if found.get("time") is not None:
-            raise ValueError("time: trajectories on points are not supported")
         found["axes"] = {POINT: {"points": "scattered"}}
         coordinates: dict[str, Any] = {
             "key": section.coordinates,

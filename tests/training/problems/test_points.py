@@ -160,7 +160,6 @@ def test_fields_have_as_many_points_as_coordinates(tmp_path: Path) -> None:
     ("changes", "sentence"),
     [
         ({"axes": {"row": {}}}, r"expected \[points\] or \[axes\]"),
-        ({"time": {"step": 0.1}}, "trajectories on points are not supported"),
         ({"symmetries": {"exact": ["flip_point"]}}, "symmetries.exact: expected none on points"),
     ],
 )
