@@ -143,8 +143,8 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     problem = samples.problem
     is_trajectory, frames = problem.time is not None, problem.time.history if problem.time is not None else 1
     if problem.scattered:
-        step = on_points(samples, preset, frames)
-        return PointsTrajectoryConfig(step=step, **of_time(samples)) if is_trajectory else step
+        cloud = on_points(samples, preset, frames)
+        return PointsTrajectoryConfig(step=cloud, **of_time(samples)) if is_trajectory else cloud
     closed = all(axis.boundary == "periodic" for axis in problem.axes)
     fields = tuple(one for one in problem.inputs if problem.mask is None or one.name != INSIDE)
     plain: tuple[Scale, ...] = tuple("linear" for _ in problem.output_fields)
