@@ -20,6 +20,7 @@ Jacobian-vector product is the rollout of state and tangent together.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import onnx
@@ -27,7 +28,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.derivatives.rules import CONSTANT, RULES, Step
 from export.derivatives.tape import FLOATS, ONE, PREFIX, Tape
-from export.graphs.to_onnx import LAST, NOW, GraphError, looped, renamed, unshaped, value
+from export.graphs.to_onnx import BEFORE, LAST, NOW, GraphError, looped, renamed, taken_before, unshaped, value
 from schema.card import FRAME
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def needed(nodes: Sequence[onnx.NodeProto], names: set[str]) -> list[onnx.NodePr
     for node in reversed(nodes):
         if not names.isdisjoint(node.output):
             found.append(node)
-            names = names | set(node.input)
+            names = names | reads([node])
     return found[::-1]
 
 
@@ -163,10 +164,12 @@ def states_of(signature: Signature) -> list[Tensor]:
 
 def step_of(model: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
     """Return the graph of one step of a rollout: what `looped` was made of."""
-    body, states = body_of(loop_of(model.graph.node)), states_of(signature)
-    names = {f"{spec.name}_before": spec.name for spec in states} | {f"{name}{NOW}": name for name in signature.forced}
+    loop, states = loop_of(model.graph.node), states_of(signature)
+    body, before = body_of(loop), takewhile(lambda node: node is not loop, model.graph.node)
+    names = {f"{spec.name}{BEFORE}": spec.name for spec in states} | {f"{name}{NOW}": name for name in signature.forced}
     results = body.output[1 : 1 + len(states)]
-    nodes = [renamed(node, names) for node in body.node if names.keys().isdisjoint(node.output)]
+    steps = (*before, *body.node)  # with what all steps share
+    nodes = [renamed(node, names) for node in steps if names.keys().isdisjoint(node.output)]
     specs = {spec.name: value(spec) for spec in signature.step().arguments if spec.name in signature.forced}
     graph = helper.make_graph(
         needed(nodes, {each.name for each in results}),
@@ -200,17 +203,21 @@ def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signatur
     forward = copied(needed(model.graph.node, {spec.name for spec in signature.outputs}))
     loop = loop_of(forward)
     for spec in states:  # it returns the states that its steps start from, too, one after the other
-        body_of(loop).node.append(helper.make_node("Identity", [f"{spec.name}_before"], [f"{spec.name}_kept"]))
+        body_of(loop).node.append(helper.make_node("Identity", [f"{spec.name}{BEFORE}"], [f"{spec.name}_kept"]))
         body_of(loop).output.append(unshaped(f"{spec.name}_kept"))
         loop.output.append(f"{spec.name}_starts")
+    body = backward_body(product, signature)
+    made = {name for node in forward for name in node.output}
+    shared = taken_before(body, [spec.name for spec in states]) if signature.scattered else []
     backward = helper.make_node(
         "Loop",
         ["frame_count", "", *(f"{name}_zeros" for name in names)],
         [*(f"gradients.{name}" for name in names), *(f"{name}_backwards" for name in signature.forced)],
-        body=backward_body(product, signature),
+        body=body,
     )
     nodes = [
         *forward,
+        *(node for node in shared if made.isdisjoint(node.output)),  # the steps forwards have some of these before
         helper.make_node("Sub", ["frame_count", "one_index"], ["last_frame"]),
         *(node for name in names for node in zeros(name, column=name in columns)),
         backward,
@@ -243,11 +250,11 @@ def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphP
     for spec, result in zip(states, signature.outputs, strict=True):
         name = spec.name
         nodes += [
-            helper.make_node("Gather", [f"{name}_starts", "backward_frame"], [f"{name}_before"], axis=0),
+            helper.make_node("Gather", [f"{name}_starts", "backward_frame"], [f"{name}{BEFORE}"], axis=0),
             *cotangent(f"cotangents.{result.name}", name, several=several),
             helper.make_node("Add", [f"{name}_after", f"{name}_cotangent"], [f"cotangents.next_{name}"]),
         ]
-    own = {name: f"{name}_before" for name in carried} | now
+    own = {name: f"{name}{BEFORE}" for name in carried} | now
     own |= {f"gradients.{name}": f"{name}_gradient" for name in (*carried, *summed, *now)}
     results = {f"gradients.{name}" for name in (*carried, *summed, *now)}
     nodes += [renamed(node, own) for node in needed(product.graph.node, results)]

@@ -3,7 +3,8 @@
 The exporter computes what does not depend on the inputs. Each kind of processor sums a matrix product in an order of
 its own, so these constants differ in their last digits. Everything else is the same on every machine (`equal`).
 
-A rollout is ONNX's Loop around the graph of one step, whose nodes stay as they are.
+A rollout is ONNX's Loop around the graph of one step, whose nodes stay as they are. On points of their own, what is the
+same in every step, such as the weights of the points on a latent grid, is computed once, before the loop.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ FORBIDDEN = frozenset({"DFT", "STFT", "Rfft", "Irfft"})
 
 TYPES = {"FP32": TensorProto.FLOAT, "INT32": TensorProto.INT32}
 JUDGED = "judged_"  # before the names of what only quality outputs need
+BEFORE = "_before"  # behind the names of the states that a step starts from
 NOW = "_now"  # behind the names of what a step sees of arguments that have a value per frame
 LAST = "last_index"  # -1, for the last frame of a history
 
@@ -134,13 +136,16 @@ def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -
     """Return the graph that repeats a step, from states and other arguments, once per column of `frame`."""
     several = signature.frames is not None and signature.frames.history > 1
     scanned = [f"{spec.name}_frames" for spec in signature.outputs]
+    body = loop_body(step.graph, signature, states)
+    shared = taken_before(body, states) if signature.scattered else []
     loop = helper.make_node(
         "Loop",
         ["frame_count", "", *states],
         [*(f"final_{name}" for name in states), *scanned],
-        body=loop_body(step.graph, signature, states),
+        body=body,
     )
     nodes = [
+        *shared,
         helper.make_node("Shape", [FRAME], ["frame_columns"], start=1, end=2),
         helper.make_node("Squeeze", ["frame_columns"], ["frame_count"]),
         loop,
@@ -164,7 +169,7 @@ def loop_body(step: onnx.GraphProto, signature: Signature, states: Sequence[str]
 
     What a step reads beside the states comes from outside the loop; of what has a value per frame it takes its own.
     """
-    own = {name: f"{name}_before" for name in states}  # a name must not mean two things inside and outside of the loop
+    own = {name: f"{name}{BEFORE}" for name in states}  # a name must not mean two things inside and outside of the loop
     now = {name: f"{name}{NOW}" for name in signature.forced}
     nodes = [helper.make_node("Gather", [name, "iteration"], [here], axis=1) for name, here in now.items()]
     nodes += [renamed(node, own | now) for node in step.node]
@@ -190,6 +195,25 @@ def loop_body(step: onnx.GraphProto, signature: Signature, states: Sequence[str]
         [helper.make_tensor_value_info("still_going_on", TensorProto.BOOL, []), *step.output, *frames],
         value_info=step.value_info,
     )
+
+
+def taken_before(body: onnx.GraphProto, states: Sequence[str]) -> list[onnx.NodeProto]:
+    """Take the nodes out of a loop's body that compute the same in every iteration, and return them in order.
+
+    The shape of a state is that of the one before the loop.
+    """
+    first = {f"{name}{BEFORE}": name for name in states}
+    changing, shared, own = {each.name for each in body.input}, [], []
+    for node in body.node:
+        here = renamed(node, first if node.op_type == "Shape" else {})
+        if changing.isdisjoint(here.input):
+            shared.append(here)
+        else:
+            own.append(here)
+            changing.update(here.output)
+    del body.node[:]
+    body.node.extend(own)
+    return shared
 
 
 def append_judgement(model: onnx.ModelProto, judged: onnx.ModelProto) -> None:

@@ -1,0 +1,123 @@
+"""Graphs of rollouts on points of their own, with their derivatives, beside the network that they are made of."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from export import parity
+from export.derivatives import agreement
+from export.derivatives.differentiate import differentiate_rollout
+from export.graphs import to_onnx
+from export.graphs.deployable import Deployable
+from export.signature import Signature
+from schema.card import KINDS, Kind
+from training.calibration.calibration import CalibratedOperator, Measured
+from training.calibration.samples import CalibrationSamples, calibrated
+from training.operators.points import PointsConfig
+from training.operators.points_trajectory import PointsTrajectoryConfig, PointsTrajectoryOperator
+from training.problems.problem_file import ProblemFile
+
+PROBLEM = ProblemFile.model_validate(
+    {
+        "name": "stirred",
+        "data": {"files": ["stirred.npz"]},
+        "inputs": {
+            "start": {"key": "heat"},
+            "wind": {"key": "w", "components": ["x", "y"]},
+            "load": {"per_frame": True},
+        },
+        "parameters": {"rate": {}},
+        "outputs": {"heat": {}, "flow": {"key": "w", "components": ["x", "y"]}},
+        "points": {},
+        "time": {"step": 0.1, "history": 2},
+    }
+)
+STEP = PointsConfig(
+    input_components=(2, 4, 0),
+    input_scales=("linear",) * 3,
+    parameter_scales=("linear",),
+    output_components=(0, 2),
+    output_scales=("linear",) * 2,
+    box=((0, 1), (0, 2)),
+    latent=8,
+    channels=4,
+)
+DESCRIBED = PROBLEM.describe((30,), 96, 8, ((0.0, 1.0), (0.0, 2.0)))
+
+
+def arrays(points: int, batch: int, frames: int) -> list[torch.Tensor]:
+    shapes = ((points, 2), (2, points), (2, points, 2), (frames, points))
+    fields = [torch.rand(batch, *shape) for shape in shapes]
+    return [*fields, torch.full((batch,), float(points)), torch.rand(batch)]
+
+
+@pytest.fixture(scope="module")
+def network() -> CalibratedOperator:
+    """Return a network of random weights whose step sees two frames of a number and of a vector, with a novelty."""
+    torch.manual_seed(0)
+    config = PointsTrajectoryConfig(
+        step=STEP, history=2, components=(0, 2), states=(1, 2), conserved=(False, False), forced=(3,)
+    )
+    operator, samples = PointsTrajectoryOperator(config), arrays(30, 96, 1)
+    operator.fit_normalisers(*samples, torch.rand(96, 30), torch.rand(96, 30, 2))
+    measured = [Measured([each[rows] for each in samples], kind={"grid": [30]}) for rows in (slice(48), slice(48, 96))]
+    found = calibrated(DESCRIBED, operator, CalibrationSamples(measured[:1], measured[1:], measured[1:]))
+    assert found is not None
+    return CalibratedOperator(operator.eval(), found).eval()
+
+
+@pytest.fixture(scope="module")
+def signature(network: CalibratedOperator) -> Signature:
+    return Signature.of(DESCRIBED).reporting(network)
+
+
+@pytest.fixture(scope="module")
+def graph(network: CalibratedOperator, signature: Signature) -> bytes:
+    return to_onnx.graph_of(Deployable(network, signature.argument_names), signature)
+
+
+def opened(graph: bytes) -> parity.Graph:
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))
+
+
+def test_one_graph_serves_any_number_of_points_and_frames(
+    network: CalibratedOperator, signature: Signature, graph: bytes
+) -> None:
+    run = opened(graph)
+    parity.gate(parity.compare(run, network, signature))
+    inputs = parity.draw((2, 57), signature, frames=13)
+    with torch.inference_mode():
+        expected = network.with_quality(*map(torch.from_numpy, inputs))
+    found = run(*inputs)
+    assert [each.shape for each in found] == [(2, 13, 57), (2, 13, 57, 2), (2, 13)]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_where_points_lie_is_computed_before_the_loop(graph: bytes) -> None:
+    model = onnx.load(io.BytesIO(graph))
+    [loop] = [node for node in model.graph.node if node.op_type == "Loop"]
+    body = next(each.g for each in loop.attribute if each.name == "body")
+    of_the_loop = {node.op_type for node in body.node}
+    assert not {"Floor", "Cos", "Sin"} & of_the_loop
+    assert "ScatterND" in of_the_loop
+    assert "Floor" in {node.op_type for node in model.graph.node}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_agree_with_automatic_differentiation(
+    kind: Kind, network: CalibratedOperator, signature: Signature, graph: bytes
+) -> None:
+    made = differentiate_rollout(onnx.load(io.BytesIO(graph)), kind, signature)
+    run = opened(to_onnx.checked(made, signature.product(kind)))
+    found = agreement.evidence(run, kind, network.operator, signature, {})
+    assert max(one["frames"] for one in found["comparisons"]) == 16
+    assert found["central_difference"] < 1e-6
