@@ -18,7 +18,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,13 +77,20 @@ class Limit:
 class Budget:
     """The budget of a catalogue; without a `limit`, every model fits.
 
-    `measured` returns the bytes of each model of a local Triton.
+    `measured` returns the bytes of each model of a local Triton; `index` asks Triton which models it has loaded, and
+    notes that in the entries.
     """
 
-    def __init__(self, triton: Triton, entries: Callable[[], Iterable[Entry]], metrics: Instruments) -> None:
+    def __init__(
+        self,
+        triton: Triton,
+        entries: Callable[[], Iterable[Entry]],
+        index: Callable[[], Awaitable[object]],
+        metrics: Instruments,
+    ) -> None:
         self.limit: Limit | None = None
         self.measured: Callable[[], Mapping[str, int]] = dict
-        self._triton, self._entries, self._metrics = triton, entries, metrics
+        self._triton, self._entries, self._index, self._metrics = triton, entries, index, metrics
         self._order = asyncio.Lock()  # whose waiting tasks go on in the order in which they came
         self._known: dict[str, int] = {}
         self._again = self._asked = 0.0  # when to measure, and to ask for the last uses
@@ -111,20 +118,27 @@ class Budget:
     async def admit(self, entry: Entry) -> bool:
         """Reserve the memory of a model, once it fits; False where no request waits for it any more."""
         async with self._order:
-            while not self.fits(entry):
+            await self._index()  # what another gateway has loaded since the last look takes memory, too
+            while not self._has_room(entry):
                 if not entry.waits or not await self._make_room(entry):
                     return False
+                await self._index()
             entry.reserved = True
             return True
+
+    def _has_room(self, entry: Entry) -> bool:
+        return bool(entry.loaded) or self.fits(entry)  # another gateway may have loaded it, too
 
     async def _make_room(self, entry: Entry) -> bool:
         """Unload one model for another; False where no request waits for that any more."""
         leaving: Entry | None = None
         try:
             while entry.waits:
+                if self._has_room(entry):  # another gateway has unloaded one, perhaps before any was chosen here
+                    return True
                 if leaving is None and (leaving := await self._next(entry)) is not None:
                     leaving.leaving = True
-                if leaving is not None and not leaving.loaded:  # another gateway has unloaded it
+                if leaving is not None and not leaving.loaded:
                     return True
                 if leaving is not None and leaving.holds:  # a stream has begun
                     leaving.leaving, leaving = False, None

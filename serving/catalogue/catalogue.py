@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import re
 import time
@@ -56,7 +57,8 @@ class Catalogue:
         self._settings, self._repository, self._triton = settings, Repository(settings.repository), triton
         self._newest_served = metrics.newest_served
         self._entries: dict[str, Entry] = {}  # by name, in order
-        self.budget = Budget(triton, lambda: self._present, metrics)
+        self._asked = -math.inf  # when Triton was asked for the index that was noted last
+        self.budget = Budget(triton, lambda: self._present, self._index, metrics)
         self.budget.limit = Limit.of(settings, None) if not settings.embedded else None  # else once the device is known
         self._gpu = self.budget.limit is not None and self.budget.limit.kind == "gpu"  # models are loaded for one
         self._loads = True  # whether this Triton loads models on request
@@ -323,10 +325,9 @@ class Catalogue:
         """Compare the repository with Triton, load and warm what is new; return the seconds until the next look."""
         self._adopt(await asyncio.to_thread(self._repository.read))
         try:
-            ready = await self._triton.ready_versions()
+            ready = await self._index()
             self.responds, self._late = True, 0
             self._exhausted = self._exhausted and not self.restart()
-            self._forget_gone(ready)
             await self._unload_unused(ready)
             await self.budget.look()
         except Problem as problem:
@@ -379,10 +380,20 @@ class Catalogue:
                 entry.used = time.monotonic()
             entry.on_demand = on_demand
 
+    async def _index(self) -> dict[str, set[int]]:
+        """Return the versions that Triton has loaded, by any gateway, and note them unless later ones are noted."""
+        asked = time.monotonic()
+        ready = await self._triton.ready_versions()
+        if asked >= self._asked:  # replies may come in another order
+            self._asked = asked
+            self._forget_gone(ready)
+        return ready
+
     def _forget_gone(self, ready: Mapping[str, Collection[int]]) -> None:
         """Forget the versions that Triton has unloaded, and note the models that have no other one."""
         for name, entry in self._entries.items():
-            if entry.loaded and name not in ready and entry.on_demand and (ready or not self._settings.embedded):
+            gone = bool(entry.loaded) and name not in ready and (ready or not self._settings.embedded)
+            if gone and entry.on_demand and entry.unneeded:
                 entry.used = None  # another gateway has unloaded it; a Triton that was restarted has none at all
             entry.note(ready)
             loaded = {number for number in entry.loaded if number in (entry.present or ())}
@@ -442,22 +453,19 @@ class Catalogue:
 
     async def _load_and_warm(self, entry: Entry) -> None:
         """Serve the versions of a model, the newest first; whatever fails concerns them alone and is tried again."""
-        name, start, to_load = entry.name, time.monotonic(), False
+        name, start, loaded = entry.name, time.monotonic(), False
         try:
-            ready = await self._triton.ready_versions()
-            entry.note(ready)
+            ready = await self._index()
             if entry.on_demand and not entry.loaded:
                 if not await self.budget.admit(entry):
                     entry.used = None
                     return
-                start, ready = time.monotonic(), await self._triton.ready_versions()
-                entry.note(ready)
+                start, ready = time.monotonic(), await self._index()
             to_load = self._to_load(entry, ready)
             entry.stamp = entry.attempted = self._repository.stamps.get(name, frozenset())
             if to_load:
-                await self._load(entry)
-                ready = await self._triton.ready_versions()
-                entry.note(ready)
+                loaded = await self._load(entry)
+                ready = await self._index()
             failed = not all([await self._admit(entry, number) for number in sorted(entry.cold(ready), reverse=True)])
         except Problem as problem:
             if problem.kind == "triton-unavailable":
@@ -466,15 +474,15 @@ class Catalogue:
             failed = True
         finally:
             entry.reserved = False
-        if to_load and entry.loaded:
+        if loaded:  # also where another gateway has unloaded it already
             await self.budget.loaded(entry, time.monotonic() - start)
         if failed or (self._loads and not entry.served):
             entry.delay()
         else:
             entry.again = entry.pause = 0.0
 
-    async def _load(self, entry: Entry) -> None:
-        """Have Triton load a model; without the versions that it cannot load."""
+    async def _load(self, entry: Entry) -> bool:
+        """Have Triton load a model, without the versions that it cannot load; return whether it has loaded any."""
         broken, config, name = set[int](), None, entry.name
         if self._gpu:
             with suppress(OSError, ValueError, ParseError):  # of which Triton says more
@@ -492,7 +500,7 @@ class Catalogue:
                     entry.report(number, f"cannot be loaded by Triton{full}", reason)
                 broken |= found
                 if name in await self._triton.ready_versions():
-                    return  # what was loaded before stays
+                    return False  # what was loaded before stays
                 config = (
                     await asyncio.to_thread(self._repository.configuration, name, broken, gpu=self._gpu)
                     if found
@@ -502,7 +510,7 @@ class Catalogue:
                     raise
             else:
                 entry.ours |= self._loads
-                return
+                return self._loads
 
     async def _admit(self, entry: Entry, number: int) -> bool:
         """Serve a version, a plain one once it is warm; return whether it is served."""

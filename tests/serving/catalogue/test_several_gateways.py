@@ -65,6 +65,7 @@ def test_gateways_of_one_triton_share_what_is_loaded_and_its_memory(
         assert predict(two, "blur").status_code == 200  # what the other one has loaded leaves
         assert loaded(server) == {"blur"}
         assert predict(one, "other").status_code == 200
+        assert loaded(server) == {"other"}  # also where one gateway has not noticed yet what the other one has loaded
         earlier = loads(one), loads(two)
         with ThreadPoolExecutor(8) as pool:
             found = [*pool.map(predict, [one, two] * 8, ["blur", "other", "other", "blur"] * 4)]
