@@ -194,7 +194,7 @@ def guarantee(samples: int, aim: float = COVERAGE, confidence: float = CONFIDENC
 
     Example:
         >>> guarantee(1000)
-        {'coverage': 0.9, 'between': [0.8807, 0.9179], 'confidence': 0.95}
+        {'coverage': 0.9, 'between': [0.8808, 0.9179], 'confidence': 0.95}
     """
     rank = math.ceil((samples + 1) * aim - 1e-9)
     tails = (1 - confidence) / 2, (1 + confidence) / 2

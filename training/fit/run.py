@@ -150,12 +150,13 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
         task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
         return search.supported(work, task, event.symmetries)
 
-    samples = PreparedWorkload(recipe, data).samples
+    every = PreparedWorkload(recipe, data)
+    samples, naive = every.samples, processes.from_first(lambda: search.naive_error(every))
     directed = any(
         one.components or samples.statistic(one.name, "minimum") < 0 < samples.statistic(one.name, "maximum")
         for one in recipe.file.parameters
     )
-    event = search.Race(recipe, run, samples.sides, advance, holding, directed=directed)
+    event = search.Race(recipe, run, samples.sides, advance, holding, naive=naive, directed=directed)
     winner = event.winner()
     if processes.first() and not run.metrics.exists():
         shutil.copyfile(event.home(event.found["winner"]).metrics, run.metrics)

@@ -10,7 +10,10 @@ wins, and trains for the rest of the budget.
     round     1              2        3      4                       rest
     trained   a b c d e f    b c e    c e    c with flip_row, c      c with flip_row
 
-All turns are equally long, since a short one tells little.
+All turns are equally long, since a short one tells little. Nothing is decided before something is learned: as long as
+no network is better than the mean of the samples, or of trajectories the last frame, all stay for up to two rounds
+more; one that is not, beside others that are, stays for one, as it may learn late. The training then ends later, by a
+third of its budget at most.
 
 Every candidate follows the schedule that it would have as the winner: its shares are those of the budget without the
 turns of the others (`Fit.raced`). So the winner goes on without a break, with its weights. A turn ends with the
@@ -26,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +54,8 @@ SHARE = 1 / 3  # of the budget
 LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
 DOUBT = 3.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
 LOST = 1e3  # the error of a network whose training diverges
+LEARNED = 0.9  # of the error of a prediction without a network, below which something is learned
+PATIENCE = {False: 2, True: 1}  # rounds after which one stays that is not, by whether the best one of them is
 HANDICAP = 1.6
 """Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
 LINEAR = 1.2
@@ -175,9 +181,24 @@ class Plan:
         """The share of the budget that the turns of the others take."""
         return SHARE - self.shares[-1]
 
+    def share(self, number: int) -> float:
+        """Return the share of the whole budget that a candidate has used at the end of a round."""
+        return self.shares[0] * (number + 1)
+
+    def used(self, counts: Sequence[int]) -> float:
+        """Return the share of a training that rounds with so many candidates take: `SHARE` where they are as planned.
+
+        Example:
+            >>> plan = Plan.of(3, symmetries=True)
+            >>> round(plan.used(plan.counts), 3), round(plan.used((3, 3, 2, 2)), 3)
+            (0.333, 0.435)
+        """
+        turns, own = sum(counts) * self.shares[0], self.share(len(counts) - 1)
+        return turns / (turns - own + 1 - self.raced)
+
     def until(self, number: int) -> float:
-        """Return the share of a winner's budget that a candidate has used at the end of a round."""
-        return self.shares[number] / (1 - self.raced)
+        """Return the share of a winner's budget that it has used at the end of a round."""
+        return self.share(number) / (1 - self.raced)
 
 
 class Race:
@@ -189,6 +210,7 @@ class Race:
         sides: Points per axis of the data.
         advance: Trains a candidate for a turn.
         holding: Chooses the symmetries of the last round.
+        naive: The validation error of a prediction without a network.
         directed: Whether a parameter has both signs or components, so that flips are not tried.
     """
 
@@ -200,9 +222,10 @@ class Race:
         advance: Advance,
         holding: Holding,
         *,
+        naive: float = math.inf,
         directed: bool = False,
     ) -> None:
-        self.recipe, self.advance, self.holding = recipe, advance, holding
+        self.recipe, self.advance, self.holding, self.naive = recipe, advance, holding, naive
         self.folder, problem = run.state / "race", recipe.file
         exact = problem.symmetries
         fields = (*problem.inputs, *problem.outputs)
@@ -211,30 +234,37 @@ class Race:
         self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
         self.file = self.folder / "race.json"
         #: What is known so far: errors by round and name, seconds of all turns, symmetries that may hold, the winner.
-        empty: dict[str, Any] = {"rounds": [{} for _ in self.plan.counts], "seconds": 0.0}
+        empty: dict[str, Any] = {"rounds": [], "seconds": 0.0}
         self.found = processes.from_first(lambda: read_json(self.file) if self.file.is_file() else empty)
 
     def winner(self) -> Recipe:
         """Hold the race, or what is left of one that was killed, and return the winner's recipe."""
-        left = [each.name for each in self.recipe.race]
-        for number in range(len(self.plan.counts) - bool(self.symmetries)):
-            left = self.best(number, left)
+        left, number = [each.name for each in self.recipe.race], 0
+        while len(left) > 1:
+            left, number = self.best(number, left), number + 1
         if self.symmetries:
             if "symmetries" not in self.found:
-                held = processes.from_first(lambda: self.holding(self.entry(left[0]), self.newest(left[0])))
-                self.keep(symmetries=held)
+                knows = number == 0 or self.learned(self.found["rounds"][number - 1][left[0]])
+                ask = partial(self.holding, self.entry(left[0]), self.newest(left[0]))
+                self.keep(symmetries=processes.from_first(ask) if knows else ())
             held = self.found["symmetries"]
             # The copy starts from the state that the original leaves in its turn, so its own turn is the first.
             copies = [f"{left[0]}{WITH}{', '.join(held)}"] if held else []
-            left = self.best(len(self.plan.counts) - 1, [*copies, left[0]])
+            left = self.best(number, [*copies, left[0]], last=True)
         if "winner" not in self.found:
             own = processes.from_first(lambda: training_seconds(self.home(left[0]).metrics))
             self.keep(winner=left[0], seconds=max(0.0, self.found["seconds"] - own))
         return self.entry(left[0])
 
-    def best(self, number: int, names: Sequence[str]) -> list[str]:
-        """Train candidates until the end of a round, and return the better half of them."""
-        errors = self.found["rounds"][number]
+    def best(self, number: int, names: Sequence[str], *, last: bool = False) -> list[str]:
+        """Train candidates until the end of a round, and return those that go on.
+
+        They are the better half and, in the first rounds, those others that have learned nothing; in the last one the
+        best alone.
+        """
+        rounds = self.found["rounds"]
+        rounds += [{} for _ in range(number + 1 - len(rounds))]
+        errors = rounds[number]
         for name in names:
             if name not in errors:
                 began, parent = time.perf_counter(), name.partition(WITH)[0]
@@ -242,13 +272,20 @@ class Race:
                 error = self.advance(self.entry(name), self.home(name), start, self.plan.until(number))
                 errors[name] = float(f"{error:.4g}")
                 self.keep(seconds=self.found["seconds"] + time.perf_counter() - began)
-                self.say(f"race, round {number + 1} of {len(self.plan.counts)}, {name}: validation error {error:.3e}")
+                self.say(f"race, round {number + 1}, {name}: validation error {error:.3e}")
         ranked = sorted(names, key=lambda name: errors[name] * self.candidate(name).handicap)
-        left = ranked[: math.ceil(len(names) / 2)]
+        half, waits = math.ceil(len(names) / 2), number < PATIENCE[self.learned(min(errors.values()))] and not last
+        behind = [name for name in ranked[half:] if waits and not self.learned(errors[name]) and errors[name] < LOST]
+        left = ranked[:half] + behind
         if processes.first():
-            for name in ranked[len(left) :]:
-                shutil.rmtree(self.home(name).path, ignore_errors=True)
+            for name in ranked:
+                if name not in left:
+                    shutil.rmtree(self.home(name).path, ignore_errors=True)
         return left
+
+    def learned(self, error: float) -> bool:
+        """Return whether a network is better than a prediction without one, by more than chance."""
+        return error < LEARNED * self.naive
 
     def candidate(self, name: str) -> Candidate:
         """Return a candidate by its name, which may have symmetries."""
@@ -301,14 +338,15 @@ class Race:
     def account(self) -> dict[str, Any]:
         """Return what the card says about a race that is over; `seconds` are those of the turns of the others."""
         return {
-            "share": round(SHARE, 4),
+            "share": round(self.plan.used([len(errors) for errors in self.found["rounds"]]), 4),
             "winner": self.found["winner"],
             "seconds": round(self.found["seconds"], 1),
+            **({"naive": float(f"{self.naive:.4g}")} if math.isfinite(self.naive) else {}),
             "handicaps": {each.name: each.handicap for each in self.recipe.race if each.handicap != 1},
             "symmetries": {"tried": [*self.symmetries], "not_contradicted": [*self.found.get("symmetries", ())]},
             "rounds": [
-                {"share": round(share, 4), "validation_error": errors}
-                for share, errors in zip(self.plan.shares, self.found["rounds"], strict=True)
+                {"share": round(self.plan.share(number), 4), "validation_error": errors}
+                for number, errors in enumerate(self.found["rounds"])
             ],
         }
 
@@ -333,6 +371,13 @@ def supported(work: PreparedWorkload, task: Task, symmetries: Sequence[str]) -> 
         if more.mean() <= DOUBT * more.std(ddof=1) / math.sqrt(len(more)):
             kept.append(name)
     return tuple(kept)
+
+
+@torch.inference_mode()
+def naive_error(work: PreparedWorkload) -> float:
+    """Return the validation error of the mean of the training samples, or of the last given frame of trajectories."""
+    pairs = [(float(work.score(work.naive(batch), batch)), len(batch.outputs[0])) for batch in work.validation()]
+    return sum(error * count for error, count in pairs) / sum(count for _, count in pairs)
 
 
 def last_error(work: PreparedWorkload, run: RunFolder) -> float:

@@ -33,6 +33,7 @@ SMALL = (
     "operator.layers=0",
     "operator.spectral=1",
 )
+SPLITS = ("train", "validation")
 COUNTED = ("fit.epochs=12", "fit.seconds=1e9", "fit.batch=4")  # steps decide, on any machine
 
 
@@ -121,6 +122,54 @@ def test_a_handicap_counts_in_the_comparison_alone(raced: Recipe, tmp_path: Path
     assert event.account()["rounds"][1]["validation_error"] == {"2 channels": 0.18, "3 channels": 0.19}
 
 
+class Late(Trainings):
+    """Trainings of which that of 4 channels learns nothing for two turns, and is by far the best later."""
+
+    def __call__(self, entry: Recipe, home: RunFolder, start: Path | None, until: float) -> float:
+        found, turns = (
+            super().__call__(entry, home, start, until),
+            sum(turn[0] == home.path.name for turn in self.turns),
+        )
+        return 0.1 if entry.operator.detail == 4 and (turns > 2 or start is not None) else found
+
+
+def test_a_network_that_learns_late_does_not_lose_before_it_has_learned_anything(raced: Recipe, tmp_path: Path) -> None:
+    """After its first turn it is behind by a difference that says nothing."""
+    trainings = Late({4: 0.75, 2: 0.743, 3: 0.748})
+    event = Race(raced, RunFolder(tmp_path / "run"), (12,), trainings, flips, naive=0.76)
+    assert event.winner().operator.detail == 4
+    rounds = [[*round_["validation_error"]] for round_ in event.account()["rounds"]]
+    assert [len(names) for names in rounds] == [3, 3, 3, 2, 1 + 1]
+    assert event.account()["naive"] == 0.76
+    turns = [until for _, detail, symmetries, until in trainings.turns if detail == 4 and not symmetries]
+    assert np.diff(turns) == pytest.approx(turns[0])  # each is as long as the first
+
+
+def test_a_network_that_never_learns_is_dropped_in_the_end(raced: Recipe, tmp_path: Path) -> None:
+    event = Race(raced, RunFolder(tmp_path / "run"), (12,), Trainings({4: 0.3, 2: 0.74, 3: 0.5}), flips, naive=0.76)
+    assert event.winner().operator.detail == 4
+    rounds = [[*round_["validation_error"]] for round_ in event.account()["rounds"]]
+    assert [sorted(names) for names in rounds[:-1]] == [
+        ["2 channels", "3 channels", "4 channels"],
+        ["2 channels", "3 channels", "4 channels"],
+        ["3 channels", "4 channels"],
+    ]
+
+
+def test_no_symmetry_is_found_by_a_network_that_has_learned_nothing(raced: Recipe, tmp_path: Path) -> None:
+    """Its errors of moved samples are as large as those of all others, whatever the equation is."""
+    event = Race(raced, RunFolder(tmp_path / "run"), (12,), Trainings({4: 0.75, 2: 0.74, 3: 0.745}), flips, naive=0.76)
+    assert event.winner().fit.symmetries == ()
+    assert event.account()["symmetries"]["not_contradicted"] == []
+
+
+def test_what_is_predicted_without_a_network_is_the_mean(raced: Recipe, samples: SampleFile) -> None:
+    outputs = {split: samples.file["u"][samples.split(split).start : samples.split(split).stop] for split in SPLITS}
+    truth, mean = outputs["validation"], outputs["train"].mean(axis=0)
+    errors = np.linalg.norm(truth - mean, axis=1) / np.linalg.norm(truth, axis=1)
+    assert search.naive_error(PreparedWorkload(raced, samples.path.parent)) == pytest.approx(errors.mean(), rel=1e-5)
+
+
 def test_a_killed_race_repeats_no_turn(raced: Recipe, tmp_path: Path) -> None:
     errors, run = {4: 0.3, 2: 0.2, 3: 0.4}, RunFolder(tmp_path / "run")
     whole = Trainings(errors)
@@ -142,7 +191,7 @@ def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
     first = checkpoint.load(train(raced, tmp_path / "1", data))
     assert first.recipe.race == ()
     assert first.card["race"]["winner"].startswith(f"{first.recipe.operator.detail} channels")
-    assert len(first.card["race"]["rounds"]) == 3
+    assert [len(each["validation_error"]) for each in first.card["race"]["rounds"]] == [3, 3, 3, 2, 2]
     rows = read_log(tmp_path / "1/metrics.csv")
     assert [float(row["share"]) for row in rows] == sorted(float(row["share"]) for row in rows)
     assert float(rows[0]["share"]) < 0.1
@@ -151,7 +200,7 @@ def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
     report = reports.collect(tmp_path / "1", data)
     page = reports.write(report, tmp_path / "1").read_text()
     assert "Choice of the network" in page
-    assert f"Network: {first.card['race']['winner'].partition(' with ')[0]}, the best of 3 in the first 33 %" in page
+    assert f"Network: {first.card['race']['winner'].partition(' with ')[0]}, the best of 3 in the first 52 %" in page
     assert report.times.training > training_seconds(tmp_path / "1/metrics.csv")
 
     def killed(*_: object) -> float:
