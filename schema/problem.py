@@ -40,6 +40,11 @@ def frame_seen(value: Any) -> Any:
     return ("start" if value else None) if isinstance(value, bool) else value
 
 
+def one_or_several(value: Any) -> Any:
+    """Read one name as a list of it."""
+    return (value,) if isinstance(value, str) else value
+
+
 PerFrame = Annotated[Literal["start", "end"] | None, BeforeValidator(frame_seen)]
 
 
@@ -146,6 +151,30 @@ class Quantity(FieldFacts, Tensor):
     # Which frame of the data `[sample, time, *grid]` this is, negative numbers counting from the end.
     frame: int | None = in_files(None)
     static: bool = in_files(default=False)  # whether the data have one array `[*grid]` for all samples
+    # The output whose integral this number is, `NAME.COMPONENT` for one of its components, times `factor`: over the
+    # domain, the ends of axes, or with the product of some inputs, which say what every point measures or where a
+    # region is.
+    integral_of: str | None = in_files(None)
+    over: Annotated[tuple[str, ...], BeforeValidator(one_or_several)] = in_files(("domain",))
+    factor: float = in_files(1.0)
+
+    @property
+    def integral(self) -> str:
+        """What it is the integral of, in words; empty where it is none."""
+        if self.integral_of is None:
+            return ""
+        times = "" if self.factor == 1 else f", times {self.factor:g}"
+        return f"integral of {self.integral_of} over {' and '.join(self.over)}{times}"
+
+    @property
+    def in_words(self) -> str:
+        return super().in_words if self.meaning else self.integral or super().in_words
+
+    @model_validator(mode="before")
+    @classmethod
+    def integral_is_scalar(cls, values: Any) -> Any:
+        """Take what is an integral for a number per sample."""
+        return {**values, "scalar": True} if isinstance(values, Mapping) and values.get("integral_of") else values
 
     @model_validator(mode="before")
     @classmethod

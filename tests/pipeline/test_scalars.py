@@ -63,6 +63,9 @@ def test_a_request_says_the_grid_or_has_the_one_of_the_training(http: httpx2.Cli
     ):
         assert np.shape(answer["outputs"]["u"]) == (2, 10, 20)
         assert answer["outputs"]["energy"] == pytest.approx(found["energy"], rel=1e-4)  # numbers have no grid
+        # But an integral is that of the field that comes with it.
+        total = 2 * np.mean(answer["outputs"]["u"], axis=(1, 2))
+        assert answer["outputs"]["total"] == pytest.approx(total, rel=1e-4, abs=1e-6)
     assert np.shape(posted(http, PREDICT, {"inputs": INPUTS, "grid": 9})["outputs"]["u"]) == (2, 9, 9)
 
 
@@ -81,6 +84,7 @@ def test_numbers_come_with_half_widths_in_their_units(http: httpx2.Client, run: 
     assert np.shape(quality["error_estimate.energy"]) == (2,)
     assert np.shape(quality["error_estimate.ends"]) == (2, 2)
     assert np.min(quality["error_estimate.ends"]) > 0
+    assert np.min(quality["error_estimate.total"]) > 0
     rows = checkpoint.load(run).card["calibration"]["test"][0]["intervals"]
     assert rows["energy"][0]["mean_half_width"] == pytest.approx(np.mean(quality["error_estimate.energy"]), rel=2)
     arrays = {name: np.array(value, np.float32) for name, value in INPUTS.items()}
@@ -105,6 +109,11 @@ def test_gradients_of_a_number_are_those_of_differences(http: httpx2.Client) -> 
     along = posted(http, "/v1/models/waves/jvp", {"inputs": INPUTS, "tangents": {"size": [1.0, 1.0]}, "grid": [8, 8]})
     assert along["tangents"]["energy"] == pytest.approx(found["gradients"]["size"], rel=1e-3)
     assert np.shape(along["tangents"]["u"]) == (2, 8, 8)
+    of_total, of_field = (
+        posted(http, "/v1/models/waves/vjp", {"inputs": INPUTS, "cotangents": cotangents})["gradients"]
+        for cotangents in ({"total": [1.0, 1.0]}, {"u": np.full((2, 12, 16), 2 / (12 * 16)).tolist()})
+    )
+    assert of_total["k"] == pytest.approx(np.array(of_field["k"]), rel=1e-3, abs=1e-5)
     whole = {"inputs": INPUTS, "cotangents": {"u": np.ones((2, 9, 10)).tolist()}}
     assert np.shape(posted(http, "/v1/models/waves/vjp", whole)["outputs"]["u"]) == (2, 9, 10)
 
@@ -129,7 +138,8 @@ def test_what_does_not_fit_is_named(http: httpx2.Client, document: Any, expected
 def test_um_bridge_and_tesseract_take_vectors_and_return_numbers(http: httpx2.Client) -> None:
     every = posted(http, PREDICT, {"inputs": INPUTS})["outputs"]
     evaluated = posted(http, "/umbridge/Evaluate", {"name": "waves", "config": {}, "input": [[0.5], [1.0, 2.0]]})
-    field, energy, ends = evaluated["output"]
+    field, energy, ends, total = evaluated["output"]
+    assert total == pytest.approx(every["total"][:1], rel=1e-4)
     assert len(field) == 12 * 16
     assert energy == pytest.approx(every["energy"][:1], rel=1e-4)
     assert ends == pytest.approx(every["ends"][0], rel=1e-4)

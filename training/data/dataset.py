@@ -31,6 +31,7 @@ from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
 from training.problems.files import data_files, tensor_files
+from training.problems.integrals import unlike_integrals, with_integrals
 from training.problems.problem import Array
 from training.problems.problem_file import ProblemFile
 
@@ -97,7 +98,7 @@ def write(
     `others` are the open files of tensors that have files of their own. `unversioned` is the file's name without the
     version of the readers, if it is another one.
     """
-    columns = columns_of(problem, files, others)
+    columns = with_integrals(problem, columns_of(problem, files, others))
     with replacing(path) as aside, h5py.File(aside, "w") as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
@@ -120,7 +121,7 @@ def write(
             file["coordinates"].attrs["box"] = np.stack([np.min(box, axis=0), np.max(box, axis=0)], axis=1)
         if unversioned:
             file.attrs[UNVERSIONED] = unversioned
-        file.attrs["remarks"] = "\n".join(remarks(columns, found))
+        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *unlike_integrals(problem, columns)])
 
 
 class SampleGroup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any
 
@@ -15,12 +15,14 @@ from schema.faults import faults
 from schema.problem import Parameter, Quantity
 from training.data.dataset import SampleFile
 from training.fit.prepared import PreparedWorkload
+from training.nn.pooling import IntegralConfig
 from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
 from training.operators.points import PointsConfig
 from training.operators.points_trajectory import PointsTrajectoryConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.problem_file import INSIDE
+from training.problems.integrals import integral_of
+from training.problems.problem_file import INSIDE, ProblemFile
 from training.recipe import Fit, Recipe, RecipeError
 
 AFTER_UNET: dict[str, Any] = {"unet": 1, "gate": "sigmoid"}  # its values may be large, so that the gate is bounded
@@ -164,8 +166,9 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         masked=problem.mask is not None,
         output_components=components(problem.output_fields),
         output_scales=plain if plainly else scales(samples, problem.output_fields),
-        scalar_components=components(problem.scalars),
-        scalar_scales=scales(samples, problem.scalars),
+        scalar_components=components(learned(problem)),
+        scalar_scales=scales(samples, learned(problem)),
+        integrals=integrals(problem),
         **chosen,
     )
     return TrajectoryConfig(step=step, bounded=closed, **of_time(samples)) if is_trajectory else step
@@ -207,8 +210,9 @@ def on_points(samples: SampleFile, preset: Preset, frames: int) -> PointsConfig:
         parameter_components=components(problem.parameters)[1:],
         output_components=components(problem.output_fields),
         output_scales=plain if problem.time is not None else scales(samples, problem.output_fields),
-        scalar_components=components(problem.scalars),
-        scalar_scales=scales(samples, problem.scalars),
+        scalar_components=components(learned(problem)),
+        scalar_scales=scales(samples, learned(problem)),
+        integrals=integrals(problem),
         box=box,
         latent=preset.latent[len(box)],
         channels=preset.detail // 2,  # of three levels, with twice as many on each coarser one
@@ -225,6 +229,10 @@ def chosen_operator(samples: SampleFile, table: Mapping[str, Any]) -> BaseModel:
         raise RecipeError(f"{problem.name}: operator.{faults(error)}") from error
     if problem.time is not None and not isinstance(config, TrajectoryConfig):
         raise RecipeError(f"{problem.name}: expected an operator of trajectories but got {kind.name!r}")
+    if problem.scalars and not hasattr(config, "integrals"):
+        raise RecipeError(
+            f"{problem.name}: expected an operator that predicts numbers, as field and points do, but got {kind.name!r}"
+        )
     if problem.mask is not None and not getattr(config, "masked", False):
         raise RecipeError(
             f"{problem.name}: expected an operator that takes a mask, as field does, but got {kind.name!r}"
@@ -266,6 +274,20 @@ def smooth(samples: SampleFile, preset: Preset) -> dict[str, Any]:
         "band_limited": True,
         "modes": min(int(np.clip(held, known, 2 * known)), *(side // 2 + 1 for side in working)),
     }
+
+
+def learned(problem: ProblemFile) -> tuple[Quantity, ...]:
+    """Return the outputs that are numbers which the network learns, and no integrals of other outputs."""
+    return tuple(one for one in problem.scalars if one.integral_of is None)
+
+
+def integrals(problem: ProblemFile) -> tuple[IntegralConfig, ...]:
+    """Return what the integrals among the outputs are computed from."""
+    lengths = () if problem.scattered else tuple(axis.length for axis in problem.axes)
+    return tuple(
+        IntegralConfig(**asdict(integral_of(problem, one)), lengths=lengths, factor=one.factor)
+        for one in problem.integrals
+    )
 
 
 def components(fields: Sequence[Quantity | Parameter]) -> tuple[int, ...]:

@@ -72,6 +72,7 @@ def facts(problem: Description) -> dict[str, str]:
     for part, fields in (("inputs", problem.inputs), ("outputs", problem.outputs)):
         for one in fields:
             kind = ("positive" if one.positive else "of any sign") + (", a scalar" if one.scalar else "")
+            kind += f", {integral}" if (integral := one.integral) else ""
             found[f"{part}.{one.name}"] = f"{shared(one)}, {kind}"
     for number in problem.parameters:
         sign = "a positive minimum" if (number.minimum or 0) > 0 else "no positive minimum"  # else it has no logarithm

@@ -11,8 +11,9 @@ r"""The general operator: any fields and numbers on a line, a plane or in space,
     outputs [B, (component), *grid] per field, [B, (component)] per scalar
 
 Scalars are means of learned features of the spectral layers' result over the working grid, by its cells and inside the
-mask, mapped once more (`training.nn.pooling`). Without an input field the network sees the coordinates and the
-parameters alone; a last argument `[B, *grid]` says by its shape on which grid the outputs are wanted.
+mask, mapped once more (`training.nn.pooling`). Integrals of output fields follow them, over the requested grid. Without
+an input field the network sees the coordinates and the parameters alone; a last argument `[B, *grid]` says by its shape
+on which grid the outputs are wanted.
 
 Without encoder layers (`layers = 0`) there are no tokens: the detail enters the spectral layers as it is. With `unet`
 the result of a U-Net is added to it first: its stencils see the jumps of a material, which the lowest waves blur. With
@@ -47,7 +48,7 @@ from torch import Tensor, nn
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
 from training.nn.pointwise import Normaliser
-from training.nn.pooling import Pooling, quadrature
+from training.nn.pooling import IntegralConfig, Pooling, quadrature
 from training.nn.spectral import (
     BoundaryConv,
     BoundarySpectralConv,
@@ -80,6 +81,7 @@ class FieldConfig(EncoderConfig):
     output_scales: tuple[Scale, ...]  # per output field whether its logarithm is learned
     scalar_components: tuple[NonNegativeInt, ...] = ()  # per scalar the number of components, 0 for one number
     scalar_scales: tuple[Scale, ...] = ()  # per scalar whether its logarithm is learned
+    integrals: tuple[IntegralConfig, ...] = ()  # of output fields: the outputs behind the scalars
     periodic: tuple[bool, ...]  # per axis whether its ends meet
     points: tuple[Rule, ...]  # per axis where its points lie
     working: tuple[PositiveInt, ...]  # points per axis of the working grid
@@ -240,7 +242,7 @@ class FieldOperator(Operator):
         count = self.fields + len(self.config.parameter_scales) + self.config.asked
         fields, numbers, inside = self.split(tensors[:count])
         split = count + len(self.config.output_components)
-        truth, scalars = tensors[count:split], tensors[split:]
+        truth, scalars = tensors[count:split], tensors[split : split + len(self.config.scalar_components)]
         if self.config.input_components:
             self.input_normaliser.fit(fields if inside is None else fields.movedim(1, -1)[inside])
         if truth:
@@ -273,6 +275,9 @@ class FieldOperator(Operator):
                 outputs = tuple(within(outputs, inside, 0.0))
         if self.config.scalar_components:
             outputs = (*outputs, *self.scalars(latent, masks))
+        if self.config.integrals:
+            sums = (one.of(outputs, inputs, self.config.points, inside) for one in self.config.integrals)
+            outputs = (*outputs, *sums)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def canonical(self, *fields: Tensor) -> tuple[Tensor, ...]:

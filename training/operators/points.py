@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.pooling import Pooling
+from training.nn.pooling import IntegralConfig, Pooling
 from training.nn.unet import COARSEST, UNet
 from training.operators.field import ChannelNormaliser, Scale, channels, columns, numbers_of, scale
 from training.operators.operator import Operator, OperatorKind
@@ -55,6 +55,7 @@ class PointsConfig(BaseModel):
         output_scales: Per output field whether its logarithm is learned.
         scalar_components: Per scalar the number of components, 0 for one number.
         scalar_scales: Per scalar whether its logarithm is learned.
+        integrals: Of output fields, the outputs behind the scalars.
         box: Lowest and highest coordinate of the training points along every dimension.
         latent: Cells of the latent grid along the longest side of the box; those of the others are as long.
         channels: On the finest level of the latent grid; twice as many on each coarser one.
@@ -72,6 +73,7 @@ class PointsConfig(BaseModel):
     output_scales: tuple[Scale, ...]
     scalar_components: tuple[NonNegativeInt, ...] = ()
     scalar_scales: tuple[Scale, ...] = ()
+    integrals: tuple[IntegralConfig, ...] = ()
     box: tuple[tuple[float, float], ...] = Field(min_length=2, max_length=3)
     latent: PositiveInt = 40
     channels: PositiveInt = 16
@@ -153,7 +155,8 @@ class PointsOperator(Operator):
             outputs = stacked(tensors[count:split], config.output_components, config.output_scales, points.valid)
             self.output_normaliser.fit(outputs[points.valid])
         if self.config.scalar_components:
-            parts = zip(tensors[split:], self.config.scalar_components, self.config.scalar_scales, strict=True)
+            scalars = tensors[split : split + len(self.config.scalar_components)]
+            parts = zip(scalars, self.config.scalar_components, self.config.scalar_scales, strict=True)
             self.scalar_normaliser.fit(torch.cat([columns(*part) for part in parts], dim=1))
         if points.fields.shape[2]:
             self.input_normaliser.fit(points.fields[points.valid])
@@ -177,6 +180,9 @@ class PointsOperator(Operator):
         if self.config.scalar_components:
             pooled = self.scalar_normaliser.inverse(self.pooling(found, filled[:, 0]))
             outputs = (*outputs, *numbers_of(pooled, self.config.scalar_components, self.config.scalar_scales))
+        if self.config.integrals:
+            sums = (one.of(outputs, inputs, inside=points.valid) for one in self.config.integrals)
+            outputs = (*outputs, *sums)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def features(self, points: Points, place: Place) -> Tensor:

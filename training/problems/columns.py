@@ -90,20 +90,24 @@ class Column:
         """
         starts = accumulate(self.sizes, initial=0)
         for start, part in zip(starts, self.parts, strict=False):
-            missing = [(0, most - side) for most, side in zip(self.shape, part.shape, strict=True)]
             for offset, values in part.array.blocks():
                 if values.dtype.kind not in NUMERIC:  # whatever the file's description says
                     raise DataError(f"{part.label} holds {values.dtype}; expected real numbers")
-                arranged = part.arrange(values)
-                yield start + offset, part, np.pad(arranged, [(0, 0), *missing]) if any(map(sum, missing)) else arranged
+                yield start + offset, part, self.padded(part.arrange(values))
+
+    def padded(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return samples of a part with zeros at the points that they lack."""
+        missing = [(0, most - side) for most, side in zip(self.shape, values.shape[1:], strict=True)]
+        return np.pad(values, [(0, 0), *missing]) if any(map(sum, missing)) else values
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Read some samples that are all in one file, by their numbers over all files."""
-        for part in self.parts:
-            if start < part.array.samples:
-                return part.arrange(part.array.read(start, stop))
-            start, stop = start - part.array.samples, stop - part.array.samples
-        raise IndexError(f"{self.name}: there is no sample {start} after the last one")
+        """Read some samples by their numbers over all files."""
+        found = []
+        for first, part in zip(accumulate(self.sizes, initial=0), self.parts, strict=False):
+            low, high = max(start - first, 0), min(stop - first, part.array.samples)
+            if low < high:
+                found.append(self.padded(part.arrange(part.array.read(low, high))))
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def columns_of(
@@ -138,7 +142,7 @@ def columns_of(
     fields = (one for one in (*problem.output_fields, *problem.inputs) if not one.static)
     lead = next(fields, output)
     samples = sum(file.array(lead.array).samples for file in apart.get(lead.name) or files)
-    for name, one in problem.stored.items():
+    for name, one in problem.in_files.items():
         own = apart.get(name, [])
         arrays = [(file.path, file.array(one.array)) for file in (own or files)]
         if own and not one.components and (isinstance(one, Parameter) or one.scalar):
@@ -174,7 +178,7 @@ def samples_of(problem: ProblemFile, file: DataFile) -> int:
     Coordinates, weights and the domain may be those of all samples, and count none.
     """
     shared = {"coordinates", "counts", WEIGHTS} if problem.scattered else {INSIDE}
-    counted = (one for one in reversed(problem.stored.values()) if in_each(one) and one.name not in shared)
+    counted = (one for one in reversed(problem.in_files.values()) if in_each(one) and one.name not in shared)
     return next((file.array(one.array).samples for one in counted), 0)
 
 
@@ -186,7 +190,7 @@ def in_each(one: Quantity | Parameter) -> bool:
 def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
     """Return a file whose rows `[1, sample]` of parameters and scalars are `[sample]`."""
     every: tuple[Quantity | Parameter, ...] = (*problem.parameters, *problem.scalars)
-    numbers = [one for one in every if not one.components]
+    numbers = [one for one in every if not one.components and one.name in problem.in_files]
     keys = {one.array for one in numbers if one.array in file.arrays and in_each(one)}
     known = {one.array for one in problem.fields if in_each(one)} & file.arrays.keys()
     samples = max((file.arrays[each].samples for each in sorted(known)), default=0)
@@ -262,7 +266,7 @@ def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFil
             return file
         return replace(file, arrays={**file.arrays, found.name: for_all(found, samples)})
     marked = file.array(section.nan)
-    tensor = next((one for one in problem.stored.values() if one.array == section.nan), None)
+    tensor = next((one for one in problem.in_files.values() if one.array == section.nan), None)
     last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
     others = range(1, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
     grid = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
@@ -282,13 +286,13 @@ def for_all(array: LazyArray, samples: int) -> LazyArray:
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:
     """Refuse a file without samples, with strings for numbers, with other regions, or unequal numbers of samples."""
-    keys = {one.array for one in problem.stored.values()}
+    keys = {one.array for one in problem.in_files.values()}
     for name, values in file.regions.items():
         named = {value for value in values if f"{name}={value}" in keys}
         if named < values and any(key.rpartition("=")[0] == name for key in keys):
             missing = min(values - named)
             raise DataError(f"{file.path}: expected an input with the key '{name}={missing}', since cells have it")
-    arrays = [file.array(one.array) for one in problem.stored.values() if in_each(one)]
+    arrays = [file.array(one.array) for one in problem.in_files.values() if in_each(one)]
     parts = {one.array for one in problem.fields if one.complex}
     for one in arrays:
         if one.dtype.kind not in NUMERIC and not (is_complex(one) and one.name in parts):
@@ -307,7 +311,7 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
 
     A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
     """
-    one, sides = problem.stored[name], found.shape[1:]
+    one, sides = problem.in_files[name], found.shape[1:]
 
     def unexpected(wanted: str, seen: str) -> DataError:
         return DataError(f"{path}: expected {wanted} in {found.name!r} but found {seen}")

@@ -30,6 +30,7 @@ from schema.problem import (
     locations,
 )
 from training.files import read_toml
+from training.problems.integrals import integral_of
 from training.problems.marks import guessed_of_axes, refusal, unconfirmed
 from training.problems.problem import PROBLEMS
 from training.problems.sections import (
@@ -70,6 +71,9 @@ LATER = {
     "per_frame",
     "scalar",
     "components",
+    "integral_of",
+    "over",
+    "factor",
 }  # and, where they have other values than the usual ones, these
 
 
@@ -151,8 +155,8 @@ class ProblemFile(Schema):
     @field_validator("outputs", mode="after")
     @classmethod
     def fields_first(cls, outputs: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
-        """Return the outputs with scalars behind the fields."""
-        return tuple(sorted(outputs, key=lambda one: one.scalar))
+        """Return the outputs with scalars behind the fields, those that are integrals of outputs last."""
+        return tuple(sorted(outputs, key=lambda one: (one.scalar, one.integral_of is not None)))
 
     @field_validator("symmetries", mode="before")
     @classmethod
@@ -205,7 +209,7 @@ class ProblemFile(Schema):
     @model_validator(mode="after")
     def check_linear(self) -> ProblemFile:
         """Refuse outputs that are called linear, and linear inputs where networks have no layers for them."""
-        if self.scalars and any(one.linear for one in self.inputs):
+        if any(one.integral_of is None for one in self.scalars) and any(one.linear for one in self.inputs):
             raise ValueError(f"outputs.{self.scalars[0].name}: expected no scalars beside linear inputs")
         if found := [one.name for one in self.outputs if one.linear]:
             raise ValueError(f"outputs.{found[0]}.linear: expected it of inputs only")
@@ -255,6 +259,17 @@ class ProblemFile(Schema):
         return self
 
     @model_validator(mode="after")
+    def check_integrals(self) -> ProblemFile:
+        """Refuse integrals of what is no output or over what is no part of the domain."""
+        for part in ("inputs", "outputs"):
+            for one in getattr(self, part):
+                if one.integral_of is None and (one.over != ("domain",) or one.factor != 1):
+                    raise ValueError(f"{part}.{one.name}: expected over and factor with integral_of only")
+        for one in self.integrals:
+            integral_of(self, one)
+        return self
+
+    @model_validator(mode="after")
     def check_per_frame(self) -> ProblemFile:
         """Require inputs and parameters of trajectories, which are no states, where values change in time."""
         for part in ("inputs", "parameters", "outputs"):
@@ -300,10 +315,21 @@ class ProblemFile(Schema):
 
     @property
     def stored(self) -> dict[str, Quantity | Parameter]:
-        """What data files hold: inputs, parameters and outputs, of a state only the output; and weights of points."""
+        """What samples have: inputs, parameters and outputs, of a state only the output; and weights of points."""
         states = self.states
         found = {one.name: one for one in self.tensors if one.name not in states}
         return found | ({} if self.weights is None else {WEIGHTS: Quantity(name=WEIGHTS, key=self.weights)})
+
+    @property
+    def integrals(self) -> tuple[Quantity, ...]:
+        """The outputs that are integrals of others."""
+        return tuple(one for one in self.outputs if one.integral_of is not None)
+
+    @property
+    def in_files(self) -> dict[str, Quantity | Parameter]:
+        """What data files hold: all that samples have but integrals, which are computed from the data of fields."""
+        computed = {one.name for one in self.integrals if one.key is None and not one.files}
+        return {name: one for name, one in self.stored.items() if name not in computed}
 
     @property
     def weights(self) -> str | None:

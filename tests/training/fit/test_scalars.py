@@ -37,7 +37,7 @@ def shapes(folder: Path) -> ProblemFile:
 
 
 def waves(folder: Path) -> ProblemFile:
-    """Return a problem of a field of three numbers, of which two come as one array."""
+    """Return a problem of a field of three numbers, of which two come as one array, and of its integral."""
     rng = np.random.default_rng(0)
     a = rng.uniform([-1, 0, 0], [1, 3, 3], (60, 3))
     x, y = np.mgrid[0:1:12j, 0:1:16j]
@@ -52,6 +52,7 @@ def waves(folder: Path) -> ProblemFile:
             "u": {},
             "energy": {"scalar": True, "units": "J"},
             "ends": {"scalar": True, "components": ["left", "right"], "units": "K"},
+            "total": {"integral_of": "u", "factor": 2.0, "units": "N"},
         },
         data={"files": ["waves.npz"], "validation": 12},
     )
