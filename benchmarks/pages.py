@@ -143,7 +143,8 @@ def cell(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {cell(each)}" for name, each in value.items())
     if isinstance(value, list):
-        return " x ".join(map(cell, value)) if len(value) == 2 else ", ".join(map(cell, value)) or "none"
+        is_grid = len(value) == 2 and all(isinstance(each, int) for each in value)
+        return " x ".join(map(cell, value)) if is_grid else ", ".join(map(cell, value)) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
