@@ -17,14 +17,11 @@ from pydantic import BaseModel, ConfigDict
 
 from training import checkpoint
 from training import recipe as config
-from training.data.generate import prepare
 from training.data.views import read
-from training.evaluation import predict
+from training.evaluation.cases import Case
 from training.files import write_json
 from training.fit import run
-from training.fit.generated import request
-from training.metrics import METRICS, Grid
-from training.problems.problem import PROBLEMS
+from training.fit.prepared import PreparedWorkload
 
 NOTHING = "nothing"
 """The change of the row that all others are compared with."""
@@ -103,12 +100,11 @@ def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.Check
 
 def measure(change: str, found: checkpoint.Checkpoint, data: Path) -> Row:
     """Measure a trained checkpoint."""
-    recipe, counts = found.recipe, found.recipe.drawn
-    path, points = prepare(request(recipe), data), counts.grids[0]
-    samples = read(path, "validation", counts.validation, points, after=counts.train, problem=PROBLEMS[recipe.problem])
-    truth, predicted = samples.targets, predict(found.operator, samples.inputs)
-    grid = Grid.of(PROBLEMS[recipe.problem].description.axes, truth.shape[1:])
-    l2, h1 = (METRICS.items[name](predicted, truth, grid) for name in ("relative_l2", "relative_h1"))
+    work, counts = PreparedWorkload(found.recipe, data, progress=False), found.recipe.drawn
+    rows = {"count": counts.validation, "points": counts.grids[0], "after": counts.train}
+    samples = read(work.prepare(), "validation", **rows, problem=work.problem)
+    errors = work.measured(found.operator, Case(samples, counts.mesh))
+    l2, h1 = errors["relative_l2"], errors["relative_h1"]
     training = found.card["training"]
     return Row(
         change=change,

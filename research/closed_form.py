@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from physics import burgers, cole_hopf
 from research import closed_form_picture
-from training import checkpoint, evaluation
+from training import checkpoint
 from training import recipe as recipes
 from training.evaluation import measures
+from training.evaluation.cases import ranges
 from training.evaluation.measures import milliseconds, processor, timed
-from training.evaluation.rows import ranges
-from training.fit.generated import GeneratedWorkload
+from training.fit.drawn import DrawnSamples
 from training.metrics import METRICS, Grid
+from training.metrics import measured as all_measured
 from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig
 from training.problems.burgers import FLOW, PARAMETERS, PROBLEM
@@ -72,14 +73,16 @@ def closed_form(
 
 def few_keys(keys: list[int], data: Path) -> None:
     """Print the errors on 1024 points of sums over few points, and of the released network that corrects one."""
-    work = GeneratedWorkload(recipes.read_fields(recipes.find("burgers-laptop")), data)
+    samples = DrawnSamples(recipes.read_fields(recipes.find("burgers-laptop")), data)
     subjects = {"burgers": checkpoint.load_operator(CORRECTED).operator}
     for count in keys:
         subjects[f"{count} keys"] = build(ColeHopfConfig(keys=count, refinement=-(-FEWEST_QUERIES // count)))
-    for case in evaluation.cases(work.problem, work.recipe.drawn, work.path, sides=[(1024,)]):
+    for case in samples.tests(samples.problem, grid=1024, noise=0.0):
         for name, operator in subjects.items():
             numbers = case.samples.parameters
-            errors = METRICS.items["relative_l2"](evaluation.predict(operator, case.inputs, *numbers), case.truth)
+            with torch.inference_mode():
+                found = np.concatenate([operator(*batch.inputs).numpy() for batch in case])
+            errors = METRICS.items["relative_l2"](found, case.truth)
             where = case.conditions or "defaults"
             typer.echo(f"{name}, {where}: {errors.mean():.2e}, 95 % below {np.percentile(errors, 95):.2e}")
             if case.conditions:
@@ -178,8 +181,11 @@ def spectral(initial: Fields, truth: Fields) -> dict[str, Any]:
 
 def summary(truth: Fields, found: Fields) -> dict[str, Any]:
     """Return the figures of predictions `[sample, point]`."""
-    errors = measures.by_measure(found, truth, Grid.of(FLOW.axes, truth.shape[1:]))
-    return {"grid": [truth.shape[1]], "fields": len(truth)} | measures.summary(errors)
+    p, u = ([torch.from_numpy(each)] for each in (found, truth))
+    errors = all_measured(METRICS.items, p, u, Grid.of(FLOW.axes, truth.shape[1:]))
+    return {"grid": [truth.shape[1]], "fields": len(truth)} | measures.summary(
+        {name: each.numpy() for name, each in errors.items()}
+    )
 
 
 def stored(data: MeasuredSamples) -> dict[str, NDArray[np.float32]]:

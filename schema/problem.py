@@ -445,6 +445,21 @@ class Schema(Frozen):
         """The outputs that are a number per sample, or one per component."""
         return tuple(one for one in self.outputs if one.scalar)
 
+    @property
+    def states(self) -> dict[str, str]:
+        """The outputs of trajectories by the inputs that they start from; of steady fields there are none."""
+        return {}
+
+    @property
+    def timed(self) -> frozenset[str]:
+        """The names of the tensors whose data have a time axis, all frames of which are read."""
+        return frozenset()
+
+    @property
+    def weights(self) -> str | None:
+        """The name in the data file of the weights of points; None where all points count alike."""
+        return None
+
     def __getitem__(self, name: str) -> Quantity | Parameter:
         """Return the input, parameter or output of a name."""
         for tensor in self.tensors:
@@ -492,6 +507,11 @@ class Description(Schema):
     frames: Frames | None = None  # the time axis, where the outputs are trajectories
     # The input that is 1 inside the domain and 0 outside, where other fields mean nothing; None for the whole grid.
     mask: Name | None = Field(default=None, exclude_if=lambda mask: mask is None)
+
+    @property
+    def time(self) -> Time | None:
+        """The time axis, by its name in problem files."""
+        return self.frames
 
     @model_validator(mode="after")
     def check_sides(self) -> Description:

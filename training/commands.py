@@ -308,7 +308,7 @@ def data(
     from training import recipe as recipes
     from training.data.pools import RayPool
     from training.fit import run
-    from training.fit.generated import GeneratedWorkload
+    from training.fit.prepared import PreparedWorkload
     from training.fit.start import problem_run
 
     own = problem_run(recipe, "quick", [], folder)
@@ -322,9 +322,9 @@ def data(
         return
     work = run.workload(recipes.read(recipes.find(recipe), overrides), folder)
     if ray:
-        if not isinstance(work, GeneratedWorkload):
+        if not isinstance(work, PreparedWorkload) or work.drawn is None:
             raise typer.BadParameter("only samples of fields are computed", param_hint="--ray")
-        work.pool = RayPool()
+        work.drawn.pool = RayPool()
     typer.echo(work.prepare())
 
 

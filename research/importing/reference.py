@@ -23,9 +23,12 @@ from research.importing.files import (
     read_whole_model,
 )
 from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
-from training import checkpoint, evaluation
+from training import checkpoint
 from training.data.dataset import SampleGroup
 from training.data.views import Samples, Split, only_pair, read
+from training.evaluation import rows
+from training.evaluation.cases import Case
+from training.fit.prepared import PreparedWorkload
 from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import Operator, build
 from training.operators.transformers import (
@@ -317,8 +320,9 @@ def _measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[d
         mesh = int(stored.attributes["mesh"])
     single = build(config)
     single.load_state_dict(operator.state_dict())
-    case = evaluation.Case(test, mesh)
+    stored_on = recipe.drawn.model_copy(update={"mesh": mesh})
+    work, case = PreparedWorkload(recipe.model_copy(update={"data": stored_on}), path.parent), Case(test, mesh)
     return {
-        "errors": [evaluation.errors(single.eval(), case)],
-        "classical": [evaluation.classical(case)] if not test.problem.require_baseline().slow else [],
+        "errors": [rows.errors(work, single.eval(), case)],
+        "classical": [rows.classical(work, case)] if not test.problem.require_baseline().slow else [],
     }

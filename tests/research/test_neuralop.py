@@ -19,7 +19,7 @@ from training import recipe as config
 from training.data.augment import transform
 from training.data.generate import Request, prepare
 from training.data.views import read
-from training.evaluation import Case, measured_grids
+from training.evaluation.cases import Case, measured_grids
 from training.fit.run import train
 from training.operators import build
 

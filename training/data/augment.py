@@ -25,7 +25,7 @@ the same at every point (Cao, NeurIPS 2021, adds :math:`\epsilon \xi` to inputs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import permutations
 from typing import Any, TypeVar
@@ -36,8 +36,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Description
-from training.data.views import Samples, targets
-from training.losses import Batch
 
 Real = TypeVar("Real", bound=np.floating[Any])
 Move = Callable[[Tensor], Tensor]
@@ -108,30 +106,3 @@ def noisy(
     """Return fields `[sample, *grid]` with fresh noise, each of one of some levels, relative to the deviation."""
     drawn = rng.choice(np.asarray(levels, dtype=fields.dtype), len(fields))
     return add_noise(fields, drawn, deviation, rng.standard_normal(fields.shape, dtype=np.float32).astype(fields.dtype))
-
-
-def augmented(
-    samples: Mapping[int, Samples],
-    chosen: NDArray[np.int64],
-    rng: np.random.Generator,
-    *,
-    symmetries: bool,
-    noise: tuple[float, ...] = (),
-) -> Batch:
-    """Return samples on a drawn grid, moved by a symmetry each, with noise of a drawn level in deviations of inputs."""
-    source, chosen = samples[int(rng.choice(list(samples)))], np.sort(chosen)
-    inputs, outputs = torch.from_numpy(source.inputs[chosen]), torch.from_numpy(source.outputs[chosen])
-    gradients = None if source.gradients is None else torch.from_numpy(source.gradients[chosen])
-    if symmetries:
-        inputs, outputs = transform(source.problem.description, (inputs, outputs), rng)
-        gradients = None  # of the outputs before they were moved
-    size = None
-    if noise:
-        levels = rng.choice(np.asarray(noise, np.float32), len(inputs))
-        normals = rng.standard_normal(inputs.shape, dtype=np.float32)
-        inputs = torch.from_numpy(add_noise(inputs.numpy(), levels, source.deviation, normals))
-        size = torch.from_numpy(levels * np.sqrt(np.square(source.deviation).mean()))
-    means = torch.from_numpy(targets(source.problem.description, outputs.numpy()))
-    parameters = [torch.from_numpy(each[chosen]) for each in source.parameters]
-    weight = inputs if source.problem.energy_weight else None
-    return Batch([inputs, *parameters], [means], gradients, outputs, size, weight)

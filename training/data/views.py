@@ -18,23 +18,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 
 from physics.numerics.grid import block_mean, common_grid
 from schema.problem import Description, Quantity
-from training.data.dataset import SampleGroup
-from training.problems.problem import PROBLEMS, Array, Problem, Stream
+from training.data.dataset import Rows, SampleGroup
+from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Problem, Stream
 from training.user_error import UserError
 
 Split = Literal["train", "validation", "test"]
 STREAM_OF: dict[Split, Stream] = {"train": "train", "validation": "train", "test": "test"}
 """The stored group that holds each split: validation samples follow the training samples."""
+
+GRADIENTS = "gradients of the output"  # their key among a sample's tensors, which no name on the wire is like
 
 Points = int | tuple[int, ...]
 Real = TypeVar("Real", bound=np.floating[Any])
@@ -74,6 +77,7 @@ class Samples:
     provenance: str  # where the samples come from
     gradients: Array | None = None  # the outputs' gradients on the stored mesh, see the module; None if not requested
     parameters: tuple[Array, ...] = ()  # `[sample]` per parameter of the problem, in its order
+    optional: tuple[Array, ...] = ()  # `[sample, *grid]` per optional input of the problem, where they are varied
 
     @property
     def targets(self) -> Array:
@@ -84,6 +88,62 @@ class Samples:
     def deviation(self) -> Array:
         """The inputs' standard deviation at each grid point, the unit of noise."""
         return self.inputs.std(axis=0)
+
+    @property
+    def optional_names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.problem.optional)
+
+    def read(self, rows: Rows | range) -> dict[str, Array]:
+        """Return samples by the names of their tensors, as `SampleFile.read` does, and `GRADIENTS` of the output."""
+        pair = only_pair(self.problem.description)
+        numbers = zip(self.problem.description.parameters, self.parameters, strict=True)
+        found = {
+            pair.input.name: self.inputs,
+            **{one.name: each for one, each in numbers},
+            pair.output.name: self.outputs,
+        }
+        found |= {} if self.gradients is None else {GRADIENTS: self.gradients}
+        chosen = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        return {name: each[chosen] for name, each in found.items()}
+
+    def on(self, points: Points) -> Samples:
+        """Return samples of the stored mesh on a coarser grid."""
+        chosen = (slice(None), *every(self.problem.description, self.inputs.shape[1], points))
+        inputs, outputs, *optional = (
+            np.ascontiguousarray(each[chosen]) for each in (self.inputs, self.outputs, *self.optional)
+        )
+        return replace(self, inputs=inputs, outputs=outputs, optional=tuple(optional))
+
+    def at_defaults(self) -> Samples:
+        """Solve for the inputs on the stored mesh at the parameters' defaults."""
+        named = {one.name: np.asarray(one.default or 0, np.float64) for one in self.problem.description.parameters}
+        outputs = [self.solved(field, named) for field in self.inputs]
+        parameters = tuple(np.full(len(outputs), value, np.float32) for value in named.values())
+        return replace(self, outputs=np.stack(outputs), parameters=parameters)
+
+    def with_defaults(self) -> Samples:
+        """Return the samples with their optional inputs, at their defaults."""
+        return replace(self, optional=tuple(np.full_like(self.inputs, one.default) for one in self.problem.optional))
+
+    def varied(self, rows: slice, rng: Generator) -> Samples:
+        """Vary the optional inputs of some samples on the stored mesh, and solve.
+
+        Raises:
+            MissingPartError: The problem varies none.
+        """
+        fields, outputs, drawn = self.inputs[rows], [], []
+        for field in fields:
+            others = self.problem.require_vary()(rng, field.shape[0])
+            outputs.append(self.solved(field, others))
+            drawn.append([others[name] for name in self.optional_names])
+        optional = tuple(np.stack(each).astype(np.float32) for each in zip(*drawn, strict=True))
+        return replace(self, inputs=fields, outputs=np.stack(outputs), optional=optional)
+
+    def solved(self, field: Array, others: Fields) -> Array:
+        """Return the output of one input, on the mesh, with other inputs and parameters by name."""
+        pair = only_pair(self.problem.description)
+        found = self.problem.solve({pair.input.name: field, **others}, Conditions(len(field)))
+        return found[pair.output.name].astype(np.float32)
 
 
 def read(

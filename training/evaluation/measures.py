@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from training.calibration.error_estimate import coverage, fewest, quantile
 from training.losses import Batch
-from training.metrics import METRICS, Grid, measured
+from training.metrics import METRICS
 from training.metrics.fields import spectrum
 from training.operators import Operator
 from training.problems.problem import Array
@@ -33,12 +33,6 @@ TIMED = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
 
 CORRELATED = 0.8  # below it a prediction says little about a chaotic flow
 LOST = 1e3  # the relative error of a rollout that overflows
-
-
-def by_measure(found: Fields, truth: Fields, grid: Grid) -> dict[str, Errors]:
-    """Compute every error measure of predictions `[sample, *grid]`, by name: `[sample]`."""
-    p, u = ([torch.from_numpy(np.asarray(each, np.float64))] for each in (found, truth))
-    return {name: each.numpy() for name, each in measured(METRICS.items, p, u, grid).items()}
 
 
 def summary(errors: Mapping[str, Errors]) -> dict[str, float]:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from schema.problem import Axis, Description, Quantity
 from training.data.views import only_pair
-from training.evaluation.rows import Case, case_name
+from training.evaluation.cases import Case
+from training.evaluation.rows import case_name
 from training.metrics import METRICS
 from training.problems.problem import Array
 

@@ -1,13 +1,15 @@
-"""Training on prepared samples: a user's fields and trajectories, and trajectories that our solvers make.
+"""Training of operators on samples: a user's fields and trajectories, and those that samplers of ours make.
 
 A field is a trajectory of one frame: what differs is what a batch holds and how a network predicts. Trajectories are
-learned in single steps first, then in longer and longer rollouts.
+learned in single steps first, then in longer and longer rollouts. Fields of built-in problems are learned on several
+grids, which are strided views of one stored mesh, and at several levels of noise.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,22 +22,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from schema.problem import Quantity
-from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable
+from schema.problem import Description, Quantity
+from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable, joined
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import augment, generate
+from training.data.augment import add_noise
 from training.data.dataset import Rows, SampleFile, formerly, prepare
+from training.data.views import GRADIENTS, targets
+from training.evaluation.cases import Case
 from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
+from training.evaluation.rows import report
 from training.evaluation.scalars import parities
+from training.fit.drawn import CALIBRATION_SEED, DrawnSamples
 from training.fit.loop import Task
-from training.fit.workload import CALIBRATION_SEED, FIELDS, Metric, OperatorWorkload, Scope, ScopeError
+from training.fit.workload import FIELDS, Metric, OperatorWorkload, Scope, ScopeError
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
 from training.metrics.fields import relative_l2, weighed
 from training.metrics.scalars import scalar_errors, scalar_squares
 from training.operators import Operator
-from training.problems.problem import Problem, trajectories_of
-from training.problems.problem_file import INSIDE, WEIGHTS
+from training.problems.problem import Conditions, Problem, trajectories_of
+from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
 from training.problems.sections import DataSection
 from training.recipe import Recipe, RecipeError
 from training.typed import typed
@@ -45,15 +52,20 @@ STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they a
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
 RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
 TINY = 1e-30  # the least mean square of errors in deviations, which keeps the root's slope finite
+NOISE = "noise of the input"  # the key of its size among a sample's tensors, which no name on the wire is like
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
 class PreparedWorkload(OperatorWorkload):
-    """A recipe of an operator on prepared samples, which were checked before there was a recipe."""
+    """A recipe of an operator: on samples of a problem file, which were checked before, or of a built-in problem."""
 
     def __init__(self, recipe: Recipe, data: Path, *, progress: bool = True) -> None:
         super().__init__(recipe, data, progress=progress)
-        self.file, self.is_trajectory = recipe.file, recipe.file.time is not None
+        self.drawn = None if recipe.data is None else DrawnSamples(recipe, data, progress=progress)
+        self.file: ProblemFile | Description = (
+            recipe.file if self.drawn is None else self.drawn.problem.of_samples.description
+        )
+        self.is_trajectory = self.file.time is not None
         if self.is_trajectory:
             self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
             rollouts = ROLLOUTS if not self.file.scattered else ROLLOUTS[:-1]  # points have no waves
@@ -62,7 +74,11 @@ class PreparedWorkload(OperatorWorkload):
             self.figures = (*type(self).figures, "scalars")
 
     def check(self) -> None:
-        self.prepare()
+        """Refuse a recipe whose samples are not there, or that has none to validate with."""
+        if self.drawn is None:
+            self.prepare()
+        else:
+            self.drawn.check()
 
     def task(self, init: Path | None = None, workers: int = 0) -> Task:
         """Build what is trained; without `init` its weights are those of the earlier model that the recipe names."""
@@ -71,22 +87,24 @@ class PreparedWorkload(OperatorWorkload):
 
     @property
     def sample_bytes(self) -> int:
-        return 0
+        return 0 if self.drawn is None else self.drawn.missing_bytes
 
     def prepare(self) -> Path:
-        """Return the prepared samples, those of a generated problem made again where they are missing."""
+        """Return the samples, those of a built-in problem made where they are missing."""
+        if self.drawn is not None:
+            return self.drawn.path
         path = self.data / str(self.recipe.samples)
         return path if path.is_file() else made_again(self.recipe, self.data)
 
     @cached_property
     def samples(self) -> SampleFile:
-        return SampleFile(self.prepare(), self.file)
+        """The samples of a problem file."""
+        return SampleFile(self.prepare(), self.recipe.file)
 
     @cached_property
     def coarse(self) -> SampleFile | None:
         """The coarse samples that the training begins with; None where it has none."""
-        problem = self.file.of_coarse
-        if self.recipe.coarse is None or problem is None:
+        if self.recipe.coarse is None or (problem := self.recipe.file.of_coarse) is None:
             return None
         path = self.data / self.recipe.coarse.samples
         if not path.is_file():
@@ -97,7 +115,7 @@ class PreparedWorkload(OperatorWorkload):
 
     @cached_property
     def problem(self) -> Problem:
-        return Problem(description=self.samples.described)
+        return Problem(description=self.samples.described) if self.drawn is None else self.drawn.problem
 
     # Frames
 
@@ -114,14 +132,15 @@ class PreparedWorkload(OperatorWorkload):
     @property
     def horizon(self) -> int:
         """The frames of the rollouts that are compared on validation samples."""
-        chosen = self.file.time.horizon if self.file.time is not None else None
+        time = self.recipe.file.time
+        chosen = time.horizon if time is not None else None
         return min(-(-self.longest // 4) if chosen is None else chosen, self.longest)
 
     # Batches
 
     @property
     def counts(self) -> tuple[int, int]:
-        return self.samples.counts[:2]
+        return self.samples.counts[:2] if self.drawn is None else (self.drawn.data.train, self.drawn.data.validation)
 
     @property
     def windows(self) -> int:
@@ -160,23 +179,40 @@ class PreparedWorkload(OperatorWorkload):
         for name, output in self.file.states.items():
             tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
         following = [each[:, self.history :] if self.is_trajectory else each for each in outputs.values()]
+        stored = None
+        if self.drawn is not None:  # outputs may be wanted on a grid of their own
+            [stored] = following
+            following = [torch.from_numpy(targets(self.problem.description, stored.numpy()))]
         arguments = [tensors[name] for name in self.file.argument_names]
         if self.file.asked:
             sides = outputs[self.file.output_fields[0].name].shape[-len(self.file.axes) :]  # of coarse samples, too
             arguments.append(torch.zeros(len(arguments[0]), *sides, dtype=torch.int32))
-        return Batch(arguments, following, measure=tensors[WEIGHTS] if self.file.weights is not None else None)
+        weight = self.problem.energy_weight
+        return Batch(
+            arguments,
+            following,
+            gradients=tensors.get(GRADIENTS),
+            stored=stored,
+            noise=tensors.get(NOISE),
+            weight=tensors[weight] if weight else None,
+            measure=tensors[WEIGHTS] if self.file.weights is not None else None,
+        )
 
     def batches(self, split: str, frames: int | None = None) -> SplitBatches:
         """Return the samples of a split in batches, each read from the disk when it is needed."""
         return SplitBatches(self, split, frames)
 
-    def validation(self) -> SplitBatches:
-        return self.batches("validation")
+    def validation(self) -> SplitBatches | list[Batch]:
+        return self.batches("validation") if self.drawn is None else self.drawn.validation()
 
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         if self.coarse is not None and self.recipe.coarse is not None and share < self.recipe.coarse.share:
             found = rng.integers(self.coarse.counts[0], size=self.recipe.coarse.batch)
             return self.as_batch(self.moved(self.coarse.read(found), rng))
+        if self.drawn is not None:
+            samples = self.drawn.grids[int(rng.choice(self.drawn.data.grids))]
+            values = self.moved(samples.read(np.sort(self.rows[chosen])), rng)
+            return self.as_batch(self.noisy(values, samples.deviation, rng))
         if not self.is_trajectory:
             return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
         rows, starts = np.divmod(chosen, self.longest)
@@ -215,8 +251,22 @@ class PreparedWorkload(OperatorWorkload):
             moved[INSIDE] = moved[INSIDE].abs()  # a change of signs is none of the domain
         return values | {name: each.numpy() for name, each in moved.items()}
 
+    def noisy(
+        self, values: dict[str, NDArray[Any]], deviation: NDArray[Any], rng: Generator
+    ) -> dict[str, NDArray[Any]]:
+        """Add noise of a drawn level to the field of every sample, in its deviation at each point, and say its size."""
+        if not self.recipe.fit.noise:
+            return values
+        name = self.file.inputs[0].name
+        levels = rng.choice(np.asarray(self.recipe.fit.noise, np.float32), len(values[name]))
+        normals = rng.standard_normal(values[name].shape, dtype=np.float32)
+        size = levels * np.sqrt(np.square(deviation).mean())
+        return values | {name: add_noise(values[name], levels, deviation, normals), NOISE: size}
+
     def statistics_batch(self) -> Batch:
         """Return training samples, enough for means and deviations; of trajectories single steps at any frame."""
+        if self.drawn is not None:
+            return self.as_batch(self.drawn.grids[self.drawn.data.grids[0]].read(range(self.drawn.data.train)))
         samples = self.samples
         if not self.is_trajectory:
             return self.batch(self.rows[: affordable(STATISTICS_SAMPLES, samples.sample_bytes)])
@@ -329,7 +379,12 @@ class PreparedWorkload(OperatorWorkload):
             return Grid(scattered=True, coordinates=coordinates, weights=batch.measure, inside=valid, inputs=inputs)
         sides = (batch.outputs[0] if file.output_fields else batch.inputs[0]).shape[-len(file.axes) :]
         inside = inputs[INSIDE] if file.mask is not None else None
-        return replace(Grid.of(file.axes, sides), inside=inside, inputs=inputs)
+        grid = replace(Grid.of(file.axes, sides), inside=inside, inputs=inputs)
+        weight = self.problem.energy_weight
+        if weight is None or not whole:
+            return grid
+        known = inputs if batch.weight is None else {weight: batch.weight}
+        return replace(grid, inputs=known, energy_weight=weight, wall=Conditions(self.recipe.drawn.mesh).wall)
 
     def measures(self, found: Sequence[Tensor], batch: Batch, *, whole: bool = True) -> dict[str, Tensor]:
         """Compute every error measure; see `OperatorWorkload.measures`. Where a rollout overflows all count as lost.
@@ -421,6 +476,9 @@ class PreparedWorkload(OperatorWorkload):
 
     def account(self) -> dict[str, Any]:
         description = self.problem.description
+        if self.drawn is not None:
+            known = {"distribution": description.distribution, "fields": len(self.rows), "processor": processor()}
+            return known | self.drawn.account(self.network().remark)
         return {
             "distribution": description.distribution,
             "fields": len(self.rows),
@@ -440,11 +498,14 @@ class PreparedWorkload(OperatorWorkload):
         }
 
     def measure(self, network: Any, problem: Problem, scope: Scope) -> dict[str, Any]:
-        """Measure a network on the test samples: one row, as there is one grid and no classical solver.
+        """Measure a network on the test samples; those of a problem file are one row, without a classical solver.
 
         Of trajectories the row is the mean up to the horizon, and every frame has figures of its own. The error
         estimates of the frames are those of the validation trajectories, which have also chosen the epoch.
         """
+        if self.drawn is not None:
+            cases = self.drawn.tests(problem, scope.grid, scope.noise)
+            return report(self, network, cases, patient=scope.patient)
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
         self.compare(problem)
@@ -461,11 +522,38 @@ class PreparedWorkload(OperatorWorkload):
         numbers = {"scalars": [one.row for one in parities(network, self)]} if self.file.scalars else {}
         return {"errors": [row], "classical": [], "clock": clock, "measures": meanings([row]), **numbers, **rollouts}
 
+    def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
+        """Draw best, median and worst sample at each level of noise, on the finest trained grid."""
+        if self.drawn is None:
+            return super().draw_pictures(network, problem, scope, folder)
+        from training.evaluation import pictures  # noqa: PLC0415 -- it imports matplotlib, which takes a second
+
+        finest = [(max(self.drawn.data.grids),) * len(self.file.axes)]
+        for case in self.drawn.tests(problem, scope.grid, scope.noise, finest):
+            suffix = ("-range" if case.conditions else "") + (f"-noise-{case.noise:g}" if case.noise else "")
+            found = self.predicted(network, case)
+            pictures.draw(case, found, folder / f"{self.recipe.model}{suffix}.png", self.recipe.model)
+        return None
+
+    @torch.inference_mode()
+    def predicted(self, network: Any, batches: Iterable[Batch]) -> NDArray[np.float32]:
+        """Return the first output of some batches."""
+        return np.concatenate([self.predictions(network, batch)[0].numpy() for batch in batches])
+
     def renewed(self, samples: int, files: tuple[str, ...] = ()) -> PreparedWorkload:
         """Return a workload of new samples alone, which are divided as those of a training are.
 
-        Trajectories that our solvers make are drawn. A half as many as calibrate are fitted, and as many check.
+        Samples that our samplers make are drawn. A half as many as calibrate are fitted; of trajectories as many check.
         """
+        if self.drawn is not None:
+            if files:
+                raise ScopeError(
+                    f"{self.recipe.name}: its samples are drawn, so --samples makes new ones, and not --files"
+                )
+            found = copy(self)
+            found.drawn = copy(self.drawn)
+            found.drawn.new = samples
+            return found
         generated = None if files else trajectories_of(self.file.name)
         if generated is not None:
             drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
@@ -474,7 +562,8 @@ class PreparedWorkload(OperatorWorkload):
             path = generate.trajectories(replace(generated, file=problem, sample=sample), self.data)
         elif files:
             named = {"files": files, "coarse": None, **RENEWED}
-            problem = self.file.model_copy(update={"data": self.file.data.model_copy(update=named)})
+            file = self.recipe.file
+            problem = file.model_copy(update={"data": file.data.model_copy(update=named)})
             path = prepare(problem, Path(), self.data)
         else:
             raise ScopeError(
@@ -489,11 +578,20 @@ class PreparedWorkload(OperatorWorkload):
         found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
         return estimates(rollout, held.errors["relative_l2"], found.errors["relative_l2"])
 
-    def calibration_samples(self, network: Any) -> CalibrationSamples | None:
+    def calibration_samples(self, network: Any) -> CalibrationSamples:
         """Return every other training sample as fitted, the rest as inputs, and the validation samples.
 
-        Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame.
+        Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame. Those
+        of a built-in problem are the cases of every measured grid.
         """
+        if self.drawn is not None:
+            units, held_out, checked = self.drawn.calibrating(vary=network.optional)
+            measured = partial(self.of_case, network)
+            return CalibrationSamples(
+                fitted=(joined(*map(measured, every)) for every in units.by_grid(apart=False)),
+                calibration=(joined(*map(measured, every)) for every in held_out.by_grid(apart=False)),
+                test=(measured(case) for every in checked.by_grid(apart=True) for case in every),
+            )
         splits = {name: np.asarray(self.samples.split(name)) for name in ("train", "validation", "test")}
         if self.is_trajectory:
             fitted, held, test = map(self.states, splits.values())
@@ -526,6 +624,12 @@ class PreparedWorkload(OperatorWorkload):
             numbers.append(torch.cat([((p - u) / one).abs().reshape(len(u), -1) for p, u, one in pairs], dim=1))
         return Measured(batch.inputs, torch.cat(fields) if fields else None, kind or {}, scalars=torch.cat(numbers))
 
+    def of_case(self, network: Any, case: Case) -> Measured:
+        """Return the samples of a case with the errors of a network."""
+        found = self.with_errors(network, case.whole, case.kind)
+        level = torch.full((len(case),), case.noise, dtype=torch.float64)
+        return found if case.varied else replace(found, noise=level)
+
     def states(self, rows: Rows) -> Measured:
         """Draw what steps of some trajectories start from, at any of their frames, with what the steps see."""
         frames, length = self.samples.frames or 1, self.history + any(one.per_frame for one in self.file.tensors)
@@ -538,6 +642,8 @@ class PreparedWorkload(OperatorWorkload):
         return Measured(self.as_batch(windows).inputs, kind=kind)
 
     def examples(self) -> Tensors:
+        if self.drawn is not None:
+            return self.drawn.examples()
         rows, frames = self.samples.split("test")[:MOST_EXAMPLES], None
         if self.is_trajectory:
             fitting = EXAMPLE_BYTES * (self.samples.frames or 1) // (len(rows) * self.samples.sample_bytes)

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from training import calibration, checkpoint
 from training.files import write_json
 from training.fit import processes, search
-from training.fit.generated import GeneratedWorkload
 from training.fit.loop import Task
 from training.fit.prepared import PreparedWorkload
 from training.fit.run_folder import (
@@ -68,8 +67,7 @@ def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Worklo
     exact()  # losses and errors are of float32 on a GPU, too
     match recipe:
         case Recipe():
-            kind = GeneratedWorkload if recipe.problem_file is None else PreparedWorkload
-            return kind(recipe, data, progress=progress)
+            return PreparedWorkload(recipe, data, progress=progress)
         case AddedRecipe():
             made: Workload[Any] = added_kind(recipe.kind).workload(recipe, data, progress=progress)
             return made

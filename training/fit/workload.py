@@ -31,7 +31,6 @@ from training.user_error import UserError
 R = TypeVar("R", bound=BaseRecipe)
 
 FIELDS = 16  # samples that a network sees at one time while it is measured
-CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses
 
 
 class ScopeError(UserError):

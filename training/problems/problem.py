@@ -237,6 +237,16 @@ class Problem:
             raise MissingPartError(f"the problem {self.name!r} has no sampler: its samples have to be given")
         return self.sampler
 
+    def require_vary(self) -> Callable[[np.random.Generator, int], Fields]:
+        """Return what draws the optional inputs.
+
+        Raises:
+            MissingPartError: The problem has none to draw.
+        """
+        if self.vary is None:
+            raise MissingPartError(f"the problem {self.name!r} varies no inputs")
+        return self.vary
+
     def solve(self, inputs: Fields, conditions: Conditions) -> Fields:
         """Solve one sample classically on its own grid, from inputs and parameters by name: outputs by name.
 

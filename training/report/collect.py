@@ -220,7 +220,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
     work.check()
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
-    problem, errors = work.file, errors_by_split(found.operator, work)
+    problem, errors = found.recipe.file, errors_by_split(found.operator, work)
     batch = work.batch(work.samples.split("test")[:1])
     with torch.inference_mode():
         network = measures.median_seconds(lambda: work.predictions(found.operator, batch), TIMED)

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Description
+from training import recipe as recipes
 from training.data import generate, views
-from training.data.augment import augmented
 from training.data.generate import Layout
 from training.data.views import Samples, read
+from training.fit.prepared import PreparedWorkload
 from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
@@ -90,8 +91,9 @@ def test_the_statistics_by_point_are_the_published_ones(darcy: tuple[dict[str, T
             assert_close(normaliser(torch.from_numpy(values)), expected["train_node"][..., 0])
 
 
-def test_batches_carry_the_gradients_of_their_samples(darcy: tuple[Any, Samples]) -> None:
+def test_batches_carry_the_gradients_of_their_samples(darcy: tuple[Any, Samples], tmp_path: Path) -> None:
     samples = darcy[1]
-    batch = augmented({21: samples}, np.arange(5), np.random.default_rng(0), symmetries=False)
+    work = PreparedWorkload(recipes.read_fields(recipes.find("darcy-tiny")), tmp_path)
+    batch = work.as_batch(samples.read(range(5)))
     assert batch.gradients is not None
     assert batch.gradients.numpy().tobytes() == samples.gradients.tobytes()

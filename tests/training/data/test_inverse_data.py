@@ -11,15 +11,20 @@ import pytest
 import torch
 
 from physics.numerics.grid import block_edges, block_mean, common_grid
-from training.data.augment import add_noise, augmented, noisy
+from training import recipe as recipes
+from training.data.augment import add_noise, noisy
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
 from training.data.views import Samples, read
+from training.fit.prepared import PreparedWorkload
+from training.losses import Batch
 from training.nn.pointwise import Normaliser
 from training.problems.problem import PROBLEMS
+from training.recipe import DataConfig
 
 EPS = 1e-5  # what the reference adds to a deviation
 LEGACY_SEED = 1127802
+NOISE = ("fit.noise=[0.1]", "fit.symmetries=false")
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +101,17 @@ def test_the_output_is_the_same_for_every_grid_of_the_input(stored: Path) -> Non
     np.testing.assert_array_equal(found.inputs[:, :, ::3], expected.inputs[:, :, ::2])
 
 
+def drawn(stored: Path, seed: int, *fit: str) -> Batch:
+    """Draw a batch of all training samples on 141 x 141 points."""
+    recipe = recipes.read_fields(recipes.find("darcy_inverse-tiny"), ["fit.noise=[]", *fit])
+    data = DataConfig(mesh=421, train=3, validation=0, test=1, grids=(141,), seed=5)
+    work = PreparedWorkload(recipe.model_copy(update={"data": data}), stored.parent, progress=False)
+    return work.draw(np.arange(3), np.random.default_rng(seed), 0.0)
+
+
 def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> None:
     samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
-    batch = augmented({141: samples}, np.arange(3), np.random.default_rng(1), symmetries=True)
+    batch = drawn(stored, 1)
     for pressure, coefficient in zip(batch.inputs[0].numpy(), batch.outputs[0].numpy(), strict=True):
         moved = [(samples.inputs, samples.outputs)]
         moved += [tuple(np.swapaxes(field, 1, 2) for field in moved[0])]
@@ -109,11 +122,7 @@ def test_a_batch_is_moved_on_the_common_grid_and_then_averaged(stored: Path) -> 
 
 
 def test_noise_depends_on_the_random_stream_alone(stored: Path) -> None:
-    samples = {141: read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])}
-    first, again, other = (
-        augmented(samples, np.arange(3), np.random.default_rng(seed), symmetries=False, noise=(0.1,))
-        for seed in (1, 1, 2)
-    )
+    first, again, other = (drawn(stored, seed, *NOISE) for seed in (1, 1, 2))
     assert torch.equal(first.inputs[0], again.inputs[0])
     assert not torch.equal(first.inputs[0], other.inputs[0])
     assert torch.equal(first.outputs[0], other.outputs[0])
@@ -121,7 +130,7 @@ def test_noise_depends_on_the_random_stream_alone(stored: Path) -> None:
 
 def test_a_batch_says_how_large_its_noise_is(stored: Path) -> None:
     samples = read(stored, "train", 3, 141, problem=PROBLEMS["darcy_inverse"])
-    batch = augmented({141: samples}, np.arange(3), np.random.default_rng(0), symmetries=False, noise=(0.1,))
+    batch = drawn(stored, 0, *NOISE)
     assert batch.noise is not None
     added = batch.inputs[0].numpy() - samples.inputs
     np.testing.assert_allclose(batch.noise, np.sqrt(np.square(added).mean(axis=(1, 2))), rtol=0.05)

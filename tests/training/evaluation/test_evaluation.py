@@ -13,11 +13,14 @@ import torch
 from rich.console import Console
 
 from physics import darcy
-from training import evaluation
+from training import recipe as recipes
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
 from training.data.views import Samples, deviation, read
 from training.evaluation import rows
+from training.evaluation.cases import Case, measured_grids, noise_units
+from training.fit.prepared import PreparedWorkload
+from training.fit.workload import Scope
 from training.metrics import METRICS
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
@@ -26,7 +29,7 @@ from training.recipe import DataConfig
 
 Card = dict[str, Any]
 BURGERS, DARCY, DARCY_INVERSE = (PROBLEMS[name] for name in ("burgers", "darcy", "darcy_inverse"))
-DATA = DataConfig(mesh=141, train=6, validation=0, test=2, grids=(36,))
+DATA = DataConfig(mesh=141, train=6, validation=0, test=2, grids=(36,), seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +45,23 @@ def operator() -> Operator:
 
 
 @pytest.fixture(scope="module")
-def card(stored: Path, operator: Operator) -> Card:
-    return evaluation.report(operator, DARCY_INVERSE, DATA, stored, (0.0, 0.1))
+def work(stored: Path) -> PreparedWorkload:
+    return workload("darcy_inverse", stored.parent)
+
+
+def workload(model: str, folder: Path, data: DataConfig = DATA) -> PreparedWorkload:
+    recipe = recipes.read_fields(recipes.find(f"{model}-tiny"), ["fit.noise=[0.0, 0.1]"])
+    return PreparedWorkload(recipe.model_copy(update={"data": data}), folder)
+
+
+@pytest.fixture(scope="module")
+def card(work: PreparedWorkload, operator: Operator) -> Card:
+    return work.measure(operator, DARCY_INVERSE, Scope(patient=True))
 
 
 def test_a_plane_is_measured_on_an_oblong_grid_too() -> None:
     whole = DataConfig(mesh=421, train=1, validation=0, test=1, grids=(85,))
-    assert evaluation.measured_grids(DARCY.description, whole) == [
+    assert measured_grids(DARCY.description, whole) == [
         (85, 85),
         (141, 141),
         (211, 211),
@@ -56,34 +69,38 @@ def test_a_plane_is_measured_on_an_oblong_grid_too() -> None:
         (141, 211),
     ]
     line = DataConfig(mesh=8192, train=1, validation=0, test=1, grids=(256,))
-    assert evaluation.measured_grids(BURGERS.description, line) == [(256,), (512,), (1024,), (2048,), (8192,)]
+    assert measured_grids(BURGERS.description, line) == [(256,), (512,), (1024,), (2048,), (8192,)]
 
 
 def test_the_unit_of_noise_is_the_training_inputs_deviation(stored: Path) -> None:
     fine = deviation(stored, 6, DARCY_INVERSE)
     inputs = read(stored, "train", 6, 141, problem=DARCY_INVERSE).inputs
     np.testing.assert_allclose(fine, inputs.std(axis=0), rtol=1e-4, atol=1e-9)
-    [unit] = evaluation.noise_units(DARCY_INVERSE, DATA, stored, [(36, 71)])
+    [unit] = noise_units(DARCY_INVERSE, DATA, stored, [(36, 71)])
     np.testing.assert_array_equal(unit, fine[::4, ::2])
 
 
-def test_every_level_of_noise_has_its_row_and_its_baseline(stored: Path, operator: Operator, card: Card) -> None:
+def test_every_level_of_noise_has_its_row_and_its_baseline(
+    work: PreparedWorkload, operator: Operator, card: Card
+) -> None:
     places = [(row["grid"], row.get("noise", 0)) for row in card["errors"]]
     assert places == [([n, m], level) for level in (0, 0.1) for n, m in ((36, 36), (141, 141), (36, 141))]
-    baselines = [(ours, theirs) for ours, theirs in evaluation.beside(card) if theirs]
+    baselines = [(ours, theirs) for ours, theirs in rows.beside(card) if theirs]
     assert [(ours["grid"], ours.get("noise", 0)) for ours, _ in baselines] == [([36, 36], 0), ([36, 36], 0.1)]
     assert all(theirs["relative_l2"] < 0.3 for _, theirs in baselines)
-    assert evaluation.report(operator, DARCY_INVERSE, DATA, stored, sides=[(36, 36)], patient=False)["classical"] == []
+    assert work.measure(operator, DARCY_INVERSE, Scope(grid=36))["classical"] == []
 
 
-def test_noise_makes_a_difference_and_is_the_same_at_every_call(stored: Path, operator: Operator) -> None:
+def test_noise_makes_a_difference_and_is_the_same_at_every_call(
+    work: PreparedWorkload, stored: Path, operator: Operator
+) -> None:
     samples = read(stored, "test", 2, 141, problem=DARCY_INVERSE)
     unit = deviation(stored, 6, DARCY_INVERSE)
-    clean, noisy, again = (evaluation.Case(samples, 141, level, unit).inputs for level in (0.0, 0.1, 0.1))
+    clean, noisy, again = (Case(samples, 141, level, unit).inputs for level in (0.0, 0.1, 0.1))
     np.testing.assert_array_equal(clean, samples.inputs)
     np.testing.assert_array_equal(noisy, again)
     assert ((noisy - clean) / unit).std() == pytest.approx(0.1, rel=0.02)
-    assert evaluation.errors(operator, evaluation.Case(samples, 141, 0.1, unit))["fields"] == 2
+    assert rows.errors(work, operator, Case(samples, 141, 0.1, unit))["fields"] == 2
 
 
 def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card) -> None:
@@ -91,7 +108,7 @@ def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card
     assert row["median"] <= row["worst"]
     assert row["eager_milliseconds_of_8"] > 0
     assert card["clock"]["processor"]
-    cells = [row for pair in evaluation.beside(card) for row in rows.cells(*pair)]
+    cells = [row for pair in rows.beside(card) for row in rows.cells(*pair)]
     first = cells.index(next(row for row in cells if row[0] == "36 x 36, 10 % noise"))
     assert [row[1] for row in cells[first : first + 2]] == ["network", "classical"]
     assert all(len(row) == len(rows.HEADER) for row in cells)
@@ -129,13 +146,14 @@ def test_a_row_has_every_error_measure_that_its_grid_has(card: Card) -> None:
         assert METRICS.items.keys() & row.keys() == named
 
 
-def test_the_energy_is_that_of_the_coefficient_on_the_grid() -> None:
+def test_the_energy_is_that_of_the_coefficient_on_the_grid(tmp_path: Path) -> None:
     a = np.stack([darcy.example(29, seed=seed) for seed in (1, 2)])
     u = np.stack([darcy.solve(one) for one in a])
-    case = evaluation.Case(Samples(a.astype(np.float32), u.astype(np.float32), DARCY, "drawn"), mesh=421)
-    row = rows.measures(case, 1.5 * case.truth)
-    assert row["relative_energy"] == row["relative_l2"] == row["relative_h1"] == pytest.approx(0.5)
-    assert row["fields"] == 2
+    case = Case(Samples(a.astype(np.float32), u.astype(np.float32), DARCY, "drawn"), mesh=421)
+    work = workload("darcy", tmp_path, DATA.model_copy(update={"mesh": 421}))
+    found = work.measures([torch.from_numpy(1.5 * case.truth)], case.whole)
+    errors = [found[name].numpy() for name in ("relative_energy", "relative_l2", "relative_h1")]
+    np.testing.assert_allclose(errors, np.full((3, 2), 0.5), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("problem", "shape"), [("darcy", (3, 12, 15)), ("burgers", (3, 64))])
@@ -143,7 +161,7 @@ def test_pictures_are_drawn_of_planes_and_lines(problem: str, shape: tuple[int, 
     from training.evaluation import pictures  # noqa: PLC0415 - slow to import, and one test needs it
 
     inputs, outputs, found = np.random.default_rng(0).standard_normal((3, *shape), dtype=np.float32)
-    case = evaluation.Case(Samples(inputs, outputs, PROBLEMS[problem], "drawn"), mesh=64)
+    case = Case(Samples(inputs, outputs, PROBLEMS[problem], "drawn"), mesh=64)
     pictures.draw(case, found, tmp_path / "deep" / "picture.png", "a title")
     assert (tmp_path / "deep" / "picture.png").read_bytes().startswith(b"\x89PNG")
 

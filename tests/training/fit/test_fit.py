@@ -17,10 +17,8 @@ from typer.testing import CliRunner
 from training import calibration, checkpoint
 from training import recipe as config
 from training.commands import app
-from training.data.generate import prepare
 from training.data.views import read
 from training.fit import run_folder as runlog
-from training.fit.generated import request
 from training.fit.run import averaged, finish, fit, train, workload
 from training.fit.run_folder import RunError, RunFolder, StateIO
 from training.metrics.fields import relative_l2
@@ -53,7 +51,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 def test_a_tiny_run_beats_the_mean_field(model: str, data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find(f"{model}-tiny"))
     found = checkpoint.load(train(recipe, tmp_path, data))
-    path, points = prepare(request(recipe), data), recipe.data.grids[0]
+    path, points = workload(recipe, data).prepare(), recipe.data.grids[0]
     counts = {"train": recipe.data.train, "test": recipe.data.test}
     fields = {
         split: read(path, split, count, points, problem=PROBLEMS[model]).targets for split, count in counts.items()
