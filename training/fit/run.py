@@ -252,7 +252,8 @@ def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, 
 def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     """Return Lightning's trainer, with the log, the saved states and the display of progress."""
     config, average = work.recipe.fit, getattr(work.recipe.fit, "average", 0.0)
-    # Every epoch's state, of which the two newest stay; and the best epoch's weights where they are kept.
+    # Every epoch's state, of which the two newest stay; and the best epoch's where its weights are kept. It is whole,
+    # since Lightning puts the mean of the weights into whole states alone.
     newest = ModelCheckpoint(
         run.state, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
     )
@@ -261,7 +262,6 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         run.best.stem,
         monitor=work.metric.name,
         mode=work.metric.mode,
-        save_weights_only=True,
         enable_version_counter=False,
     )
     return pl.Trainer(

@@ -35,8 +35,8 @@ from training.progress import Bar, in_terminal
 from training.recipe import BaseRecipe, RecipeError, from_document
 from training.user_error import UserError
 
-STATES = 3  # saved states at once: the two newest, and the one that is being written
-COPIES = 5  # what a state holds of each parameter at most: itself, Adam's two moments, the mean, and the best epoch's
+STATES = 4  # saved states at once: the two newest, that of the best epoch, and the one that is being written
+COPIES = 4  # what a state holds of each parameter at most: itself, Adam's two moments, and the mean
 RESERVE = 64 * 2**20  # bytes for everything else
 
 

@@ -106,6 +106,19 @@ def test_a_training_ends_with_its_time_and_its_rate_follows_the_share(work: Prep
     assert faster.rates[::2] == pytest.approx(task.rates, rel=1e-6)
 
 
+def test_the_weights_that_are_kept_are_the_mean_ones_that_had_the_least_error(
+    work: PreparedWorkload, tmp_path: Path
+) -> None:
+    """At a rate that does not fall the weights of a step are far from their mean, whose error is in the log."""
+    changes = ["fit.seconds=40", "fit.learning_rate=0.1", "fit.div_factor=1", "fit.final_div_factor=1"]
+    work.recipe = changed(work.recipe, changes)
+    network = trained(work, tmp_path / "run", Stepped(work)).network.eval()
+    [batch] = list(work.validation())
+    with torch.inference_mode():
+        found = float(work.scores(network, batch)[0]["relative_l2"])
+    assert found == pytest.approx(min(float(row["relative_l2"]) for row in read_log(tmp_path / "run/metrics.csv")))
+
+
 def test_a_slow_machine_makes_the_least_steps(work: PreparedWorkload, tmp_path: Path) -> None:
     task = trained(work, tmp_path / "run", Stepped(work, second=60.0))
     assert len(task.rates) == 5
