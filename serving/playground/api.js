@@ -86,8 +86,8 @@ export async function sample(name, index, signal) {
  * @param {number | null} version Null for the newest.
  * @param {Record<string, {shape: number[], data: Float32Array}>} inputs Arrays by input name, all with a batch axis or none.
  * @param {AbortSignal} [signal]
- * @returns {Promise<{outputs: object, milliseconds: number, processor: number | undefined, headers: Headers}>} Arrays by name, and
- *     the milliseconds of the round trip and of the processor.
+ * @returns {Promise<{outputs: object, milliseconds: number, processor: number | undefined, headers: Headers, quality: object}>} Arrays by
+ *     name, the milliseconds of the round trip and of the processor, and what the response says of its errors.
  */
 export function predict(name, version, inputs, signal) {
   return post(paths.predict(name, version), inputs, signal);
@@ -113,8 +113,9 @@ async function post(path, inputs, signal) {
   const headers = { "Content-Type": JSON_TYPE, Accept: JSON_TYPE };
   const body = JSON.stringify({ inputs: mapped(inputs, toBase64) });
   const response = await call(path, { method: "POST", headers, body, signal });
-  const outputs = mapped((await response.json()).outputs, fromBase64);
-  return { outputs, milliseconds: performance.now() - start, processor: processorTime(response.headers), headers: response.headers };
+  const document = await response.json();
+  const outputs = mapped(document.outputs, fromBase64);
+  return { outputs, quality: document.quality ?? {}, milliseconds: performance.now() - start, processor: processorTime(response.headers), headers: response.headers };
 }
 
 /** Return the milliseconds of processor time in the header `Server-Timing`; undefined where it has none. */

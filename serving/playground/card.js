@@ -8,7 +8,7 @@ import { readable, takesText } from "./vocabulary.js";
 export function unsupported(card) {
   const { inputs, outputs, grid, vocabulary } = card;
   if (takesText(card)) return readable(vocabulary) ? null : "has a vocabulary that a browser cannot tokenise";
-  const tensors = [...inputs, ...outputs];
+  const tensors = [...inputs, ...outputs.filter(({ scalar }) => !scalar)];
   if (inputs.length === 0) return "takes numbers alone, of which there is no picture to draw";
   if (vocabulary) return "takes several sequences";
   if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
@@ -74,6 +74,23 @@ export function forced({ axes }) {
   return Boolean(axes?.includes(FRAME));
 }
 
+/** Return the outputs that are fields. */
+export function outputFields(card) {
+  return card.outputs.filter(({ scalar }) => !scalar);
+}
+
+/** Return the outputs that are numbers, or one per component. */
+export function numbers(card) {
+  return card.outputs.filter(({ scalar }) => scalar);
+}
+
+/** Return for which share of how many test samples the interval of a number held; null where it was not measured. */
+export function held(card, name, part) {
+  const row = (card.calibration?.test ?? []).find(({ intervals }) => intervals?.[name]);
+  const share = row?.intervals[name][part]?.coverage ?? null;
+  return share === null ? null : { share, of: row.fields };
+}
+
 /** Return what a parameter is, in words, or its sign in mathematics. */
 export function label({ name, meaning }) {
   const text = meaning || name;
@@ -133,6 +150,23 @@ export function inUnits({ units }) {
 /** Return the parameters: numbers that go with the fields of a request. */
 export function parameters(card) {
   return (card.parameters ?? []).filter(({ name }) => !scattered(card) || name !== COUNTS); // of one sample without padding
+}
+
+/** Return the parameters as they are entered: one with components number by number, named with their index. */
+export function entries(card) {
+  return parameters(card).flatMap((one) => (one.components ?? []).map((part, i) => ({ ...one, name: `${one.name}.${i}`, meaning: `${label(one)}, ${part}` })).concat(one.components?.length ? [] : one));
+}
+
+/** Return the numbers of parameters in arrays, by the names of `entries`. */
+export function entered(card, arrays) {
+  const known = parameters(card).filter(({ name }) => arrays[name]);
+  return Object.fromEntries(known.flatMap(({ name, components }) => (components?.length ? [...arrays[name].data].map((value, i) => [`${name}.${i}`, value]) : [[name, arrays[name].data[0]]])));
+}
+
+/** Return the arrays of a request for numbers by the names of `entries`. */
+export function sent(card, values) {
+  const array = ({ name, components }) => (components?.length ? { shape: [components.length], data: Float32Array.from(components, (_, i) => values[`${name}.${i}`]) } : { shape: [], data: Float32Array.of(values[name]) });
+  return Object.fromEntries(parameters(card).map((one) => [one.name, array(one)]));
 }
 
 /** Return the arrays of parameters that have a value for every frame, by name. */
@@ -210,7 +244,7 @@ export function forwardOf(card, cards) {
 
 /** Return whether a model maps one scalar field to one scalar field. */
 function isPair(card) {
-  return required(card).length === 1 && channels([...required(card), ...card.outputs]).length === 2;
+  return required(card).length === 1 && !numbers(card).length && channels([...required(card), ...card.outputs]).length === 2;
 }
 
 /** Return the shortest published time of a classical solution, in milliseconds. */

@@ -43,7 +43,7 @@ export class Inputs {
     Object.assign(this, { card, about, ramp, scales: {}, sample: null, slice: 0, frame: 0 });
     this.#history = [];
     at("undo").disabled = true;
-    this.parameters.open(cards.parameters(card));
+    this.parameters.open(cards.entries(card));
     this.#build();
   }
 
@@ -83,8 +83,8 @@ export class Inputs {
   /** Return the request for a sample. */
   requestOf({ fields: found, parameters, series = {} }) {
     const arrays = Object.entries(found).map(([name, field]) => [name, fields.copy(field)]);
-    const numbers = Object.entries(parameters).map(([name, value]) => [name, { shape: [], data: Float32Array.of(value) }]);
-    return { ...Object.fromEntries([...arrays, ...numbers]), ...series };
+    const numbers = Object.keys(parameters).length ? cards.sent(this.card, parameters) : {};
+    return { ...Object.fromEntries(arrays), ...numbers, ...series };
   }
 
   /** Return a constant input on a grid. */
@@ -190,11 +190,10 @@ export class Inputs {
       const expected = cards.shapeOn(tensor, cards.scattered(this.card) ? lead.slice(0, 1) : lead.slice(-cards.dimensions(this.card)), shape[0]);
       if (String(shape) !== String(expected)) throw new Error(`${named(tensor)} has shape (${shape}); expected (${expected}), one field.`);
     }
-    const numbers = cards.parameters(this.card).filter(({ name }) => arrays[name]);
     const truth = cards.scattered(this.card) ? this.card.outputs.filter(({ name }) => arrays[name]) : [];
     return {
       fields: Object.fromEntries(found.map(({ name }) => [name, arrays[name]])),
-      parameters: Object.fromEntries(numbers.map(({ name }) => [name, arrays[name].data[0]])),
+      parameters: cards.entered(this.card, arrays),
       series: cards.series(this.card, arrays),
       origin: { kind: "own" },
       truth: truth.length ? Object.fromEntries(truth.map(({ name }) => [name, arrays[name]])) : null,

@@ -8,7 +8,7 @@ import { failed, forget } from "./requests.js";
 import { drawExample, fetching, openSample, showSampleNumber } from "./samples.js";
 import { fillOptions, play, setAuto } from "./show.js";
 import { Turner } from "./space.js";
-import { at, inputs, outputs, reader, state, status, times } from "./state.js";
+import { at, figures, inputs, outputs, reader, state, status, times } from "./state.js";
 import { takesText } from "./vocabulary.js";
 
 const WIDEST_REACH = "80"; // of a move of points, per cent of the picture's width
@@ -142,6 +142,7 @@ export function setForward(card) {
   const inverts = Boolean(partner());
   inputs.dark = state.dark;
   inputs.open(drawnCard(), cards.scattered(state.model.card) ? movesAbout() : { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout], inverts && !card ? ember : tide);
+  figures.open(state.model.card);
   outputs.open(state.model.card, layout, state.dark, inverts);
   at("stage").dataset.outputs = outputs.rows.length;
   if (cards.spatial(state.model.card)) for (const { view } of outputs.panels) new Turner(view.surface, () => inputs.turned());

@@ -12,6 +12,14 @@ export function short(value) {
   return `${minus(String(Number(digits)))} × 10${superscript(Number(exponent))}`;
 }
 
+/** Numbers to the two digits that an uncertainty has: 0.531 and 0.012 of 0.53142 and 0.0123; a number that is missing is empty. */
+export function within(width, ...values) {
+  const digits = width > 0 ? 1 - Math.floor(Math.log10(width)) : 0;
+  const sizes = values.filter(Number.isFinite).map(Math.abs);
+  const isPlain = width > 0 && digits >= 0 && digits <= 6 && Math.max(...sizes) < 1e5;
+  return values.map((value) => (value === undefined ? "" : isPlain && Number.isFinite(value) ? minus(value.toFixed(digits)) : short(value)));
+}
+
 /** The two ends of a scale, to three digits of their span: what is nothing beside it reads 0. */
 export function ends([low, high]) {
   const least = (high - low) / 1000;

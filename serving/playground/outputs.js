@@ -31,7 +31,7 @@ export class Outputs {
     const isInverse = layout === "inverse";
     this.measured = isInverse ? this.#panel("measured", card.inputs[0].name, ember) : null;
     this.measured?.describe(cards.title(card.inputs[0]) + cards.inUnits(card.inputs[0]), "solved, and measured with noise");
-    this.rows = cards.channels(card.outputs).map((channel) => this.#row(channel, inverts ? tide : ember, divergent(dark)));
+    this.rows = cards.channels(cards.outputFields(card)).map((channel) => this.#row(channel, inverts ? tide : ember, divergent(dark)));
     const abreast = layout === "forward" && this.rows.length > 1 && this.rows.length <= MOST_ABREAST;
     const roles = isInverse ? ["prediction", "difference", "classical"] : ["prediction", "classical", "difference"];
     const ordered = abreast ? roles.flatMap((role) => this.rows.map((row) => row[role])) : this.rows.flatMap((row) => roles.map((role) => row[role]));

@@ -7,7 +7,7 @@ import { drawnCard, moveTools } from "./models.js";
 import { quality } from "./quality.js";
 import { named, showGrids, showSampleNumber } from "./samples.js";
 import { showFacts, showProgram, showResults, solverHint } from "./show.js";
-import { at, inputs, labeller, outputs, predictor, reader, solver, state, status } from "./state.js";
+import { at, figures, inputs, labeller, outputs, predictor, reader, solver, state, status } from "./state.js";
 
 const PAUSE = 350; // milliseconds without a change before the classical solver is called
 const DEVIATION_FIELDS = 12; // which estimate the deviation to within a fifth
@@ -64,8 +64,10 @@ export async function predict(signal) {
   const { sample } = inputs;
   const drawn = inputs.request();
   const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
-  const { outputs: found, headers, ...times } = await api.predict(model.name, state.version, request, signal);
-  state.result = { outputs: named(model.card.outputs, found), quality: quality(headers), ...times, revision, request, drawn, sample, truth: sample.truth };
+  const { outputs: found, headers, quality: reported, ...times } = await api.predict(model.name, state.version, request, signal);
+  const said = quality(headers);
+  if (!cards.outputFields(model.card).length) delete said.estimate; // it is the half-width of a number, in its units
+  state.result = { outputs: named(model.card.outputs, found), quality: said, reported, ...times, revision, request, drawn, sample, truth: sample.truth };
   status.clear();
   showResults();
   if (at("auto").checked && revision === state.revision) solver.restart(PAUSE); // afterwards, so that neither time includes the other
@@ -145,6 +147,7 @@ export function failed(error, source = null) {
 function discardResult() {
   state.result = null;
   outputs.age("measured", "prediction", "difference");
+  figures.age();
   at("sentence").textContent = "";
   showResults();
 }

@@ -6,15 +6,22 @@ import { duration, percent } from "./numbers.js";
 
 const LEAST_OWN = 0.1; // of the difference: an error of the solver that is worth a word
 
-/** Return the relative L2 error per output, where it can be compared. */
-export function errors(found, truth) {
+/** Return the relative L2 error per output, where it can be compared; of a number its error in the usual deviations. */
+export function errors(card, found, truth) {
   const comparable = Object.keys(found).filter((name) => truth?.outputs[name] && fields.sameShape(found[name], truth.outputs[name]));
-  const known = comparable.map((name) => ({ name, error: fields.relativeL2(found[name], truth.outputs[name]) }));
+  const known = comparable.map((name) => ({ name, error: cards.numbers(card).some((tensor) => tensor.name === name) ? inDeviations(card, name, found[name], truth.outputs[name]) : fields.relativeL2(found[name], truth.outputs[name]) }));
   return known.filter(({ error }) => Number.isFinite(error)); // a truth of zero has no relative error
 }
 
-function worst(found, truth) {
-  return percent(Math.max(...errors(found, truth).map(({ error }) => error)));
+/** Return the root of the mean square of a number's error over its components, in deviations of the training samples. */
+function inDeviations(card, name, found, truth) {
+  const rows = (card.scalars ?? []).filter(({ output }) => output === name);
+  const squares = rows.map(({ deviation }, part) => ((found.data[part] - truth.data[part]) / deviation) ** 2);
+  return rows.length ? Math.sqrt(squares.reduce((sum, each) => sum + each) / rows.length) : NaN;
+}
+
+function worst(card, found, truth) {
+  return percent(Math.max(...errors(card, found, truth).map(({ error }) => error)));
 }
 
 /**
@@ -27,14 +34,15 @@ function worst(found, truth) {
  * @param {number} noise 0 to 1.
  */
 export function measure(card, result, truth, grid, noise) {
-  const known = result ? errors(result.outputs, truth) : [];
+  const known = result ? errors(card, result.outputs, truth) : [];
   const frame = result?.frame ? `, frame ${result.frame.index + 1} of ${result.frame.frames}` : "";
   const name = ({ drawn: "From the truth", sample: "Error" }[truth?.kind] ?? "Difference") + frame;
   if (!truth) return { name, value: "–", note: "no truth is known" };
   const measures = { drawn: "relative L2 to the drawn field", sample: "relative L2 to the truth", solved: `relative L2 to the classical solution${ofSolver(card, grid, noise, known)}` };
   const each = known.length > 1 ? `: ${known.map(({ name: output, error }) => `${titleOf(card, output)} ${percent(error)}`).join(", ")}` : "";
+  const numbers = cards.numbers(card).length ? "; of a number in deviations of the training samples" : "";
   const zero = result && !known.length ? "; it is zero, or on another grid" : "";
-  return { name, value: known.length ? worst(result.outputs, truth) : "–", note: measures[truth.kind] + each + zero };
+  return { name, value: known.length ? worst(card, result.outputs, truth) : "–", note: measures[truth.kind] + each + numbers + zero };
 }
 
 function titleOf(card, name) {
@@ -52,8 +60,8 @@ function ofSolver(card, grid, noise, known) {
 /** Return the result in a sentence. */
 export function sentence(card, { result, solved, truth, inverse, noise }) {
   const output = card.outputs.map(cards.title).join(" and ") + (result.frame ? ` at time ${result.frame.time}` : "");
-  const error = truth && errors(result.outputs, truth).length ? worst(result.outputs, truth) : null;
-  const from = solved && truth && truth.kind !== "solved" ? `, ${worst(solved.outputs, truth)} from the truth` : "";
+  const error = truth && errors(card, result.outputs, truth).length ? worst(card, result.outputs, truth) : null;
+  const from = solved && truth && truth.kind !== "solved" ? `, ${worst(card, solved.outputs, truth)} from the truth` : "";
   const readings = inverse && noise ? ` from readings with ${percent(noise)} of noise` : "";
   const isTrue = inverse || truth?.kind === "sample";
   const parts = [

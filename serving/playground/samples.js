@@ -28,9 +28,8 @@ export async function openSample(index) {
   await fetched(async (signal) => {
     const { arrays: padded, count } = await api.sample(card.model, index, signal);
     const arrays = withoutPadding(padded, card);
-    const numbers = Object.entries(named(cards.parameters(card), arrays)).map(([name, { data }]) => [name, data[0]]);
     state.samples = count;
-    return { fields: withoutDefaults(named(card.inputs, arrays), card), parameters: Object.fromEntries(numbers), series: cards.series(card, arrays), origin: { kind: "sample", index }, truth: named(card.outputs, arrays) };
+    return { fields: withoutDefaults(named(card.inputs, arrays), card), parameters: cards.entered(card, arrays), series: cards.series(card, arrays), origin: { kind: "sample", index }, truth: named(card.outputs, arrays) };
   });
 }
 

@@ -8,7 +8,7 @@ import { program } from "./program.js";
 import { badges, show as showBadges } from "./quality.js";
 import { compare, noise } from "./requests.js";
 import { measure, sentence } from "./result.js";
-import { at, inputs, outputs, reader, state, times } from "./state.js";
+import { at, figures, inputs, outputs, reader, state, times } from "./state.js";
 import { takesText } from "./vocabulary.js";
 
 const QUICK = 1000; // milliseconds: slower solvers are called only on demand
@@ -81,13 +81,14 @@ function drawnTruth(drawn, found) {
   return { [name]: fields.sameShape(truth, found[name]) ? truth : fields.blockMeans(truth, found[name].shape, cards.blockExtent(state.model.card)) };
 }
 
-function showPrediction({ outputs: found, request, revision, sample, frame }, truth) {
+function showPrediction({ outputs: found, reported, request, revision, sample, frame }, truth) {
   const { card } = state.model;
   if (state.forward) outputs.showMeasurement(request[card.inputs[0].name]);
   if (!truth && revision === state.revision && !at("auto").checked) outputs.clear("not solved yet", "");
-  const whole = scalesOf(card.outputs);
+  const whole = scalesOf(cards.outputFields(card));
   if (!state.forward) inputs.share(scalesOf(card.inputs));
   const when = frame ? `, time ${frame.time}` : "";
+  figures.show(found, truth?.kind === "sample" ? truth.outputs : undefined, reported);
   outputs.show(found, truth, state.forward ? {} : sample.fields, { base: state.forward ? baseRange() : null, whole, when });
 }
 
@@ -98,7 +99,7 @@ function showPrediction({ outputs: found, request, revision, sample, frame }, tr
 function scalesOf(tensors) {
   const { card } = state.model;
   const { outputs: found, sample } = state.result;
-  const all = [...card.inputs.map((tensor) => [tensor, sample.fields[tensor.name]]), ...card.outputs.map((tensor) => [tensor, found[tensor.name]])];
+  const all = [...card.inputs.map((tensor) => [tensor, sample.fields[tensor.name]]), ...cards.outputFields(card).map((tensor) => [tensor, found[tensor.name]])];
   const ranges = tensors.map((tensor) => {
     const alike = all.filter(([other, field]) => field && (other === tensor || cards.sameQuantity(other, tensor)));
     const isShared = alike.length > 1 || (cards.rollsOut(card) && cards.channels([tensor]).length === 1);

@@ -1,5 +1,6 @@
 /** The state of the page and its parts, which all others share. */
 
+import { Figures } from "./figures.js";
 import { Inputs } from "./inputs.js";
 import { load } from "./models.js";
 import { Outputs } from "./outputs.js";
@@ -31,6 +32,7 @@ export const state = {
 
 export const inputs = new Inputs({ changed, moved: readAll, sliced: showResults });
 export const outputs = new Outputs(at("outputs"));
+export const figures = new Figures(at("numbers"));
 export const times = new TimePictures(at("times"));
 export const predictor = new Scheduler(predict, (error) => failed(error, predictor));
 export const solver = new Scheduler(solve, (error) => failed(error, solver));
