@@ -73,7 +73,7 @@ class Tensor(FieldFacts):
     @cached_property
     def trailing(self) -> tuple[int, ...]:
         """The number of components where they are behind the grid's axes, as on points; else empty."""
-        return self.vector if self.axes[-1] == COMPONENT else ()
+        return self.vector[-1:] if self.axes[-1] == COMPONENT else ()
 
     def grid_of(self, shape: Sequence[Any]) -> tuple[Any, ...]:
         """Return the points per axis of the grid in the shape of a sample or a batch of this tensor."""

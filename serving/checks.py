@@ -163,8 +163,9 @@ def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str,
             continue  # a default, or what is refused for its shape
         batch = array if array.ndim == rank else array[np.newaxis]
         if len(batch) == len(valid):
-            mask = valid.reshape(*valid.shape, *(1,) * (rank - 2))
-            found[tensor.name] = np.where(mask, batch, batch[:, :1]).reshape(array.shape)
+            axis = 1 + len(tensor.leading)  # of the points
+            mask = valid.reshape(len(valid), *(1,) * (axis - 1), points, *(1,) * (rank - axis - 1))
+            found[tensor.name] = np.where(mask, batch, np.take(batch, [0], axis)).reshape(array.shape)
     return found
 
 
@@ -181,10 +182,11 @@ def padded(arrays: Batch, card: Card) -> Batch:
     added = min(size, card.grid.maximum) - points
     if added <= 0:
         return arrays
+    axis = card.grid.axes[0]
     more = {
-        tensor.name: np.pad(arrays[tensor.name], [(0, 0), (0, added), *[(0, 0)] * (len(tensor.axes) - 2)], "edge")
+        tensor.name: np.pad(arrays[tensor.name], [(0, added if each == axis else 0) for each in tensor.axes], "edge")
         for tensor in card.inputs
-        if card.grid.axes[0] in tensor.axes
+        if axis in tensor.axes
     }
     counts = arrays[COUNTS]
     return {**arrays, **more, COUNTS: np.where(counts == 0, np.float32(points), counts)}

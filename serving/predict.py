@@ -352,9 +352,10 @@ class Predictor:
         numbers = {tensor.name for tensor in card.outputs if tensor.axes == ("batch",)}
         outputs = {name: each.reshape(-1) if name in numbers else each for name, each in outputs.items()}
         if sent is not inputs:  # padding has no outputs
-            on_points = {tensor.name for tensor in card.outputs if card.grid.axes[0] in tensor.axes}
+            axis, points = card.grid.axes[0], card.grid_of(inputs)[0]
+            on_points = {tensor.name: tensor.axes.index(axis) for tensor in card.outputs if axis in tensor.axes}
             outputs = {
-                name: each[:, : card.grid_of(inputs)[0]] if name in on_points else each
+                name: each[(slice(None),) * on_points[name] + (slice(points),)] if name in on_points else each
                 for name, each in outputs.items()
             }
         metrics.batch_fields.labels(card.model).observe(len(lead))

@@ -7,7 +7,9 @@ missing value, which becomes NaN and is refused as such; `true` and `false` are 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -39,13 +41,17 @@ class Base64Array(Document):
 
 
 def read(
-    body: Buffer, names: Sequence[str], max_bytes: int, optional: Collection[str] = ()
+    body: Buffer,
+    names: Sequence[str],
+    max_bytes: int,
+    optional: Collection[str] = (),
+    before: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[dict[str, NDArray[Any]], bool, Options, list[int] | None]:
     """Return the arrays of a body `{"inputs": {name: array}}`, and the other members that it may hold, `OPTIONS`.
 
     The array `cotangents.solution` is the member `solution` of `cotangents`, which stands beside `inputs`. Samples on
     points (there is an input `counts`, which the body leaves out) may have unequal numbers of them: lists are padded,
-    and counted.
+    and counted. `before` is how many axes a sample of an input has before that of the points, such as its frames.
 
     Returns:
         The arrays by name, whether one of them was in base64, the frames and the grid that it asks for, if it says so,
@@ -67,7 +73,7 @@ def read(
     checks.names(inputs, names, optional)
     counts = None
     if COUNTS in names and COUNTS not in inputs:
-        inputs, counts = _by_sample(inputs, max_bytes)
+        inputs, counts = _by_sample(inputs, max_bytes, before)
     options = Options.of(document)
     coded = False
     arrays: dict[str, NDArray[Any]] = {}
@@ -103,20 +109,20 @@ class Options(NamedTuple):
         return cls(frames, None if points is None else tuple(points))
 
 
-def _by_sample(inputs: dict[str, Any], max_bytes: int) -> tuple[dict[str, Any], list[int] | None]:
+def _by_sample(
+    inputs: dict[str, Any], max_bytes: int, before: Mapping[str, int]
+) -> tuple[dict[str, Any], list[int] | None]:
     """Return inputs on points with NaN behind the shorter samples, and the points of every sample, if they differ."""
     samples = _samples(inputs.get(COORDINATES), COORDINATES, 3)
     lengths = [len(each) for each in samples or ()]
     if samples is None or len(set(lengths)) < 2:
         return inputs, None
-    if 4 * len(lengths) * max(lengths) > max_bytes:
-        detail = f"{len(lengths)} samples padded to {max(lengths)} points take more than {max_bytes} bytes"
-        raise Problem("body-too-large", f"{COORDINATES}: {detail}")
-    padded: dict[str, Any] = {COORDINATES: _padded(samples, COORDINATES, lengths)}
+    padded: dict[str, Any] = {COORDINATES: _padded(samples, COORDINATES, lengths, max_bytes)}
     for name, value in inputs.items():
         if name not in padded:
-            each = _samples(value, name, 2)
-            padded[name] = value if each is None else _padded(each, name, lengths)
+            axis = before.get(name, 0)
+            each = _samples(value, name, 2 + axis)
+            padded[name] = value if each is None else _padded(each, name, lengths, max_bytes, axis)
     return padded | {COUNTS: lengths}, lengths
 
 
@@ -140,17 +146,26 @@ def _nested_to(value: Any, depth: int) -> bool:
     return depth == 0
 
 
-def _padded(samples: list[NDArray[Any]], name: str, counts: list[int]) -> NDArray[np.float64]:
-    """Return samples on so many points each as one array, with NaN behind the shorter ones."""
-    trailing = samples[0].shape[1:]
-    found = np.full((len(counts), max(counts), *trailing), np.nan)
+def _padded(
+    samples: list[NDArray[Any]], name: str, counts: list[int], max_bytes: int, axis: int = 0
+) -> NDArray[np.float64]:
+    """Return samples on so many points each, along an axis of theirs, as one array with NaN behind the shorter ones."""
+    first = samples[0].shape
+    sides = (*first[:axis], max(counts), *first[axis + 1 :])
+    if 4 * len(counts) * math.prod(sides) > max_bytes:
+        detail = f"{len(counts)} samples padded to {max(counts)} points take more than {max_bytes} bytes"
+        raise Problem("body-too-large", f"{name}: {detail}")
+    found = np.full((len(counts), *sides), np.nan)
     for index, (each, count) in enumerate(zip(samples, counts, strict=False)):
-        if each.ndim == 0 or len(each) != count or each.shape[1:] != trailing:
-            shown = f"has {len(each)} points" if each.ndim else "is a number"
-            shown = f"has shape {list(each.shape)}" if each.shape[1:] != trailing else shown
-            detail = f"{name}[{index}] {shown}; {COORDINATES}[{index}] has {count}"
+        alike = each.ndim == len(first) and (*each.shape[:axis], *each.shape[axis + 1 :]) == (
+            *first[:axis],
+            *first[axis + 1 :],
+        )
+        if not alike or each.shape[axis] != count:
+            shown = f"has {each.shape[axis]} points" if alike else f"has shape {list(each.shape)}"
+            detail = f"{name}[{index}] {shown if each.ndim else 'is a number'}; {COORDINATES}[{index}] has {count}"
             raise Problem("wrong-shape", detail, array=name, index=[index])
-        found[index, :count] = each
+        found[(index, *(slice(None),) * axis, slice(count))] = each
     return found[: len(samples)]
 
 

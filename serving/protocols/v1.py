@@ -272,7 +272,8 @@ class Body:
                 raise Problem("unsupported-media-type", detail)
             return {required[0]: binary.read_npy(self._content, required[0], max_bytes)}
         if self.request_type == JSON:
-            found = json_arrays.read(self._content, names, max_bytes, optional)
+            before = {tensor.name: len(tensor.leading) for tensor in card.inputs}
+            found = json_arrays.read(self._content, names, max_bytes, optional, before)
             arrays, self.base64, (self.frames, self.grid), self.counts = found
         else:
             arrays = binary.read_safetensors(self._content, max_bytes)
@@ -303,13 +304,15 @@ class Body:
             about = {"model": model, "version": str(card.version), "solved_by": quality.solved_by}
             return Written(binary.write_safetensors({**outputs, **quality.lists}, about), headers)
         axis = card.grid.axes[0]
-        before = {tensor.name: tensor.axes.index(axis) - 1 for tensor in card.outputs if axis in tensor.axes}
+        behind = {
+            tensor.name: len(tensor.axes) - tensor.axes.index(axis) for tensor in card.outputs if axis in tensor.axes
+        }
         members: dict[str, dict[str, Any]] = {}  # `gradients.source` is the member `source` of `gradients`
         for path, array in outputs.items():
             role, _, name = path.rpartition(".")
             value: Any = json_arrays.encode(array) if self.base64 else array if array.ndim else float(array)
-            if self.counts and not self.base64 and path in before:
-                lead = (slice(None),) * before[path]
+            if self.counts and not self.base64 and path in behind:
+                lead = (slice(None),) * (array.ndim - 1 - behind[path])  # of one frame, where frames are streamed
                 samples = zip(array, self.counts, strict=True)
                 value = [np.ascontiguousarray(each[*lead, :count]) for each, count in samples]
             members.setdefault(role or "outputs", {})[name] = value

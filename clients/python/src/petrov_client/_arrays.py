@@ -58,8 +58,8 @@ class FieldInput:
     @property
     def grid(self) -> tuple[int, ...]:
         """The points per axis of one field."""
-        count = vector_axes(self.tensor)
-        return self.shape[:-count] if self.tensor.axes[-1] == COMPONENT else self.shape[count:]
+        last = self.tensor.axes[-1] == COMPONENT
+        return self.shape[vector_axes(self.tensor) - last : len(self.shape) - last]
 
     def values(self, piece: slice) -> npt.NDArray[Any]:
         """Return a piece in the caller's own type, the batch axis first; masked where the caller's array is."""
@@ -339,7 +339,7 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
         if fixed is not None and points != fixed:
             kind = "components" if axis == COMPONENT else f"points along {axis}"
             raise _refusal(tensor, f'expected {fixed} {kind} but got {points} for "{tensor.name}"')
-        free = limits is not None and fixed is None and number >= vector_axes(tensor)
+        free = limits is not None and fixed is None and axis in limits.axes
         if free and limits is not None and not limits.minimum <= points <= limits.maximum:
             expected = f"{limits.minimum} to {limits.maximum} points along {axis}"
             raise _refusal(tensor, f'expected {expected} but got {points} for "{tensor.name}"')

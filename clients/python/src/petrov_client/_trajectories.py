@@ -23,7 +23,7 @@ from petrov_client._arrays import Fields
 from petrov_client._kept import Description
 from petrov_client._models import ModelInfo
 from petrov_client._quality import columns
-from petrov_client._schema import TensorInfo
+from petrov_client._schema import COORDINATES, TensorInfo
 
 Shape = tuple[int, ...]
 
@@ -193,6 +193,8 @@ def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> N
 def _channels(outputs: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
     """Return scalar fields `[frame, *grid]` by title."""
     axes = len(info.grid.axes) if info.grid else 0
+    if info.inputs and info.inputs[0].name == COORDINATES:
+        raise ValueError("a movie shows fields on a grid, not on points: choose .pvd, which ParaView plays")
     found: dict[str, Fields] = {}
     for tensor in info.outputs:
         array, components = outputs[tensor.name], len(tensor.components)
