@@ -60,3 +60,17 @@ def padded(samples: list[Cooling]) -> dict[str, np.ndarray]:
         xy[number, : len(one.points)], heat[number, :, : len(one.points)] = one.points, one.heat
     n = np.asarray([len(one.points) for one in samples])
     return {"xy": xy, "n": n, "rate": np.asarray([one.rate for one in samples]), "heat": heat}
+
+
+def write_series(folder: Path, samples: list[Cooling], step: float = 0.02) -> None:
+    """Write a folder for each sample: a mesh file per frame with the field `heat`, and a list of them with times."""
+    for number, one in enumerate(samples):
+        run = folder / f"run-{number:02}"
+        run.mkdir(parents=True)
+        points, entries = np.column_stack([one.points, np.zeros(len(one.points))]), []
+        for frame, heat in enumerate(one.heat):
+            data = {"heat": heat, "rate": np.full(len(heat), one.rate)}
+            meshio.Mesh(points, {"triangle": one.triangles}, data).write(run / f"out_{frame}.vtu")
+            entries.append(f'<DataSet timestep="{step * frame:g}" part="0" file="out_{frame}.vtu"/>')
+        listed = "\n".join(entries)
+        (run / "out.pvd").write_text(f'<VTKFile type="Collection"><Collection>{listed}</Collection></VTKFile>')

@@ -20,6 +20,7 @@ from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
 from training.user_error import UserError
 
 NUMERIC = "fiub"  # kinds of dtype that become float32
+CHANGES = "it changes in time, in sample {} at frame {} first: `per_frame = true` if it is known in advance"
 FEWEST = 4  # the least number of points along an axis
 
 
@@ -152,6 +153,7 @@ def columns_of(
             arrays = [(file.path, for_all(value, samples_of(problem, file))) for file in files]
         if problem.data.time == "last" and has_frames(problem, one):
             arrays = [(path, time_first(array) if array.dimensions is None else array) for path, array in arrays]
+        arrays = [(path, of_a_series(problem, one, array, path)) for path, array in arrays]
         if isinstance(one, Quantity) and one.complex:
             axis = -1 if one.component_axis == "last" else 2 if has_frames(problem, one) else 1
             if real := [array for _, array in arrays if not is_complex(array)]:
@@ -214,7 +216,12 @@ def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: i
     coordinates, counts = problem["coordinates"].array, problem["counts"].array
     found = file.array(coordinates)
     if len(found.shape) == 4 and problem.time is not None:
-        found = fixed_in_time(found, file.path)
+        found = steady(
+            found,
+            file.path,
+            "the points of sample {} move, at frame {} first; expected points that stay where they are: save "
+            "displacements from them as a field",
+        )
     samples = samples_of(problem, file) or (found.samples if len(found.shape) == 3 else apart)
     if len(found.shape) == 2:  # one mesh
         found = for_all(source.array(coordinates), samples)
@@ -234,24 +241,30 @@ def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: i
     return replace(file, arrays=arrays)
 
 
-def fixed_in_time(found: LazyArray, path: Path) -> LazyArray:
-    """Return coordinates `[sample, time, point, dimension]` that are the same at all frames without the axis of time.
+def steady(found: LazyArray, path: Path, sentence: str) -> LazyArray:
+    """Return an array `[sample, time, …]` whose frames are all the same without the axis of time.
 
-    What is read later is checked then.
+    What is read later is checked then; the sentence about one that changes has gaps for its sample and frame.
     """
 
     def rows(start: int, stop: int) -> NDArray[Any]:
         values = found.rows(start, stop)
-        if (moved := (values != values[:, :1]).any(axis=(1, 2, 3))).any():
-            sample = int(moved.argmax())
-            frame = int((values[sample] != values[sample, :1]).any(axis=(1, 2)).argmax())
-            raise DataError(
-                f"{path}: {found.name!r}: the points of sample {start + sample} move, at frame {frame} first; expected "
-                "points that stay where they are: save displacements from them as a field"
-            )
+        changed = np.asarray(values != values[:, :1]).reshape(*values.shape[:2], -1).any(axis=2)
+        if changed.any():
+            sample = int(changed.any(axis=1).argmax())
+            said = sentence.format(start + sample, int(changed[sample].argmax()))
+            raise DataError(f"{path}: {found.name!r}: {said}")
         return values[:, 0]
 
-    return replace(found, shape=(found.shape[0], *found.shape[2:]), rows=rows)
+    names = found.dimensions and found.dimensions[1:]
+    return replace(found, shape=(found.shape[0], *found.shape[2:]), rows=rows, dimensions=names)
+
+
+def of_a_series(problem: ProblemFile, one: Quantity | Parameter, found: LazyArray, path: Path) -> LazyArray:
+    """Return a steady array without the axis of time that a series of meshes gives it."""
+    if not problem.scattered or has_frames(problem, one) or (found.dimensions or ("",))[0] != "time":
+        return found
+    return steady(found, path, CHANGES)
 
 
 def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:

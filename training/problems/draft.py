@@ -42,7 +42,7 @@ from training.problems.ambiguity import (
 )
 from training.problems.columns import FEWEST, NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
-from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
+from training.problems.draft_points import IN_ADVANCE, cloud, coordinates_of, mesh, refuse_moving, time_step
 from training.problems.problem_file import AXES, is_taken
 from training.problems.roles import (
     INPUTS,
@@ -58,7 +58,6 @@ from training.problems.roles import (
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters
 HOLDS_TIMES = "it holds times: see the section [time], if there is one"
-IN_ADVANCE = "inputs: it changes in time and is no output, so every request needs its future: else name it in OUTPUTS"
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 
@@ -100,7 +99,7 @@ def draft(
     wanted = named_outputs(file, outputs)
     if runs is not None:
         made.sample, made.guesses["sample"] = "file", "samples are counted by folders, one sample each"
-    if file.format == "mesh":
+    if file.format in {"mesh", "series"}:
         return mesh(made, file, wanted)
     waves = {name for name, one in file.arrays.items() if is_complex(one)}  # drafted by their real parts
     file = replace(file, arrays={name: real_part(one) if name in waves else one for name, one in file.arrays.items()})
@@ -237,10 +236,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     ask(made, file, fields, others, sides)
     frames = times_of(others)
     times = np.asarray(file.coordinates.get("time", () if frames is None else frames.read()), np.float64).ravel()
-    if made.moving and len(times) > 1 and np.isfinite(times).all() and times[-1] > times[0]:
-        made.step = rounded((times[-1] - times[0]) / (len(times) - 1))
-    elif made.moving:
-        made.guesses["step"] = "the file does not say how much time is between two frames"
+    time_step(made, times)
     return made
 
 

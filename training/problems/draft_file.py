@@ -162,15 +162,16 @@ class Draft:
             weights = [line] if self.cells else []
             named = {key: self.keys.get(str(value), value) for key, value in self.points.items()}
             entries = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in named.items()]
-            return "\n".join([*lines, "", "[points]", *entries, *weights, ""])
+            return "\n".join([*lines, "", "[points]", *entries, *weights, *self.of_time(), ""])
         mask = ["", "[mask]", f"{self.mask}{self.mark('mask')}"] if self.mask else []
-        time = (
-            ["", f"[time]{self.mark('time')}", f"step = {self.step}{self.mark('step')}", "history = 1"]
-            if self.moving
-            else []
-        )
         tried = [f"# quick and laptop try what the axes allow: {', '.join(self.candidates)}"] if self.candidates else []
-        return "\n".join([*lines, *mask, "", "[symmetries]", *tried, "exact = []", *time, ""])
+        return "\n".join([*lines, *mask, "", "[symmetries]", *tried, "exact = []", *self.of_time(), ""])
+
+    def of_time(self) -> list[str]:
+        """Write the section of trajectories, where there are any."""
+        if not self.moving:
+            return []
+        return ["", f"[time]{self.mark('time')}", f"step = {self.step}{self.mark('step')}", "history = 1"]
 
     def mark(self, line: str) -> str:
         """Return the mark of a line; nothing where nothing was guessed in it."""

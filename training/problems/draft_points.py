@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.data.readers import DataFile, LazyArray
-from training.problems.ambiguity import last_name
+from training.problems.ambiguity import last_name, times_of
 from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, shown, wire_name
 from training.problems.problem_file import FEWEST_POINTS
 from training.problems.roles import assign_roles, is_positive, nothing
@@ -21,15 +23,18 @@ xy xyz coordinates coordinate coords coord points pos position positions nodes v
 COUNTS = """
 n count counts n_points npoints num_points n_nodes num_nodes lengths
 """
+IN_ADVANCE = "inputs: it changes in time and is no output, so every request needs its future: else name it in OUTPUTS"
 DERIVED = frozenset({"boundary", "distance"})  # what readers of meshes add
 
 
 def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
-    """Complete the draft for mesh files, one sample each, by the fields of the first one."""
+    """Complete the draft for mesh files, or series of meshes, one sample each, by the fields of the first one."""
     made.points, made.cells = {"dimensions": file.arrays[COORDINATES].shape[-1]}, AREA in file.arrays
     for one in file.arrays.values():
         points = file.arrays[COORDINATES].shape[:2]
-        if one.shape == points[:1]:
+        if is_timed(one):
+            add_frames(made, one, outputs, changes=bool((one.read() != one.read()[:, :1]).any()))
+        elif one.shape == points[:1]:
             made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
         elif one.shape[:2] != points:
             made.left_out[one.name] = (
@@ -44,8 +49,40 @@ def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
     if several := len(nodes) - len(np.unique(nodes, axis=0)):
         made.points["merge"] = True
         made.remarks.append(f"{several} nodes are where others are: `merge` takes the mean of their values")
-    made.remarks.append(f"every file is one sample; {file.path.name} has {file.arrays[COORDINATES].shape[1]} points")
+    kind = "series of meshes" if file.format == "series" else "file"
+    made.remarks.append(f"every {kind} is one sample; {file.path.name} has {file.arrays[COORDINATES].shape[1]} points")
+    time_step(made, np.asarray(file.coordinates.get("time", ()), np.float64))
     return made
+
+
+def is_timed(one: LazyArray) -> bool:
+    """Return whether an array of a series of meshes has an axis of time."""
+    return (one.dimensions or ("",))[0] == "time"
+
+
+def add_frames(made: Draft, one: LazyArray, outputs: Sequence[str], *, changes: bool) -> None:
+    """Add a field `[sample, time, point, (component)]`: a state with what follows, a forcing, or a steady input.
+
+    Without `changes` it is the same in all frames of the first sample.
+    """
+    name, components = wire_name(one.name), one.shape[3] if len(one.shape) > 3 else 0
+    found = Tensor(name, one, "inputs", components)
+    if not changes and one.name not in outputs:
+        made.tensors.append(found)
+    elif outputs and one.name not in outputs:
+        made.tensors.append(replace(found, per_frame=True, guess=IN_ADVANCE))
+    else:
+        made.tensors += [replace(found, name=f"{name}_first"), replace(found, role="outputs")]
+        made.remarks.append(f"{one.name} has frames: the draft learns the step from one frame to the next")
+        made.moving = True
+
+
+def time_step(made: Draft, times: NDArray[np.float64]) -> None:
+    """Set the time between two frames, where there are any, to what times say."""
+    if made.moving and len(times) > 1 and np.isfinite(times).all() and times[-1] > times[0]:
+        made.step = float(f"{(times[-1] - times[0]) / (len(times) - 1):.6g}")
+    elif made.moving:
+        made.guesses["step"] = "the file does not say how much time is between two frames"
 
 
 def refuse_moving(arrays: Sequence[LazyArray], path: Path) -> None:
@@ -57,11 +94,17 @@ def refuse_moving(arrays: Sequence[LazyArray], path: Path) -> None:
     for one in arrays:
         if len(one.shape) == 4 and one.shape[-1] in {2, 3} and is_called(one, POINTS) and not one.dimensions:
             beside = [each for each in arrays if each is not one and each.shape[:3] == one.shape[:3]]
-            if beside:
+            if beside and moves(one):
                 raise DraftError(
-                    f"{path}: expected points [sample, point, dimension] but found {one.described} beside "
-                    f"{beside[0].described}: trajectories on points are not supported"
+                    f"{path}: expected points [sample, point, dimension] that stay where they are but those of "
+                    f"{one.described} beside {beside[0].described} move: save displacements from them as a field"
                 )
+
+
+def moves(coordinates: LazyArray) -> bool:
+    """Return whether the first sample's points `[sample, time, point, dimension]` move; padding is left out."""
+    values = coordinates.read(0, 1)
+    return bool((np.nan_to_num(values) != np.nan_to_num(values[:, :1])).any())
 
 
 def is_called(one: LazyArray, names: str) -> bool:
@@ -76,11 +119,13 @@ def coordinates_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
     """
     for one in arrays:
         *lead, last = one.shape or (0,)
-        if not is_called(one, POINTS) or last not in {2, 3} or one.dimensions:
+        if not is_called(one, POINTS) or last not in {2, 3} or one.dimensions or not lead:
             continue
-        fields = [each for each in arrays if each is not one and len(each.shape) > 1 and each.shape[1] == lead[-1:][0]]
-        if lead[-1] >= FEWEST_POINTS and any(len(lead) == 1 or each.samples == lead[0] for each in fields):
-            return one if len(lead) < 3 else None
+        points = lead[-1]
+        fields = [each for each in arrays if each is not one and points in each.shape[1:3]]
+        if points >= FEWEST_POINTS and any(len(lead) == 1 or each.samples == lead[0] for each in fields):
+            still = len(lead) == 3 and any(each.shape[:3] == one.shape[:3] for each in fields)
+            return one if len(lead) < 3 or still else None
     return None
 
 
@@ -91,17 +136,24 @@ def cloud(
     points, dimensions = coordinates.shape[-2:]
     others = [one for one in arrays if one is not coordinates]
     on_points = [one for one in others if len(one.shape) in {2, 3} and one.shape[1] == points]
-    samples = coordinates.samples if len(coordinates.shape) == 3 else on_points[0].samples
+    timed = [one for one in others if len(one.shape) in {3, 4} and one.shape[2] == points and one not in on_points]
+    times = times_of([one for one in others if one not in on_points and one.name not in outputs]) if timed else None
+    alone = len(coordinates.shape) == 2
+    samples = (on_points or timed)[0].samples if alone else coordinates.samples
     made.points = {"coordinates": coordinates.name, "dimensions": dimensions}
     if coordinates.name in file.sources:  # the section has no files of its own
         sources = {label: (tuple(map(str, paths)), key) for label, (paths, key) in file.sources.items()}
         made.files = sources[coordinates.name][0]
         made.sources = {label: (paths, key) for label, (paths, key) in sources.items() if paths != made.files}
-    for one in others:
+    if times is not None:
+        made.left_out[times.name] = "it holds times: see the section [time]"
+    for one in (one for one in others if one is not times):
         name, shape = wire_name(one.name), " x ".join(map(str, one.shape))
         if one in on_points and one.samples == samples:
             components = one.shape[2] if len(one.shape) == 3 else 0
             made.tensors.append(Tensor(name, one, "", components, positive=not components and is_positive(one)))
+        elif one in timed and one.samples == samples:
+            add_frames(made, one, outputs, changes=True)
         elif one.samples == samples and one.name in outputs and len(one.shape) < 3:
             several = one.shape[1] if one.shape[1:] not in {(), (1,)} else 0
             made.tensors.append(Tensor(name, one, "outputs", several, scalar=True, positive=is_positive(one)))
@@ -112,15 +164,25 @@ def cloud(
         else:
             made.left_out[one.name] = f"its shape {shape} is not [{samples} samples, {points} points]"
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
+    frames_of_cloud(made, timed, times)
     assign_roles(made, file, outputs)
     if len(coordinates.shape) == 2 and not (made.of("inputs") or made.of("parameters")):
         raise DraftError(nothing(made, file, "an input field or a parameter beside the points of all samples"))
     made.remarks.append(
-        f"every sample has points of its own, at {shown(coordinates)}"
-        if len(coordinates.shape) == 3
-        else f"all samples have the points {shown(coordinates)}"
+        f"all samples have the points {shown(coordinates)}"
+        if alone
+        else f"every sample has points of its own, at {shown(coordinates)}"
     )
     return made
+
+
+def frames_of_cloud(made: Draft, timed: Sequence[LazyArray], times: LazyArray | None) -> None:
+    """Mark the axis of time of clouds, where there is any, beside which other fields are inputs."""
+    if made.moving:
+        count = f"of {timed[0].shape[1]}: {shown(timed[0])} has it before its points"
+        made.guesses["time"] = f"time is the first axis behind the samples', {count}"
+        made.tensors = [replace(one, role=one.role or "inputs") for one in made.tensors]
+    time_step(made, np.asarray(() if times is None else times.read(), np.float64).ravel())
 
 
 def is_count(one: LazyArray, most: int) -> bool:

@@ -453,7 +453,6 @@ def test_runs_that_lack_a_file_are_named(tmp_path: Path) -> None:
         ("data.pkl", "never unpickled"),
         ("runs.parquet", "a table of Arrow: save it as .csv"),
         ("case.cgns", "save a .vtu file per sample"),
-        ("all.pvd", "a list of meshes: name its .vtu files"),
         ("grid.vti", "expected a grid of VTK, but it is damaged"),
         ("grid.vts", "a curved grid of VTK"),
         ("notes.txt", "expected one of the formats"),

@@ -1,13 +1,21 @@
 """Readers of the files in which people keep simulations, one layout per file."""
 
-from training.data.readers.data_file import READERS, DataFile, LazyArray, ReadError, detect, meshes_in, open_file
+from training.data.readers.data_file import (
+    READERS,
+    DataFile,
+    LazyArray,
+    ReadError,
+    detect,
+    meshes_in,
+    natural,
+    open_file,
+)
 from training.data.readers.layout import (
     are_splits,
     arranged,
     as_column,
     as_components,
     is_complex,
-    natural,
     real_part,
     time_first,
 )

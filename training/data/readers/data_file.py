@@ -8,6 +8,7 @@ never the rank of its arrays.
 
 from __future__ import annotations
 
+import re
 import struct
 import zipfile
 from collections import Counter
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 from zipfile import BadZipFile
 
 import h5py
@@ -39,6 +41,7 @@ READERS = {
     "zarr": "labelled:open_zarr",
     "netcdf": "labelled:open_netcdf",
     "mesh": "mesh:open_mesh",
+    "series": "series:open_series",
     "vtk": "image:open_image",
     "csv": "tables:open_table",
     "comsol": "tables:open_table",
@@ -47,7 +50,7 @@ READERS = {
 SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
     | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
-    | {".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+    | {".pvd": "series", ".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".json": "json", ".jsonl": "json"}
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
 )
 
@@ -62,7 +65,6 @@ UNREAD = (
     | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".foam", ".ensi", ".case", ".frd"), SAVE_MESHES)
     | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".vtm", ".vtmb", ".stl", ".ply", ".obj"), SAVE_MESHES)
     | {".vts": "a curved grid of VTK: save its arrays as .npz, or the grid as .vtu"}
-    | {".pvd": "a list of meshes: name its .vtu files, each of them a sample; trajectories on meshes are not read"}
     | dict.fromkeys((".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"), "an archive: unpack it")
     | dict.fromkeys((".grib", ".grb", ".grib2"), "GRIB: save it as netCDF, grib_to_netcdf or xarray with cfgrib")
     | dict.fromkeys((".lmdb", ".mdb", ".npk", ".bin", ".raw"), f"bytes of a layout that no file says: {SAVE_ARRAYS}")
@@ -248,11 +250,30 @@ def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataF
 
 
 def meshes_in(folder: Path) -> list[Path]:
-    """Return the mesh files of a folder in order, those of the most frequent suffix; none where it is no folder."""
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    """Return the mesh files of a folder in order, those of the most frequent suffix; none where it is no folder.
+
+    Lists of meshes, `.pvd`, come before the files that they list.
+    """
+    found = sorted(folder.iterdir(), key=natural) if folder.is_dir() else []
+    if lists := [path for path in found if path.suffix.lower() == ".pvd"]:
+        return lists
     meshes = [path for path in found if SUFFIXES.get(path.suffix.lower()) == "mesh"]
     suffixes = Counter(path.suffix for path in meshes)
     return [path for path in meshes if path.suffix == max(suffixes, key=lambda each: suffixes[each])]
+
+
+def natural(name: str | Path) -> tuple[Any, ...]:
+    """Return a sort key in which 10 follows 9."""
+    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(name)))
+
+
+def is_temporal(path: Path) -> bool:
+    """Return whether an XDMF file holds steps in time."""
+    try:
+        grids = ET.parse(path).iter("Grid")  # noqa: S314 -- expat bounds and ignores entities
+        return any(grid.get("CollectionType") == "Temporal" for grid in grids)
+    except ET.ParseError:
+        return False  # the reader says what is wrong
 
 
 def detect(path: Path) -> str:
@@ -262,13 +283,12 @@ def detect(path: Path) -> str:
         ReadError: No reader fits.
     """
     if path.suffix.lower() in SUFFIXES:
-        return SUFFIXES[path.suffix.lower()]
+        temporal = path.suffix.lower() in {".xdmf", ".xmf"} and is_temporal(path)
+        return "series" if temporal else SUFFIXES[path.suffix.lower()]
     if (name := path.suffix.lower().removeprefix(".")) in readers() and name not in READERS:
         return name
-    if path.is_dir() and any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
-        return "zarr"
     if path.is_dir():
-        raise ReadError(f"{path}: expected a file or a zarr store but found a folder")
+        return detect_folder(path)
     if path.suffix.lower() == ".cgns":  # HDF5, too
         raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD['.cgns']}")
     if path.suffix.lower() in {".h5", ".hdf5", ".hdf"} or h5py.is_hdf5(path):
@@ -281,6 +301,15 @@ def detect(path: Path) -> str:
         if path.suffix.lower() == ".txt" and file.read(1) == b"%":
             return "comsol"
     raise ReadError(f"{path}: expected one of the formats {', '.join(readers())}; name it as `format` if it is one")
+
+
+def detect_folder(path: Path) -> str:
+    """Return the name of the reader for a folder: a store of zarr, or meshes that are the steps of a series."""
+    if any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
+        return "zarr"
+    if len(meshes_in(path)) > 1:
+        return "series"
+    raise ReadError(f"{path}: expected a file, a zarr store or a series of meshes but found a folder of others")
 
 
 def detect_archive(path: Path) -> str:

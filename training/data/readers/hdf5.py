@@ -17,8 +17,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
-from training.data.readers.layout import TEST, VALIDATION, joined, natural, samples_of, split_of
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, natural, part
+from training.data.readers.layout import TEST, VALIDATION, joined, samples_of, split_of
 from training.data.readers.packed import unpacked, without_records
 
 INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, component], PDEBench's, too

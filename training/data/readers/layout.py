@@ -117,11 +117,6 @@ def of_tensors(files: Sequence[Path]) -> bool:
     return 1 < len(files) == len(stems) <= MOST_TENSORS
 
 
-def natural(name: str | Path) -> tuple[Any, ...]:
-    """Return a sort key in which 10 follows 9."""
-    return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(name)))
-
-
 def split_of(name: str) -> int | None:
     """Return which split the name of a group or file is that of, in the order of training, validation and test."""
     found = {SPLITS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in SPLITS}

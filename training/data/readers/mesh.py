@@ -34,23 +34,38 @@ RESOLVED = 100  # values of this size in units of their variation have five digi
 def open_mesh(path: Path) -> Iterator[DataFile]:
     """Open a mesh file, which is one sample."""
     with damage_named(path, "a mesh file"):
-        try:
-            with guarded(path):
-                mesh = read_polydata(path) if path.suffix.lower() == ".vtp" else meshio.read(path)
-        except (meshio.ReadError, SystemExit, AssertionError) as error:  # meshio ends the program for some files
-            raise ReadError(f"{path}: expected a mesh file but meshio cannot read it ({error})") from error
+        mesh = read_mesh(path)
         points = np.asarray(mesh.points, dtype=np.float64)
         if not len(points):
             raise ReadError(f"{path}: expected points but the mesh has none")
         if not np.isfinite(points).all():
             raise ReadError(f"{path}: expected finite coordinates but those of point {first_bad(points)} are not")
-        arrays, unknown = sample(mesh, points)
-        found = {name: regions(mesh, blocks, len(points)) for name, blocks in mesh.cell_data.items()}
-        found = {name: each for name, each in found.items() if each and name not in mesh.point_data}
-        means = {name: arrays.pop(name) for name in found if name in arrays}  # which problem files may name, too
-        arrays |= {f"{name}={value}": share for name, each in found.items() for value, share in each.items()}
-        kinds = {name: np.asarray(blocks[0]).dtype for name, blocks in mesh.cell_data.items()}
-        kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
+        made = described(path, mesh, points)
+    yield made
+
+
+def read_mesh(path: Path) -> meshio.Mesh:
+    """Read a mesh file.
+
+    Raises:
+        ReadError: It is none.
+    """
+    try:
+        with guarded(path):
+            return read_polydata(path) if path.suffix.lower() == ".vtp" else meshio.read(path)
+    except (meshio.ReadError, SystemExit, AssertionError) as error:  # meshio ends the program for some files
+        raise ReadError(f"{path}: expected a mesh file but meshio cannot read it ({error})") from error
+
+
+def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> DataFile:
+    """Describe a mesh as one sample."""
+    arrays, unknown = sample(mesh, points)
+    found = {name: regions(mesh, blocks, len(points)) for name, blocks in mesh.cell_data.items()}
+    found = {name: each for name, each in found.items() if each and name not in mesh.point_data}
+    means = {name: arrays.pop(name) for name in found if name in arrays}  # which problem files may name, too
+    arrays |= {f"{name}={value}": share for name, each in found.items() for value, share in each.items()}
+    kinds = {name: np.asarray(blocks[0]).dtype for name, blocks in mesh.cell_data.items()}
+    kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
     left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in {*arrays, *found}}
     left_out |= (mesh.info or {}).get("left_out", {})  # of PolyData of several pieces
     remarks = (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
@@ -58,7 +73,7 @@ def open_mesh(path: Path) -> Iterator[DataFile]:
     parts = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in means.items()}
     known = {name: frozenset(each) for name, each in found.items()}
     said = "one file per sample"
-    yield DataFile(path, "mesh", held, remarks=remarks, samples=said, left_out=left_out, parts=parts, regions=known)
+    return DataFile(path, "mesh", held, remarks=remarks, samples=said, left_out=left_out, parts=parts, regions=known)
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:
@@ -90,6 +105,12 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[dict[str, ND
         found |= {"boundary": marked.astype(np.float64), "distance": np.asarray(nearest), AREA: sizes(mesh, points)}
     except UnknownCellsError as error:
         unknown = str(error)
+    return found | fields_of(mesh, points), unknown
+
+
+def fields_of(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Return point data, and means of cell data at the nodes, `[point]` or `[point, component]`, by name."""
+    varying, found = np.ptp(np.asarray(mesh.points, np.float64), axis=0) > 0, {}
     data = {name: np.asarray(values) for name, values in mesh.point_data.items()}
     for name, blocks in mesh.cell_data.items():
         if all(np.asarray(block).dtype.kind in "fiub" for block in blocks):
@@ -98,7 +119,7 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[dict[str, ND
         if values.dtype.kind not in "fiub" or name == "coordinates":
             continue
         flat = values.reshape(len(points), -1)
-        if points.shape[1] == 2 and flat.shape[1] == 3 and not flat[:, ~varying].any():
+        if varying.sum() == 2 and flat.shape[1] == 3 and not flat[:, ~varying].any():
             flat = flat[:, varying]  # mesh files give every vector three components
         found[name] = flat[:, 0] if flat.shape[1] == 1 else flat
-    return found, unknown
+    return found

@@ -16,6 +16,7 @@ from training.data.readers.data_file import (
     DataFile,
     ReadError,
     meshes_in,
+    natural,
     open_file,
 )
 from training.data.readers.layout import (
@@ -26,7 +27,6 @@ from training.data.readers.layout import (
     in_order,
     joined,
     merged,
-    natural,
     of_tensors,
     samples_of,
     split_of,
@@ -34,6 +34,7 @@ from training.data.readers.layout import (
 )
 
 ARRAYS = {*SUFFIXES, ".h5", ".hdf5"}
+MESHES = {"mesh", "series"}  # the formats of files that have nodes
 MOST_FILES = 200_000  # of a folder of runs that are looked at
 FOR_PEOPLE = {".toml", ".yaml", ".yml", ".md", ".log", ".py", ".sh", ".png", ".pdf", ".xml", ".cfg", ".ini", ""}
 """Suffixes of files beside the data that are not even named."""
@@ -134,9 +135,16 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     }
     left_out |= {name: f"{Path(name).suffix} is not read" for name in usual if Path(name).suffix.lower() not in ARRAYS}
     usual = [name for name in usual if name not in left_out]
-    refuse_series(folder, runs[0], usual)
+    if not (lists := [name for name in usual if Path(name).suffix.lower() == ".pvd"]) and is_series(usual):
+        file = stack.enter_context(open_file(runs[0], "series"))
+        beside = [name for name in usual if SUFFIXES.get(Path(name).suffix.lower()) != "mesh"]
+        left_out |= dict.fromkeys(beside, "the meshes beside it are the steps of a series")
+        pattern = "/".join([escape(str(folder)), *["*"] * depth.pop()])
+        return DataSet(replace(file, left_out={**file.left_out, **left_out}), [Path(pattern)], runs=folder)
+    if lists:  # whose steps are no samples
+        usual = [name for name in usual if name in lists or SUFFIXES.get(Path(name).suffix.lower()) != "mesh"]
     opened = {name: stack.enter_context(open_file(of_run(runs[0], name))) for name in usual}
-    meshes = {name: file.arrays["coordinates"].shape for name, file in opened.items() if file.format == "mesh"}
+    meshes = {name: file.arrays["coordinates"].shape for name, file in opened.items() if file.format in MESHES}
     inner = max(meshes, key=lambda name: meshes[name], default="")  # its boundary may be a mesh of its own
     left_out |= {name: f"the mesh of {inner} has more points" for name in meshes if name != inner}
     chosen = [name for name in (inner, *usual) if name and name not in left_out]
@@ -208,17 +216,8 @@ def of_run(run: Path, name: str) -> Path:
     return run / name.replace("<run>", run.name)
 
 
-def refuse_series(folder: Path, run: Path, names: list[str]) -> None:
-    """Refuse the steps of a trajectory in files of their own.
-
-    Raises:
-        ReadError: The names of several files of a run differ by a number alone.
-    """
-    series = Counter((re.sub(r"\d+", "#", Path(name).stem), Path(name).suffix) for name in names)
-    for (stem, suffix), count in series.items():
-        if count > 2 and "#" in stem:
-            raise ReadError(
-                f"{folder}: expected one sample in each folder but found {count} files {stem}{suffix} in {run.name}, "
-                "a series of steps: trajectories in a file per step are not supported; leave one step in each folder, "
-                "or join arrays on a grid as [time, …] in one file"
-            )
+def is_series(names: list[str]) -> bool:
+    """Return whether files are the steps of one trajectory: mesh files whose names differ by a number alone."""
+    meshes = (Path(name) for name in names if SUFFIXES.get(Path(name).suffix.lower()) == "mesh")
+    series = Counter((re.sub(r"\d+", "#", path.stem), path.suffix) for path in meshes)
+    return any(count > 2 and "#" in stem for (stem, _), count in series.items())

@@ -175,8 +175,8 @@ def comsol(path: Path, comments: list[str]) -> DataFile:
     settings = [dict(re.findall(r"([^=,\s]+)=([^=,\s]+)", case)) for case in cases]
     if any("t" in each for each in settings):
         raise ReadError(
-            f"{path}: expected values at one time but found {len(cases)}, {'; '.join([*cases][:2])} …: trajectories on "
-            "points are not supported"
+            f"{path}: expected values at one time but found {len(cases)}, {'; '.join([*cases][:2])} …: save a "
+            "series of meshes, .vtu files with a .pvd"
         )
     first = next(iter(cases.values()))
     if any({*case} != {*first} for case in cases.values()):

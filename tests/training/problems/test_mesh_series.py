@@ -1,0 +1,153 @@
+"""Series of meshes in time: lists of ParaView, folders of numbered files and XDMF with steps, and clouds in arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import meshio
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.toy_meshes import cooling, padded, write_series
+from training.commands import app
+from training.data.dataset import SampleFile, prepare
+from training.data.readers import ReadError, open_file
+from training.problems.columns import DataError
+from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
+
+CONFIRMED = re.compile(r"  # guess: (samples are counted by folders|time is the first axis).*")
+
+
+def described(source: Path, *options: str) -> ProblemFile:
+    """Return the problem file that `describe` prints, whose guesses of samples and time are confirmed."""
+    result = CliRunner().invoke(app, ["describe", str(source), *options], catch_exceptions=False)
+    path = source.with_suffix(".toml")
+    path.write_text(CONFIRMED.sub("", result.stdout[result.stdout.index("# ") :]))
+    return read_problem_file(path)
+
+
+def assert_prepared(problem: ProblemFile, folder: Path, count: int) -> None:
+    """Check that what is prepared is what was drawn."""
+    samples, drawn = SampleFile(prepare(problem, folder, folder / "data"), problem), cooling(count, 4)
+    found = samples.read(range(count))
+    assert found["heat"].shape == (count, 4, max(len(one.points) for one in drawn))
+    for number, one in enumerate(drawn):
+        points = len(one.points)
+        assert found["coordinates"][number, :points] == pytest.approx(one.points, abs=1e-6)
+        assert found["heat"][number, :, :points] == pytest.approx(one.heat, abs=1e-6)
+        if "rate" in found:
+            assert found["rate"][number, :points] == pytest.approx(one.rate, rel=1e-6)
+
+
+def test_a_folder_of_lists_is_described_and_prepared(tmp_path: Path) -> None:
+    write_series(tmp_path / "runs", cooling(4, 4))
+    problem = described(tmp_path / "runs")
+    assert problem.data.files == (f"{tmp_path}/runs/*/out.pvd",)
+    assert problem.argument_names == ("coordinates", "boundary", "distance", "heat_first", "rate", "counts")
+    assert problem.states == {"heat_first": "heat"}
+    assert problem.time is not None
+    assert problem.time.step == pytest.approx(0.02)
+    assert_prepared(problem, tmp_path, 4)
+
+
+def test_a_folder_of_numbered_meshes_is_one_sample(tmp_path: Path) -> None:
+    write_series(tmp_path / "runs", cooling(4, 4))
+    for path in tmp_path.glob("runs/*/*.pvd"):
+        path.unlink()
+    marked = CliRunner().invoke(app, ["describe", str(tmp_path / "runs")], catch_exceptions=False).stdout
+    assert "step = 1.0  # guess: the file does not say how much time" in marked
+    problem = described(tmp_path / "runs")
+    assert problem.data.files == (f"{tmp_path}/runs/*",)
+    assert_prepared(problem, tmp_path, 4)
+
+
+def test_xdmf_with_steps_is_a_series(tmp_path: Path) -> None:
+    for number, one in enumerate(cooling(4, 4)):
+        with meshio.xdmf.TimeSeriesWriter(tmp_path / f"run_{number}.xdmf", data_format="XML") as writer:
+            writer.write_points_cells(np.column_stack([one.points, 0 * one.points[:, 0]]), {"triangle": one.triangles})
+            for frame, heat in enumerate(one.heat):
+                writer.write_data(0.5 * frame, point_data={"heat": heat})
+    with open_file(tmp_path / "run_0.xdmf") as file:
+        assert file.array("heat").shape[:2] == (1, 4)
+        assert file.array("boundary").read().sum() > 3
+    problem = described(tmp_path / "run_0.xdmf")
+    assert problem.time is not None
+    assert problem.time.step == 0.5
+    files = problem.data.model_copy(update={"files": ("run_*.xdmf",)})
+    assert_prepared(problem.model_copy(update={"data": files}), tmp_path, 4)
+
+
+def test_frames_of_a_cloud_in_arrays_are_drafted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "cloud.npz", t=0.02 * np.arange(4), **padded(cooling(4, 4)))
+    marked = CliRunner().invoke(app, ["describe", str(tmp_path / "cloud.npz"), "--outputs", "heat"]).stdout
+    (tmp_path / "marked.toml").write_text(marked[marked.index("# ") :])
+    with pytest.raises(ProblemFileError, match="not confirmed"):
+        read_problem_file(tmp_path / "marked.toml")
+    problem = described(tmp_path / "cloud.npz", "--outputs", "heat")
+    assert problem.argument_names == ("coordinates", "heat_first", "counts", "rate")
+    assert problem.time is not None
+    assert problem.time.step == pytest.approx(0.02)
+    assert SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem).frames == 4
+
+
+def moving(run: Path) -> None:
+    mesh = meshio.read(run / "out_2.vtu")
+    mesh.points[3] += 0.1
+    mesh.write(run / "out_2.vtu")
+
+
+def changing(run: Path) -> None:
+    mesh = meshio.read(run / "out_2.vtu")
+    mesh.point_data["rate"][1] += 1
+    mesh.write(run / "out_2.vtu")
+
+
+def coarser(run: Path) -> None:
+    one = cooling(1, 4, rings=(2, 2))[0]
+    data = {"heat": one.heat[0], "rate": one.heat[0]}
+    meshio.Mesh(np.column_stack([one.points, 0 * one.points[:, 0]]), {"triangle": one.triangles}, data).write(
+        run / "out_2.vtu"
+    )
+
+
+def without_a_field(run: Path) -> None:
+    mesh = meshio.read(run / "out_2.vtu")
+    del mesh.point_data["heat"]
+    mesh.write(run / "out_2.vtu")
+
+
+def without_a_file(run: Path) -> None:
+    (run / "out_2.vtu").unlink()
+
+
+def another(old: str, new: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        (run / "out.pvd").write_text((run / "out.pvd").read_text().replace(old, new))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (moving, "the points move, point 3 at step 2 first: expected points that stay where they are"),
+        (changing, r"'rate': it changes in time, in sample \d+ at frame 2 first: `per_frame = true`"),
+        (coarser, "step 2 has 19 points and the first one .*: expected one mesh in all steps"),
+        (without_a_field, "expected 'heat' in every step but step 2 has none"),
+        (without_a_file, "it lists 'out_2.vtu', and there is no such file"),
+        (another("0.06", "0.1"), "expected steps of equal length but step 3 takes 0.06 and most take 0.02"),
+        (another("out_2", "../run-00/out_2"), "expected mesh files beside it or in folders below"),
+        (another("0.04", "0.02"), "expected one mesh for each time but it lists out_1.vtu and out_2.vtu at 0.02"),
+    ],
+)
+def test_series_that_cannot_be_used_have_their_sentence(
+    change: Callable[[Path], None], sentence: str, tmp_path: Path
+) -> None:
+    write_series(tmp_path / "runs", cooling(4, 4))
+    problem = described(tmp_path / "runs")
+    change(tmp_path / "runs" / "run-03")
+    with pytest.raises((ReadError, DataError), match=sentence):
+        prepare(problem, tmp_path, tmp_path / "data")

@@ -1,0 +1,174 @@
+"""Series of meshes in time, one sample each: a `.pvd` list, a folder of numbered mesh files, or XDMF with steps.
+
+The mesh is the same in every step. What follows from it alone, `coordinates`, `boundary`, `distance` and `area`, is
+`[1, point, …]` as of one mesh file; point data and the means of cell data at each node are `[1, time, point,
+(component)]`. Regions are those of the first step. The steps are read when they are needed, and those of one series at
+a time are held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import meshio
+import numpy as np
+from meshio.xdmf.time_series import TimeSeriesReader
+from numpy.typing import NDArray
+
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, is_temporal, meshes_in
+from training.data.readers.mesh import described, fields_of, first_bad, narrowed, read_mesh
+from training.data.readers.mesh_guard import guarded
+
+UNEVEN = 1e-2  # the largest part of a step by which two steps may differ
+FRAME = ("time", "point", "component")  # the axes of a field behind the sample's
+
+
+@dataclass(frozen=True)
+class Series:
+    """The steps of a series."""
+
+    files: tuple[Path, ...]  # that hold them
+    times: tuple[float, ...]  # of each step; none where nothing says them
+    meshes: Callable[[], Iterator[meshio.Mesh]]  # reads them one after the other
+
+
+@contextmanager
+def open_series(path: Path) -> Iterator[DataFile]:
+    """Open a series of meshes, which is one sample."""
+    with damage_named(path, "a series of meshes"):
+        series = series_of(path)
+        first = next(series.meshes())
+        points = np.asarray(first.points, np.float64)
+        if not len(points) or not np.isfinite(points).all():
+            at = f"those of point {first_bad(points)} are not" if len(points) else "there are none"
+            raise ReadError(f"{path}: expected finite coordinates but {at}")
+        made = described(path, first, points)
+    check_times(path, series.times)
+    steps = len(series.files) if len(series.files) > 1 else len(series.times)
+    if steps == 1:
+        yield replace(made, format="series")
+        return
+    still = {name: made.arrays[name] for name in ("coordinates", "boundary", "distance", "area") if name in made.arrays}
+    still |= {name: one for name, one in made.arrays.items() if name.rpartition("=")[0] in made.regions}
+    changing = {name: one for name, one in {**made.arrays, **made.parts}.items() if name not in still}
+    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in series.files)
+
+    def array(name: str, one: LazyArray) -> LazyArray:
+        def rows(start: int, stop: int) -> NDArray[Any]:
+            return loaded(path, stamps)[name].astype(one.dtype, copy=False)[np.newaxis][start:stop]
+
+        shape = (1, steps, *one.shape[1:])
+        return replace(one, shape=shape, rows=rows, dimensions=FRAME[: len(shape) - 1])
+
+    arrays = {name: array(name, one) for name, one in changing.items()}
+    yield replace(
+        made,
+        format="series",
+        arrays=still | {name: one for name, one in arrays.items() if name not in made.parts},
+        parts={name: arrays[name] for name in made.parts},
+        samples="one series of meshes per sample",
+        coordinates={"time": np.asarray(series.times)} if series.times else {},
+    )
+
+
+def series_of(path: Path) -> Series:
+    """Return the steps of a series."""
+    if path.is_dir():
+        return of_files(tuple(meshes_in(path)), ())
+    if path.suffix.lower() == ".pvd":
+        return of_files(*listed(path))
+    if not is_temporal(path):
+        raise ReadError(f"{path}: expected a series of meshes but found one mesh")
+    with guarded(path), TimeSeriesReader(path) as reader:
+        reader.read_points_cells()
+        times = tuple(reader.read_data(step)[0] for step in range(reader.num_steps))
+
+    def meshes() -> Iterator[meshio.Mesh]:
+        with guarded(path), TimeSeriesReader(path) as reader:
+            points, cells = reader.read_points_cells()
+            for step in range(reader.num_steps):
+                _, point_data, cell_data = reader.read_data(step)
+                yield meshio.Mesh(points, cells, point_data, cell_data)
+
+    return Series((path,), times, meshes)
+
+
+def of_files(files: tuple[Path, ...], times: tuple[float, ...]) -> Series:
+    """Return a series with a file for each step."""
+    return Series(files, times, lambda: map(read_mesh, files))
+
+
+def listed(path: Path) -> tuple[tuple[Path, ...], tuple[float, ...]]:
+    """Return the files of a ParaView list, and their times, in order of time.
+
+    Raises:
+        ReadError: It lists no files, several for one time, or one that is not below its folder.
+    """
+    entries = [*ET.parse(path).iter("DataSet")]  # noqa: S314 -- expat bounds and ignores entities
+    found: dict[float, Path] = {}
+    for entry in entries:
+        name, time = entry.get("file") or "", float(entry.get("timestep") or len(found))
+        file = path.parent / name
+        if not name or not file.resolve().is_relative_to(path.resolve().parent) or file.is_symlink():
+            raise ReadError(f"{path}: expected mesh files beside it or in folders below but it lists {name!r}")
+        if not file.is_file():
+            raise ReadError(f"{path}: it lists {name!r}, and there is no such file")
+        if time in found:
+            raise ReadError(
+                f"{path}: expected one mesh for each time but it lists {found[time].name} and {file.name} at {time:g}: "
+                "join the parts of a mesh in one file"
+            )
+        found[time] = file
+    if not found:
+        raise ReadError(f"{path}: expected a list of meshes, one for each time, but it lists none")
+    times = sorted(found)
+    return tuple(found[time] for time in times), tuple(times)
+
+
+def check_times(path: Path, times: tuple[float, ...]) -> None:
+    """Refuse steps that are not equally long: one network makes all of them."""
+    apart = np.diff(times)
+    if len(apart) and apart.max() - apart.min() > UNEVEN * apart.mean():
+        usual = float(np.median(apart))
+        at = int(np.abs(apart - usual).argmax())
+        raise ReadError(
+            f"{path}: expected steps of equal length but step {at + 1} takes {apart[at]:g} and most take {usual:g}: "
+            "leave out the frames between, or interpolate in time"
+        )
+
+
+@lru_cache(maxsize=1)
+def loaded(path: Path, stamps: tuple[Any, ...]) -> dict[str, NDArray[Any]]:
+    """Return the fields `[time, point, (component)]` of a series by name; `stamps` tell what its files hold.
+
+    Raises:
+        ReadError: The points of a step are others than those of the first one, or it lacks a field.
+    """
+    del stamps
+    with damage_named(path, "a series of meshes"):
+        points: NDArray[Any] | None = None
+        steps: list[dict[str, NDArray[Any]]] = []
+        for step, mesh in enumerate(series_of(path).meshes()):
+            if points is None:
+                points = np.asarray(mesh.points)
+            if np.shape(mesh.points) != points.shape:
+                raise ReadError(
+                    f"{path}: step {step} has {len(mesh.points)} points and the first one {len(points)}: expected one "
+                    "mesh in all steps; interpolate the fields to that of the first step"
+                )
+            moved = (np.asarray(mesh.points) != points).any(axis=1)
+            if moved.any():
+                raise ReadError(
+                    f"{path}: the points move, point {int(moved.argmax())} at step {step} first: expected points that "
+                    "stay where they are; save displacements from them as a field"
+                )
+            steps.append(fields_of(mesh, np.asarray(points, np.float64)))
+            if missing := steps[0].keys() - steps[-1].keys():
+                raise ReadError(f"{path}: expected {min(missing)!r} in every step but step {step} has none")
+        return {name: narrowed(np.stack([each[name] for each in steps])) for name in steps[0]}
