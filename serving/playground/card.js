@@ -65,7 +65,7 @@ export function components({ axes, shape }) {
 
 /** Return a tensor's shape without the batch, on a grid or a number of points, and with some frames if it has their axis. */
 export function shapeOn(tensor, grid, frames = 1) {
-  if (tensor.axes.at(-1) === COMPONENT) return [...grid, components(tensor)];
+  if (tensor.axes.at(-1) === COMPONENT) return [...(forced(tensor) ? [frames] : []), ...grid, components(tensor)];
   return [...(forced(tensor) ? [frames] : []), ...(tensor.axes.includes(COMPONENT) ? [components(tensor)] : []), ...grid];
 }
 

@@ -23,12 +23,20 @@ const WIDEST = 2; // the circle around a triangle, in distances of its corners t
  * @param {Record<string, object>} inputs The fields of the sample that it belongs to, by name.
  */
 export function shown(card, whole, component, slice, inputs) {
-  if (cards.scattered(card)) return { ...cloud(inputs[cards.COORDINATES]).picture(whole, component), smooth: true };
+  if (cards.scattered(card)) return { ...pictureOf(inputs[cards.COORDINATES], whole, component), smooth: true };
   const plane = fields.plane(whole, cards.dimensions(card), component, slice);
   const mask = inputs[card.mask];
   if (!mask || whole === mask || whole.data.length % mask.data.length) return plane;
   const inside = fields.plane(mask, cards.dimensions(card), 0, slice);
   return { shape: plane.shape, data: plane.data.map((value, i) => (inside.data[i] === 1 ? value : NaN)) };
+}
+
+/** Return the picture of a field `[point, (component)]`, or of one with frames, whose components are counted with them. */
+function pictureOf(coordinates, whole, component) {
+  const [points] = coordinates.shape;
+  const [frames, count, width = 1] = whole.shape;
+  if (count !== points || frames === points) return cloud(coordinates).picture(whole, component);
+  return cloud(coordinates).picture(fields.frame(whole, Math.floor(component / width)), component % width);
 }
 
 /** Return a picture of the mesh of points of the plane: the edges of its triangles. */
@@ -58,7 +66,15 @@ export function withoutPadding(arrays, card) {
   const [points] = others[cards.COORDINATES].shape;
   const count = counts?.data[0] || points;
   const cut = ({ shape: [, ...rest], data }) => ({ shape: [count, ...rest], data: data.slice(0, count * fields.product(rest)) });
-  return Object.fromEntries(Object.entries(others).map(([name, field]) => [name, field.shape[0] === points ? cut(field) : field]));
+  const cutEach = (field) => {
+    const frames = Array.from({ length: field.shape[0] }, (_, i) => cut(fields.frame(field, i)));
+    const data = new Float32Array(frames.reduce((size, each) => size + each.data.length, 0));
+    frames.forEach((each, i) => data.set(each.data, i * each.data.length));
+    return { shape: [field.shape[0], ...frames[0].shape], data };
+  };
+  const timed = new Set([...card.inputs, ...card.outputs].filter(cards.forced).map(({ name }) => name));
+  const shorter = (name, field) => (timed.has(name) ? cutEach(field) : field.shape[0] === points ? cut(field) : field);
+  return Object.fromEntries(Object.entries(others).map(([name, field]) => [name, shorter(name, field)]));
 }
 
 const known = new WeakMap(); // by coordinates: all panels of a sample share one

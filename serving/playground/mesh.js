@@ -67,7 +67,8 @@ export function arraysOf(mesh, card) {
   if (dimensions === 2) coordinates.triangles = triangles(mesh);
   const known = Object.fromEntries([...mesh.cellData.map((array) => ({ ...array, values: atPoints(mesh, array) })), ...mesh.pointData].map((array) => [wireName(array.name), array]));
   const found = { [lead.name]: coordinates };
-  for (const tensor of [...others, ...card.outputs])
+  card.frames?.states.forEach((state, i) => (known[state] ??= known[card.outputs[i].name])); // by whose name a mesh has the state
+  for (const tensor of card.frames ? others : [...others, ...card.outputs])
     if (known[tensor.name]) found[tensor.name] = asTensor(known[tensor.name], tensor, kept);
   for (const { name } of others)
     if (!found[name] && (name === BOUNDARY || name === DISTANCE)) {

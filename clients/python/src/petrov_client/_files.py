@@ -26,11 +26,11 @@ from petrov_client._schema import ParameterInfo, TensorInfo
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
 ARRAYS = SEVERAL | {".npy"}
-ZARR, MOVIE = ".zarr", ".mp4"
+ZARR, MOVIE, SERIES = ".zarr", ".mp4", ".pvd"
 #: Suffixes of mesh files, which `meshio` reads and writes.
 MESHES = frozenset({".vtu", ".vtk", ".msh", ".xdmf", ".inp", ".e", ".exo"})
 #: Suffixes of files, or a folder, for trajectories.
-TRAJECTORIES = ARRAYS | {ZARR, MOVIE}
+TRAJECTORIES = ARRAYS | {ZARR, MOVIE, SERIES}
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
         )
     if path.suffix in HDF5:
         hdf5()
-    if path.suffix in MESHES:
+    if path.suffix in MESHES | {SERIES}:
         meshio()
     if path.suffix == MOVIE:
         for name in ("matplotlib.figure", "imageio_ffmpeg"):
@@ -85,7 +85,7 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
 def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> None:
     """Check that a file can hold the outputs of a model."""
     names = [tensor.name for tensor in outputs]
-    if len(names) > 1 and path.suffix not in SEVERAL | MESHES | {ZARR, MOVIE}:
+    if len(names) > 1 and path.suffix not in SEVERAL | MESHES | {ZARR, MOVIE, SERIES}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
             f"but got {path}"

@@ -119,6 +119,9 @@ def arrays_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
         if isinstance(blocks, list):  # of meshio: an array per block of cells
             data.setdefault(wire_name(str(name)), means_at_points(mesh, blocks, len(points)))
             data = _shares(mesh, wire_name(str(name)), blocks, info) | data
+    for state, output in zip(info.frames.states if info.frames else (), info.outputs, strict=False):
+        if output.name in data:  # by whose name a mesh has the state that it goes on from
+            data.setdefault(state, data[output.name])
     for tensor in info.inputs[1:]:
         if tensor.name in data:
             found[tensor.name] = _at_points(data[tensor.name], tensor, kept)

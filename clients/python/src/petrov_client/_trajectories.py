@@ -1,6 +1,7 @@
-"""Files of trajectories, made of frames one after another: HDF5, zarr, NumPy or a movie. Memory holds a few frames.
+"""Files of trajectories, made of frames one after another: HDF5, zarr, NumPy, a movie or a series of meshes.
 
-HDF5, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie are made from `.npy` files on the disk.
+Memory holds a few frames. HDF5, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie are made from
+`.npy` files on the disk. A series of meshes is a list `.pvd` of a mesh file for each frame, as ParaView reads it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +23,7 @@ from numpy.lib.format import open_memmap
 from petrov_client import _files as files
 from petrov_client._arrays import Fields
 from petrov_client._kept import Description
+from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._quality import columns
 from petrov_client._schema import COORDINATES, TensorInfo
@@ -37,6 +40,7 @@ WITH_COLUMNS = files.SEVERAL | {files.ZARR}
 #: The attribute of such a file with the checksum of its outputs.
 CHECKSUM = "outputs_crc32"
 FRAMES_PER_SECOND = 12
+FRAME_FILE = "frame_"  # how the names of the mesh files of a series begin
 SIDE, DOTS = 4.0, 120  # inches of a picture of a movie, and dots per inch
 
 
@@ -54,6 +58,7 @@ def write(
     info: ModelInfo,
     total: int,
     described: Description | None = None,
+    series: tuple[Path, Any] | None = None,
 ) -> Written:
     """Write trajectories `[(batch), frame, (component), *grid]`, and columns `[(batch), frame]`.
 
@@ -64,7 +69,10 @@ def write(
         info: The model.
         total: How many frames there are, at least one.
         described: What the frames depend on, for the formats in `CONTINUED`.
+        series: Of a series of meshes what it is called in the end, and the mesh.
     """
+    if path.suffix == files.SERIES and series is not None:
+        return write_series(path, *series, read, info, total)
     first, reported = read(0), columns(info) if path.suffix in WITH_COLUMNS else ()
     tensors = [tensor for tensor in (*info.outputs, *reported) if tensor.name in first]
     most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in first.values())))
@@ -98,6 +106,58 @@ def write(
         elif path.suffix == ".npz":
             np.savez(path, **arrays)
         return Written({name: array.shape for name, array in arrays.items()}, spans)
+
+
+def write_series(
+    path: Path, target: Path, mesh: Any, read: Callable[[int], Mapping[str, Fields]], info: ModelInfo, total: int
+) -> Written:
+    """Write the trajectories of one mesh: a file for each frame in a folder beside the target, and their list.
+
+    Args:
+        path: Where the list is written first.
+        target: What it is called in the end; its folder is `NAME_frames` beside it.
+        mesh: The mesh, of meshio.
+        read: As for `write`.
+        info: The model.
+        total: How many frames there are.
+    """
+    folder, step = frames_folder(target), info.frames.step if info.frames else 1.0
+    entries, spans, shapes = list[str](), dict[str, Any](), dict[str, Shape]()
+    with files.replacing(folder) as temporary:
+        temporary.mkdir()
+        for number in range(total):
+            outputs = {tensor.name: read(number)[tensor.name] for tensor in info.outputs}
+            name = f"{FRAME_FILE}{number + 1:0{len(str(total))}}.vtu"
+            files.meshio().write(temporary / name, with_outputs(mesh, outputs))
+            time, file = f"{step * (number + 1):.9g}", escape(f"{folder.name}/{name}", quote=True)
+            entries.append(f'    <DataSet timestep="{time}" group="" part="0" file="{file}"/>')
+            for output, values in outputs.items():
+                spans[output] = _span(np.append(spans.get(output, ()), values))
+                shapes[output] = (total, *values.shape)
+    head = ['<?xml version="1.0"?>', '<VTKFile type="Collection" version="0.1">', "  <Collection>"]
+    path.write_text("\n".join([*head, *entries, "  </Collection>", "</VTKFile>", ""]), encoding="utf-8")
+    return Written(shapes, spans)
+
+
+def frames_folder(target: Path) -> Path:
+    """Return the folder of the frames of a series of meshes."""
+    return target.with_name(f"{target.stem}_frames")
+
+
+def check_series(target: Path, mesh: Any) -> None:
+    """Check that a series of meshes can be written, if the target is one.
+
+    Raises:
+        ValueError: There is no mesh, or the folder of the frames holds something else than frames.
+    """
+    if target.suffix != files.SERIES:
+        return
+    if mesh is None:
+        raise ValueError(f"expected a mesh file as input for {target.name}, which holds outputs on its mesh")
+    folder = frames_folder(target)
+    entries = folder.iterdir() if folder.is_dir() else [folder] if folder.exists() else []
+    if others := [each for each in entries if not (each.name.startswith(FRAME_FILE) and each.suffix == ".vtu")]:
+        raise ValueError(f"expected a new folder {folder} for the frames but it holds {others[0].name}")
 
 
 @contextmanager

@@ -42,12 +42,17 @@ from petrov_client._score import artefact
 def rollout(
     model: Name,
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help="The states to start from: .npy with one array, .npz or .h5.")
+        Path,
+        typer.Argument(
+            metavar="IN",
+            help="The states to start from: .npy with one array, .npz or .h5; a mesh, such as .vtu.",
+        ),
     ],
     target: Annotated[
         Path,
         typer.Argument(
-            metavar="OUT", help="The trajectories: .npy, .npz, .h5 or, of one sample, .mp4; or a new folder .zarr."
+            metavar="OUT",
+            help="The trajectories: .npy, .npz, .h5 or, of one sample, .mp4; a new folder .zarr; .pvd of a mesh.",
         ),
     ],
     frames: Annotated[
@@ -84,8 +89,12 @@ def rollout(
     .npz, .h5 and .zarr also hold what is known about the error of every
     frame: error_estimate, novelty and outside, where the model reports them.
     A movie shows every output frame by frame, with one scale for all frames.
+    A .pvd lists a mesh file for each frame, in the folder OUT_frames beside it:
+    ParaView plays them.
 
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --progress
+
+    Example: petrov rollout cooling plate.vtu cooling.pvd --frames 50
 
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --resume
     """
@@ -101,6 +110,7 @@ def rollout(
         time, number = time_axis(info), version or info.version
         with files.opened(source, info) as found:
             report_unused(source, found.unused)
+            trajectories.check_series(target, found.mesh)
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))
             checked = check_input(info, arrays)
             total, job = frames or checked.frames or time.trained, _description(checked, number)
@@ -133,7 +143,7 @@ def rollout(
                     ended = warning
                 count = min(_whole(kept), total)
                 with kept.finishing() as whole:
-                    written = trajectories.write(whole, kept.read, info, count, job)
+                    written = trajectories.write(whole, kept.read, info, count, job, (target, found.mesh))
                 if ended is None:
                     kept.remove()
                 else:

@@ -1,0 +1,184 @@
+"""A folder of series of meshes becomes a served model, whose rollouts are series of meshes again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import meshio
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+from typer.testing import CliRunner
+
+from export.__main__ import app as exporting
+from petrov_client import Client, GrpcClient
+from petrov_client._commands.cli import app as petrov
+from tests.conftest import Gateway, RunService
+from tests.pipeline.conftest import command
+from tests.toy_meshes import cooling, write_series
+from training.commands import app
+from training.data.readers import open_file
+from training.problems.problem_file import read_problem_file
+
+pytestmark = pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
+MODEL, FRAMES = "runs_tiny", 5
+SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
+FIELDS = ("boundary", "distance", "heat_first", "rate")
+Sample = dict[str, "NDArray[np.float32]"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = tmp_path_factory.mktemp("series")
+    write_series(made / "runs", cooling(40, FRAMES))
+    drawn = CliRunner().invoke(app, ["describe", str(made / "runs")], catch_exceptions=False).stdout
+    text = drawn[drawn.index("# ") :].replace("validation = 0.1", "validation = 10")
+    (made / "runs.toml").write_text(text.replace("# guess: samples", "# "))
+    return made
+
+
+@pytest.fixture(scope="module")
+def gateway(folder: Path, run_service: RunService) -> Iterator[Gateway]:
+    """Train, export and serve with the commands that a person types."""
+    options = ["--no-amounts", "--preset", "tiny", "--out", folder / MODEL, "--data", folder / "data"]
+    command(app, "fit", folder / "runs.toml", *options, "--set", "fit.seconds=2")
+    command(exporting, folder / MODEL, "--repository", folder / "model_repository")
+    with run_service(folder / "model_repository") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def samples(folder: Path) -> list[Sample]:
+    """Read two of the meshes, of unequal size, as a request has them."""
+    found = []
+    for number in (0, 1):
+        with open_file(folder / f"runs/run-{number:02}/out_0.vtu") as file:
+            arrays = {name: file.array(name).read()[0] for name in ("coordinates", "boundary", "distance", "rate")}
+            found.append(arrays | {"heat_first": file.array("heat").read()[0]})
+    assert len({len(one["rate"]) for one in found}) == 2
+    return found
+
+
+@pytest.fixture(scope="module")
+def client(gateway: Gateway) -> Iterator[Client]:
+    with Client(gateway.url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def expected(client: Client, samples: list[Sample]) -> list[NDArray[np.float32]]:
+    """Return the rollouts of ten frames of both samples, each alone."""
+    return [client.rollout(MODEL, one, 10) for one in samples]
+
+
+def close(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def padded(samples: list[Sample]) -> dict[str, NDArray[np.float32]]:
+    """Return samples as batches, padded with NaN, with their counts."""
+    counts = np.asarray([len(one["rate"]) for one in samples], np.float32)
+    most = int(counts.max())
+    found = {
+        name: np.stack(
+            [np.pad(one[name], [(0, most - len(one[name])), *[(0, 0)] * (one[name].ndim - 1)]) for one in samples]
+        )
+        for name in samples[0]
+    }
+    return {name: np.ascontiguousarray(each, np.float32) for name, each in found.items()} | {"counts": counts}
+
+
+def test_the_draft_and_the_card_say_what_changes_in_time(gateway: Gateway, folder: Path) -> None:
+    problem = read_problem_file(folder / "runs.toml")
+    assert problem.data.files == (f"{folder}/runs/*/out.pvd",)
+    card = httpx2.get(f"{gateway.url}/v1/models/{MODEL}", timeout=60).json()["card"]
+    assert {one["name"]: one["axes"] for one in card["outputs"]} == {"heat": ["batch", "frame", "point"]}
+    assert card["frames"]["states"] == ["heat_first"]
+    assert [row["frame"] for row in card["rollout"]] == [1, 2, 3, 4]
+    assert all(row["error_estimate"] > 0 for row in card["rollout"])
+    assert card["differentiable"] == ["vjp", "jvp"]
+
+
+def test_lists_of_unequal_meshes_have_as_many_frames(
+    gateway: Gateway, samples: list[Sample], expected: list[NDArray[np.float32]]
+) -> None:
+    inputs = {name: [one[name].tolist() for one in samples] for name in samples[0]}
+    url = f"{gateway.url}/v1/models/{MODEL}/predict"
+    response = httpx2.post(url, json={"inputs": inputs, "frames": 3}, timeout=60)
+    assert response.status_code == 200, response.text
+    found = response.json()
+    for values, one in zip(found["outputs"]["heat"], expected, strict=True):
+        close(values, one[:3])
+    assert np.shape(found["quality"]["error_estimate"]) == (2, 3)
+    arrays = padded(samples)
+    for each in arrays.values():
+        if each.ndim > 1:
+            each[0 if len(samples[0]["rate"]) < len(samples[1]["rate"]) else 1, int(arrays["counts"].min()) :] = np.nan
+    response = httpx2.post(f"{url}?frames=10", content=save(arrays), headers=SAFETENSORS, timeout=60)
+    assert response.status_code == 200, response.text
+    for values, one in zip(load(response.content)["heat"], expected, strict=True):
+        close(values[:, : one.shape[1]], one)
+        assert not values[:, one.shape[1] :].any()
+
+
+def test_a_rollout_goes_on_behind_what_has_arrived(
+    client: Client, samples: list[Sample], expected: list[NDArray[np.float32]]
+) -> None:
+    frames = client.rollout_stream(MODEL, samples[0], 10)
+    first = [next(frames) for _ in range(3)]
+    frames.close()
+    rest = [*client.rollout_stream(MODEL, samples[0], 10, earlier=first)]
+    close(np.stack(first + rest), expected[0])
+    whole, quality = client.rollout(MODEL, padded(samples), 10, quality=True)
+    for values, one in zip(whole, expected, strict=True):
+        close(values[:, : one.shape[1]], one)
+    assert quality.error_estimate is not None
+    assert quality.error_estimate.shape == (2, 10)
+
+
+def test_grpc(gateway: Gateway, samples: list[Sample], expected: list[NDArray[np.float32]]) -> None:
+    with GrpcClient(f"127.0.0.1:{gateway.settings.grpc_port}") as grpc:
+        close(grpc.rollout(MODEL, samples[1], 10), expected[1])
+        found = grpc.rollout(MODEL, padded(samples), 4)
+    for values, one in zip(found, expected, strict=True):
+        close(values[:, : one.shape[1]], one[:4])
+
+
+def test_gradients_by_the_start_and_the_points(client: Client, samples: list[Sample]) -> None:
+    one = {name: values[np.newaxis] for name, values in samples[0].items()}
+    cotangent = np.zeros((1, 2, len(samples[0]["rate"])), np.float32)
+    cotangent[0, 1, 4] = 1
+    _, found = client.vjp(MODEL, one, {"heat": cotangent})
+    for name, index in (("heat_first", (0, 4)), ("coordinates", (0, 4, 0))):
+        ends = []
+        for sign in (-1, 1):
+            moved = one[name].copy()
+            moved[index] += 1e-2 * sign
+            ends.append(client.rollout(MODEL, one | {name: moved}, 2)[0, 1, 4])
+        assert found[name][index] == pytest.approx((ends[1] - ends[0]) / 2e-2, rel=0.2, abs=0.02), name
+
+
+def test_a_mesh_file_becomes_a_series_of_meshes(
+    gateway: Gateway, folder: Path, expected: list[NDArray[np.float32]], tmp_path: Path
+) -> None:
+    source, target = folder / "runs/run-01/out_0.vtu", tmp_path / "cooled.pvd"
+    arguments = ["rollout", MODEL, str(source), str(target), "--frames", "10", "--url", gateway.url]
+    done = CliRunner().invoke(petrov, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    with open_file(target) as file:
+        close(file.array("heat").read()[0], expected[1])
+        assert file.coordinates["time"] == pytest.approx(0.02 * np.arange(1, 11))
+    known, frame = meshio.read(source), meshio.read(tmp_path / "cooled_frames/frame_10.vtu")
+    np.testing.assert_array_equal(frame.cells_dict["triangle"], known.cells_dict["triangle"])
+    close(frame.point_data["heat"], expected[1][-1])
+    again = CliRunner().invoke(petrov, [*arguments[:5], "2", *arguments[6:]], catch_exceptions=False)
+    assert again.exit_code == 0, again.output
+    assert [path.name for path in sorted((tmp_path / "cooled_frames").iterdir())] == ["frame_1.vtu", "frame_2.vtu"]
+    (tmp_path / "cooled_frames/notes.txt").write_text("mine")
+    refused = CliRunner().invoke(petrov, arguments)
+    assert refused.exit_code != 0
+    assert "expected a new folder" in str(refused.exception or "") + refused.output
