@@ -14,9 +14,9 @@ from petrov_client import InvalidInput, ModelInfo
 from petrov_client._arrays import check_input
 from petrov_client._meshes import FACETS, arrays_of, with_outputs
 from petrov_client._schema import COMPONENT, GridInfo, TensorInfo
+from physics.numerics.cells import KINDS
 from tests.toy_meshes import write_stars
 from training.data.readers import open_file
-from training.data.readers.cells import KINDS
 
 CUBE = np.stack(np.meshgrid(*[[0.0, 1.0, 3.0]] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
 CORNERS = ((0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0), (0, 0, 1), (1, 0, 1), (1, 1, 1), (0, 1, 1))

@@ -11,6 +11,7 @@ import meshio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from playwright.sync_api import Browser, expect
 from safetensors.numpy import load, save
 from typer.testing import CliRunner
 
@@ -19,6 +20,7 @@ from petrov_client import Client, GrpcClient
 from petrov_client._commands.cli import app as petrov
 from tests.conftest import Gateway, RunService
 from tests.pipeline.conftest import command
+from tests.pipeline.test_playground import Visit, browser  # noqa: F401  a fixture
 from tests.toy_meshes import cooling, write_series
 from training.commands import app
 from training.data.readers import open_file
@@ -26,6 +28,7 @@ from training.problems.problem_file import read_problem_file
 
 pytestmark = pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
 MODEL, FRAMES = "runs_tiny", 5
+PIXELS = "canvas => canvas.toDataURL()"
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 FIELDS = ("boundary", "distance", "heat_first", "rate")
 Sample = dict[str, "NDArray[np.float32]"]
@@ -182,3 +185,22 @@ def test_a_mesh_file_becomes_a_series_of_meshes(
     refused = CliRunner().invoke(petrov, arguments)
     assert refused.exit_code != 0
     assert "expected a new folder" in str(refused.exception or "") + refused.output
+
+
+def test_the_playground_plays_a_mesh(gateway: Gateway, folder: Path, browser: Browser) -> None:  # noqa: F811  as above
+    visit = Visit(browser, gateway.url)
+    visit.choose(MODEL)
+    visit.page.click("#sample-after")
+    visit.settled("from the truth")
+    first = visit.surface("prediction").evaluate(PIXELS)
+    expect(visit.page.locator("#frame-shown")).to_have_text("1 of 4, time 0.02")
+    visit.page.click("#play")
+    expect(visit.page.locator("#frame-shown")).to_have_text("4 of 4, time 0.08")
+    assert visit.surface("prediction").evaluate(PIXELS) != first
+    visit.picture("mesh-frames")
+    visit.page.set_input_files("#file", folder / "runs/run-03/out_0.vtu")
+    expect(visit.page.locator("#trust")).to_contain_text("own")
+    sent, shown = visit.archive("#download-input"), visit.download("#download-output")
+    assert shown.shape == (4, len(sent["coordinates"]))
+    visit.context.close()
+    assert (visit.errors, visit.foreign) == ([], [])

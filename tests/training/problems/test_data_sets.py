@@ -421,19 +421,20 @@ def test_weights_of_one_mesh_are_those_of_all_samples(last: bool, tmp_path: Path
     assert found["k"] == pytest.approx(k, rel=1e-6)
 
 
-def test_a_series_of_steps_and_points_that_move_are_refused_by_name(tmp_path: Path) -> None:
+def test_a_series_of_steps_is_a_trajectory_and_points_that_move_are_refused(tmp_path: Path) -> None:
     for run in ("a/VTK", "b/VTK"):
         (tmp_path / "foam" / run).mkdir(parents=True)
         for step in (0, 100, 200):
-            meshio.Mesh(XY[0], [("triangle", TRIANGLES)], {"p": STRESS[0]}).write(
+            meshio.Mesh(XY[0], [("triangle", TRIANGLES)], {"p": STRESS[0] + step}).write(
                 tmp_path / "foam" / run / f"case_{step}.vtu"
             )
-    with pytest.raises(ReadError, match=r"found 3 files case_#.vtu in VTK, a series of steps: trajectories"):
-        described(tmp_path, ("foam",), "p")
+    text = described(tmp_path, ("foam",), "p")
+    assert "[time]\nstep = 1.0  # guess: the file does not say" in text
+    assert '[inputs.p_first]\nkey = "p"' in text
     for number in range(3):
         (tmp_path / "eagle" / str(number)).mkdir(parents=True)
         np.savez(tmp_path / "eagle" / str(number) / "sim.npz", pointcloud=XY[:6], VX=STRESS[:6])
-    with pytest.raises(DraftError, match=r"found pointcloud \[1 x 6 x 25 x 2\] float64 beside VX .*: trajectories on"):
+    with pytest.raises(DraftError, match=r"those of pointcloud \[1 x 6 x 25 x 2\] float64 beside VX .* move"):
         described(tmp_path, ("eagle",), "VX")
 
 

@@ -1,117 +1,21 @@
-"""What follows from the cells of a mesh: the nodes on its boundary, the size of the cells around a node, and cell data.
+"""Cells of meshes as `meshio` reads them: which of them are known, and cell data at the nodes.
 
-Types of cells have their names in `meshio`, whose order of nodes is that of VTK: corners, then the middles of the
-edges, then those of some facets. Only cells of the mesh's own dimension count: files of a plane mesh have its boundary
-lines as cells, too.
+Only cells of the mesh's own dimension count: files of a plane mesh have its boundary lines as cells, too.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import meshio
 import numpy as np
 from meshio._mesh import topological_dimension
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
-Nodes = tuple[tuple[int, ...], ...]
-Indices = NDArray[np.int64]
+from physics.numerics.cells import KINDS, Cells, Indices, UnknownCellsError, polygon
 
 MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
-ON_EDGE = 1e-6  # a node this near to an edge, in lengths of the edge, lies on it
-
-
-class Shape(NamedTuple):
-    """The nodes of the facets and of the edges of a cell that has corners alone."""
-
-    facets: Nodes
-    edges: Nodes
-
-
-class Kind(NamedTuple):
-    """The facets of a type of cell: their corners, and all their nodes."""
-
-    corners: int  # of the cell
-    facets: Nodes
-    nodes: Nodes
-
-
-TRIANGLE = Shape(((0, 1), (1, 2), (2, 0)), ((0, 1), (1, 2), (2, 0)))
-QUAD = Shape(((0, 1), (1, 2), (2, 3), (3, 0)), ((0, 1), (1, 2), (2, 3), (3, 0)))
-TETRA = Shape(
-    ((0, 1, 2), (0, 1, 3), (1, 2, 3), (0, 2, 3)),
-    ((0, 1), (1, 2), (0, 2), (0, 3), (1, 3), (2, 3)),
-)
-PYRAMID = Shape(
-    ((0, 1, 2, 3), (0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)),
-    ((0, 1), (1, 2), (2, 3), (3, 0), (0, 4), (1, 4), (2, 4), (3, 4)),
-)
-WEDGE = Shape(
-    ((0, 1, 2), (3, 4, 5), (0, 1, 4, 3), (1, 2, 5, 4), (2, 0, 3, 5)),
-    ((0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3), (0, 3), (1, 4), (2, 5)),
-)
-HEXAHEDRON = Shape(
-    ((0, 1, 2, 3), (4, 5, 6, 7), (0, 1, 5, 4), (1, 2, 6, 5), (2, 3, 7, 6), (3, 0, 4, 7)),
-    ((0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6), (6, 7), (7, 4), (0, 4), (1, 5), (2, 6), (3, 7)),
-)
-
-
-def linear(shape: Shape) -> Kind:
-    """Return the cells of a shape that have corners alone."""
-    return Kind(corners(shape), shape.facets, shape.facets)
-
-
-def quadratic(shape: Shape, middles: tuple[int, ...] = ()) -> Kind:
-    """Return the cells with a node in the middle of every edge, and of the facets `middles`, in this order."""
-    first = corners(shape)
-    named = [
-        (*facet, *(first + number for number, edge in enumerate(shape.edges) if {*edge} <= {*facet}))
-        for facet in shape.facets
-    ]
-    for number, facet in enumerate(middles, start=first + len(shape.edges)):
-        named[facet] = (*named[facet], number)
-    return linear(shape)._replace(nodes=tuple(named))
-
-
-def corners(shape: Shape) -> int:
-    """Return the number of corners of a shape."""
-    return 1 + max(node for facet in shape.facets for node in facet)
-
-
-KINDS = {
-    "triangle": linear(TRIANGLE),
-    "triangle6": quadratic(TRIANGLE),
-    "quad": linear(QUAD),
-    "quad8": quadratic(QUAD),
-    "quad9": quadratic(QUAD),  # with a node inside
-    "tetra": linear(TETRA),
-    "tetra10": quadratic(TETRA),
-    "pyramid": linear(PYRAMID),
-    "pyramid13": quadratic(PYRAMID),
-    "pyramid14": quadratic(PYRAMID, (0,)),
-    "wedge": linear(WEDGE),
-    "wedge15": quadratic(WEDGE),
-    "wedge18": quadratic(WEDGE, (2, 3, 4)),
-    "hexahedron": linear(HEXAHEDRON),
-    "hexahedron20": quadratic(HEXAHEDRON),
-    "hexahedron27": quadratic(HEXAHEDRON, (5, 3, 2, 4, 0, 1)),  # with a node inside
-}
 topological_dimension.update({"pyramid13": 3, "wedge15": 3})  # which meshio's readers return, but its meshes refuse
-
-EDGES_OF = {
-    "triangle": TRIANGLE.edges,
-    "quad": QUAD.edges,
-    "tetra": TETRA.edges,
-    "pyramid": PYRAMID.edges,
-    "wedge": WEDGE.edges,
-    "hexahedron": HEXAHEDRON.edges,
-}
-"""In whose middles quadratic cells have nodes, in order."""
-
-
-class UnknownCellsError(ValueError):
-    """The boundary does not follow from the cells; the message says why."""
 
 
 def own_cells(mesh: meshio.Mesh) -> list[int]:
@@ -120,8 +24,8 @@ def own_cells(mesh: meshio.Mesh) -> list[int]:
     return [number for number, block in enumerate(mesh.cells) if block.dim == most]
 
 
-def known_cells(mesh: meshio.Mesh, points: NDArray[np.float64]) -> list[tuple[Kind, Indices]]:
-    """Return type and nodes of the cells of a mesh.
+def known_cells(mesh: meshio.Mesh, points: NDArray[np.float64]) -> Cells:
+    """Return the cells of a mesh.
 
     Raises:
         UnknownCellsError: There are none, those of a surface in space, or some of an unknown type.
@@ -135,13 +39,8 @@ def known_cells(mesh: meshio.Mesh, points: NDArray[np.float64]) -> list[tuple[Ki
     if strange := sorted({block.type for block in flat} - {*KINDS, "polygon"}):
         raise UnknownCellsError(f"there are cells of the type {', '.join(strange)}")
     found = [(block.type, np.asarray(block.data, np.int64)) for block in flat]
-    return [(KINDS[name] if name in KINDS else polygon(nodes.shape[1]), nodes) for name, nodes in found]
-
-
-def polygon(corners: int) -> Kind:
-    """Return the polygons of so many corners."""
-    edges = tuple((node, (node + 1) % corners) for node in range(corners))
-    return linear(Shape(edges, edges))
+    known = [(KINDS[name] if name in KINDS else polygon(nodes.shape[1]), nodes) for name, nodes in found]
+    return Cells(known, polyhedra(mesh))
 
 
 def is_polyhedra(block: meshio.CellBlock) -> bool:
@@ -186,107 +85,6 @@ def joined_nodes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[meshio
         for block in mesh.cells
     ]
     return meshio.Mesh(mesh.points, cells), to
-
-
-def boundary(mesh: meshio.Mesh, points: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which nodes lie on facets of one cell alone.
-
-    Raises:
-        UnknownCellsError: The cells are not known, or facets of neighbours do not match.
-    """
-    found: dict[int, list[tuple[Indices, Indices]]] = {}  # corners and nodes of facets, by the number of corners
-    for kind, cells in known_cells(mesh, points):
-        for facet, named in zip(kind.facets, kind.nodes, strict=True):
-            found.setdefault(len(facet), []).append((cells[:, facet], padded(cells[:, named])))
-    for face in (face for cell in polyhedra(mesh) for face in cell):
-        found.setdefault(len(face), []).append((face[np.newaxis], padded(face[np.newaxis])))
-    alone = {count: once(each) for count, each in found.items()}
-    if len(alone.get(4, ((), ()))[0]) and len(alone.get(3, ((), ()))[0]):
-        alone = without_halves(alone)
-    facets = [facet for facet, _ in alone.values() if len(facet)]
-    if not facets:
-        raise UnknownCellsError("no cell has a facet of its own")
-    refuse_hanging(points, facets)
-    marked = np.zeros(len(points), dtype=np.bool_)
-    for _, nodes in alone.values():
-        marked[nodes] = True
-    return marked
-
-
-def padded(nodes: Indices) -> Indices:
-    """Return nodes of facets in nine columns, the last of them repeated; those of faces that have more as they are."""
-    return np.pad(nodes, [(0, 0), (0, max(0, 9 - nodes.shape[1]))], mode="edge")
-
-
-def once(parts: list[tuple[Indices, Indices]]) -> tuple[Indices, Indices]:
-    """Return corners and nodes of the facets that belong to one cell."""
-    facets, nodes = (np.concatenate(each) for each in zip(*parts, strict=True))
-    _, index, count = np.unique(np.sort(facets, axis=1), axis=0, return_index=True, return_counts=True)
-    return facets[index[count == 1]], nodes[index[count == 1]]
-
-
-def without_halves(alone: dict[int, tuple[Indices, Indices]]) -> dict[int, tuple[Indices, Indices]]:
-    """Leave out quadrilaterals that two triangles of the cells behind them cover, and these triangles."""
-    triangles, quads = alone[3][0], alone[4][0]
-    known = {tuple(sorted(each)): number for number, each in enumerate(triangles.tolist())}
-    kept = {3: np.ones(len(triangles), np.bool_), 4: np.ones(len(quads), np.bool_)}
-    for number, (a, b, c, d) in enumerate(quads.tolist()):
-        for halves in (((a, b, c), (a, c, d)), ((a, b, d), (b, c, d))):
-            behind = [known.get(tuple(sorted(half)), -1) for half in halves]
-            if min(behind) >= 0:
-                kept[4][number], kept[3][behind] = False, False
-    return alone | {count: (alone[count][0][keep], alone[count][1][keep]) for count, keep in kept.items()}
-
-
-def refuse_hanging(points: NDArray[np.float64], facets: list[Indices]) -> None:
-    """Refuse facets on whose edges corners of other facets lie: cells of two sizes meet there.
-
-    Raises:
-        UnknownCellsError: There are such nodes.
-    """
-    ends = [np.stack([each, np.roll(each, 1, axis=1)], axis=-1).reshape(-1, 2) for each in facets]
-    edges = np.unique(np.sort(np.concatenate(ends), axis=1), axis=0)
-    nodes = np.unique(edges)
-    first, last = points[edges[:, 0]], points[edges[:, 1]]
-    along = last - first
-    squares = np.square(along).sum(axis=1)
-    _, near = cKDTree(points[nodes]).query((first + last) / 2, k=min(3, len(nodes)))
-    for each in np.atleast_2d(near.T):
-        node = nodes[each]
-        apart = points[node] - first
-        share = (apart * along).sum(axis=1) / np.where(squares > 0, squares, 1)
-        off = np.square(apart - share[:, np.newaxis] * along).sum(axis=1)
-        hanging = (off < ON_EDGE**2 * squares) & (share > ON_EDGE) & (share < 1 - ON_EDGE)
-        hanging &= (node != edges[:, 0]) & (node != edges[:, 1])
-        if hanging.any():
-            raise UnknownCellsError(f"node {node[hanging.argmax()]} hangs on an edge of another cell")
-
-
-def sizes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the area, in space the volume, of the cells around each node, which a cell's nodes share equally.
-
-    Sides of cells are taken as straight.
-    """
-    found, flat = np.zeros(len(points)), points.shape[1] == 2
-    for kind, nodes in known_cells(mesh, points):
-        middle = points[nodes[:, : kind.corners]].mean(axis=1)
-        size = np.zeros(len(nodes))
-        for facet in kind.facets:  # triangles or tetrahedra between the middle and the facets
-            rays = [points[nodes[:, each]] - middle for each in facet]
-            fans = [rays] if len(rays) < 4 else [rays[:3], [rays[0], *rays[2:]]]
-            for fan in fans:
-                part = np.linalg.det(np.stack(fan, axis=1)) / (2 if flat else 6)
-                size += part if flat else np.abs(part)  # edges run around their cell, which may be no convex one
-        np.add.at(found, nodes, np.abs(size)[:, None] / nodes.shape[1])
-    for cell in polyhedra(mesh):
-        own = np.unique(np.concatenate(cell))
-        middle, volume = points[own].mean(axis=0), 0.0
-        for face in cell:
-            first, centre = points[face] - middle, points[face].mean(axis=0) - middle
-            corners = np.stack([first, np.roll(first, 1, axis=0), np.broadcast_to(centre, first.shape)], axis=1)
-            volume += float(np.abs(np.linalg.det(corners)).sum()) / 6
-        found[own] += volume / len(own)
-    return found
 
 
 def regions(mesh: meshio.Mesh, blocks: list[Any], count: int) -> dict[int, NDArray[np.float64]]:

@@ -19,9 +19,9 @@ from typing import Any
 import meshio
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
-from training.data.readers.cells import UnknownCellsError, at_nodes, boundary, joined_nodes, regions, sizes
+from physics.numerics.cells import UnknownCellsError, boundary, distance, sizes
+from training.data.readers.cells import at_nodes, joined_nodes, known_cells, regions
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.mesh_guard import guarded
 from training.data.readers.polydata import read_polydata
@@ -100,9 +100,9 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[dict[str, ND
     unknown = ""
     try:
         shared, to = joined_nodes(mesh, points)
-        marked = boundary(shared, points)[to]
-        nearest, _ = cKDTree(points[marked]).query(points)
-        found |= {"boundary": marked.astype(np.float64), "distance": np.asarray(nearest), AREA: sizes(mesh, points)}
+        marked = boundary(known_cells(shared, points), points)[to]
+        area = sizes(known_cells(mesh, points), points)
+        found |= {"boundary": marked.astype(np.float64), "distance": distance(points, marked), AREA: area}
     except UnknownCellsError as error:
         unknown = str(error)
     return found | fields_of(mesh, points), unknown

@@ -11,8 +11,9 @@ import pytest
 from meshio._vtk_common import vtk_to_meshio_type
 from numpy.typing import NDArray
 
+from physics.numerics.cells import EDGES_OF, KINDS, boundary, sizes
 from training.data.readers import DataFile, open_file
-from training.data.readers.cells import EDGES_OF, KINDS, boundary, sizes
+from training.data.readers.cells import known_cells
 
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
 CORNERS = {
@@ -69,7 +70,7 @@ def test_weights_sum_to_the_measure_and_facets_are_on_the_boundary(kind: str) ->
     inside = count - len(points)
     points += [corners.mean(axis=0)] * inside
     placed = np.array(points)[:, : 2 if shape in {"triangle", "quad"} else 3]
-    mesh = meshio.Mesh(placed, [meshio.CellBlock(kind, np.arange(count)[np.newaxis])])
+    mesh = known_cells(meshio.Mesh(placed, [meshio.CellBlock(kind, np.arange(count)[np.newaxis])]), placed)
     assert sizes(mesh, placed).sum() == pytest.approx(MEASURE[shape], rel=1e-6)
     assert boundary(mesh, placed).tolist() == [True] * (count - inside) + [False] * inside
 
