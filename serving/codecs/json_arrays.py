@@ -46,16 +46,18 @@ def read(
     max_bytes: int,
     optional: Collection[str] = (),
     before: Mapping[str, int] = MappingProxyType({}),
+    derivable: Collection[str] = (),
 ) -> tuple[dict[str, NDArray[Any]], bool, Options, list[int] | None]:
     """Return the arrays of a body `{"inputs": {name: array}}`, and the other members that it may hold, `OPTIONS`.
 
     The array `cotangents.solution` is the member `solution` of `cotangents`, which stands beside `inputs`. Samples on
     points (there is an input `counts`, which the body leaves out) may have unequal numbers of them: lists are padded,
-    and counted. `before` is how many axes a sample of an input has before that of the points, such as its frames.
+    and counted. `before` is how many axes a sample of an input has before that of the points, such as its frames. Where
+    the body has `cells`, the inputs that are `derivable` from them may be missing, too.
 
     Returns:
-        The arrays by name, whether one of them was in base64, the frames and the grid that it asks for, if it says so,
-        and the points of every sample, where they are lists of unequal lengths.
+        The arrays by name, whether one of them was in base64, the frames and the grid that it asks for and its cells,
+        if it says them, and the points of every sample, where they are lists of unequal lengths.
     """
     document = parsed(body)
     members: dict[str, str] = {}  # of the document, each with the first of its arrays
@@ -70,11 +72,11 @@ def read(
     for member in members:
         prefix = "" if member == "inputs" else f"{member}."
         inputs |= {f"{prefix}{name}": value for name, value in document[member].items()}
-    checks.names(inputs, names, optional)
+    options = Options.of(document)
+    checks.names(inputs, names, optional if options.cells is None else {*optional, *derivable})
     counts = None
     if COUNTS in names and COUNTS not in inputs:
         inputs, counts = _by_sample(inputs, max_bytes, before)
-    options = Options.of(document)
     coded = False
     arrays: dict[str, NDArray[Any]] = {}
     for name, value in inputs.items():
@@ -88,10 +90,11 @@ def read(
 
 
 class Options(NamedTuple):
-    """What a body says beside its arrays: frames of a trajectory, and the grid of outputs without an input on it."""
+    """What a body says beside its arrays: frames of a trajectory, the grid of outputs without an input on it, cells."""
 
     frames: int | None = None
     grid: tuple[int, ...] | None = None
+    cells: tuple[NDArray[Any], ...] | None = None  # `[cell, node]` of every sample, or of one
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Options:
@@ -106,7 +109,15 @@ class Options(NamedTuple):
         points = [grid] if type(grid) is int else grid
         if points is not None and not (isinstance(points, list) and 0 < len(points) <= 3 and all(map(count, points))):
             raise Problem("unreadable-body", "grid: expected a positive whole number, or one for each axis")
-        return cls(frames, None if points is None else tuple(points))
+        return cls(frames, None if points is None else tuple(points), _cells(document.get("cells")))
+
+
+def _cells(value: Any) -> tuple[NDArray[Any], ...] | None:
+    """Return lists of the nodes of cells, of one sample or of several."""
+    if value is None:
+        return None
+    samples = _samples(value, "cells", 3)
+    return (nested(value, "cells"),) if samples is None else tuple(samples)
 
 
 def _by_sample(
@@ -165,7 +176,8 @@ def _padded(
             shown = f"has {each.shape[axis]} points" if alike else f"has shape {list(each.shape)}"
             detail = f"{name}[{index}] {shown if each.ndim else 'is a number'}; {COORDINATES}[{index}] has {count}"
             raise Problem("wrong-shape", detail, array=name, index=[index])
-        found[(index, *(slice(None),) * axis, slice(count))] = each
+        place: tuple[Any, ...] = (index, *(slice(None),) * axis, slice(count))
+        found[place] = each
     return found[: len(samples)]
 
 

@@ -33,7 +33,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.background import BackgroundTask
 
 from schema.card import Card
-from serving import checks, timing
+from serving import cells, checks, timing
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository
 from serving.catalogue.documents import Model, Readiness
@@ -273,12 +273,15 @@ class Body:
             return {required[0]: binary.read_npy(self._content, required[0], max_bytes)}
         if self.request_type == JSON:
             before = {tensor.name: len(tensor.leading) for tensor in card.inputs}
-            found = json_arrays.read(self._content, names, max_bytes, optional, before)
-            arrays, self.base64, (self.frames, self.grid), self.counts = found
+            found = json_arrays.read(self._content, names, max_bytes, optional, before, cells.derivable(card))
+            arrays, self.base64, (self.frames, self.grid, known), self.counts = found
+            arrays = arrays if known is None else cells.derived(arrays, known, card)
         else:
             arrays = binary.read_safetensors(self._content, max_bytes)
             # A stored sample can be sent back as it came.
             arrays = {name: array for name, array in arrays.items() if not name.startswith(TRUTH) or name in names}
+            if cells.CELLS in arrays and cells.CELLS not in names:
+                arrays = cells.derived(arrays, arrays.pop(cells.CELLS), card)
             checks.names(arrays, names, optional)
         if self._derivative:
             role = f"{VECTORS[card.product.kind]}." if card.product else ""

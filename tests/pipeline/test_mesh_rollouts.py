@@ -128,6 +128,31 @@ def test_lists_of_unequal_meshes_have_as_many_frames(
         assert not values[:, one.shape[1] :].any()
 
 
+def test_cells_stand_for_what_follows_from_them(
+    gateway: Gateway, folder: Path, samples: list[Sample], expected: list[NDArray[np.float32]]
+) -> None:
+    url = f"{gateway.url}/v1/models/{MODEL}/predict"
+    triangles = [meshio.read(folder / f"runs/run-{number:02}/out_0.vtu").cells_dict["triangle"] for number in (0, 1)]
+    names = [name for name in samples[0] if name not in {"boundary", "distance"}]
+    inputs = {name: [one[name].tolist() for one in samples] for name in names}
+    body: dict[str, Any] = {"inputs": inputs, "cells": [each.tolist() for each in triangles], "frames": 3}
+    response = httpx2.post(url, json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    for values, one in zip(response.json()["outputs"]["heat"], expected, strict=True):
+        close(values, one[:3])
+    sent = {name: np.ascontiguousarray(samples[0][name]) for name in names} | {"cells": triangles[0].astype(np.int32)}
+    found = load(httpx2.post(f"{url}?frames=3", content=save(sent), headers=SAFETENSORS, timeout=60).content)
+    close(found["heat"], expected[0][:3])
+    body["cells"][1][2][0] = 1000
+    refused = httpx2.post(url, json=body, timeout=60).json()
+    assert refused["detail"].startswith("cells[1] names the point 1000 in cell 2; expected 0 to")
+    del body["cells"]
+    assert 'input "boundary" is missing' in httpx2.post(url, json=body, timeout=60).json()["detail"]
+    with Client(gateway.url) as client:
+        one = {name: samples[0][name] for name in names}
+        close(client.rollout(MODEL, one | {"cells": triangles[0]}, 3), expected[0][:3])
+
+
 def test_a_rollout_goes_on_behind_what_has_arrived(
     client: Client, samples: list[Sample], expected: list[NDArray[np.float32]]
 ) -> None:
@@ -189,6 +214,7 @@ def test_a_mesh_file_becomes_a_series_of_meshes(
 
 def test_the_playground_plays_a_mesh(gateway: Gateway, folder: Path, browser: Browser) -> None:  # noqa: F811  as above
     visit = Visit(browser, gateway.url)
+    visit.page.click("#tab-python")
     visit.choose(MODEL)
     visit.page.click("#sample-after")
     visit.settled("from the truth")

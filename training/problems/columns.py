@@ -249,9 +249,10 @@ def steady(found: LazyArray, path: Path, sentence: str) -> LazyArray:
 
     def rows(start: int, stop: int) -> NDArray[Any]:
         values = found.rows(start, stop)
-        changed = np.asarray(values != values[:, :1]).reshape(*values.shape[:2], -1).any(axis=2)
+        differs = np.asarray(values != values[:, :1]).reshape(*values.shape[:2], -1)
+        changed: NDArray[np.bool_] = np.asarray(differs.any(axis=2))
         if changed.any():
-            sample = int(changed.any(axis=1).argmax())
+            sample = int(np.asarray(changed.any(axis=1)).argmax())
             said = sentence.format(start + sample, int(changed[sample].argmax()))
             raise DataError(f"{path}: {found.name!r}: {said}")
         return values[:, 0]

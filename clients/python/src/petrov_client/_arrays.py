@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
-from petrov_client._meshes import arrays_of, is_mesh, with_outputs
+from petrov_client._meshes import arrays_of, is_mesh, with_cells, with_outputs
 from petrov_client._models import ModelInfo, vector_axes
 from petrov_client._quality import Quality, Response, coverage_of, quality_of, warn
 from petrov_client._schema import COMPONENT, FRAME, ParameterInfo, TensorInfo
@@ -288,7 +288,7 @@ def _named(info: ModelInfo, array: Any, named: Mapping[str, Any]) -> dict[str, A
     passed = dict(first)
     if repeated := [name for name in named if name in passed]:
         raise InvalidInput(f'"{repeated[0]}" is given twice', where=Where(repeated[0]))
-    passed |= named
+    passed = with_cells(passed | dict(named), info)
 
     def listed(names: Iterable[str]) -> str:
         return ", ".join(f'"{name}"' for name in names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,12 @@ import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._models import ModelInfo
-from petrov_client._schema import COORDINATES, TensorInfo
+from petrov_client._schema import COORDINATES, COUNTS, TensorInfo
 
 Array = npt.NDArray[Any]
 BOUNDARY, DISTANCE = "boundary", "distance"
+#: By which name a caller passes the cells of points, from which they follow.
+CELLS = "cells"
 Nodes = tuple[tuple[int, ...], ...]
 #: The corners of the facets of a cell, and all nodes on each of them.
 Facets = tuple[Nodes, Nodes]
@@ -130,6 +133,46 @@ def arrays_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
             values = edge if tensor.name == BOUNDARY else distance(found[COORDINATES], edge)
             found[tensor.name] = values.astype(np.float32)
     return found
+
+
+def with_cells(passed: Mapping[str, Any], info: ModelInfo) -> dict[str, Any]:
+    """Return inputs of a model on points with `boundary` and `distance` in place of `cells`.
+
+    Cells are `[cell, node]` of one type, for a batch of meshes a list of them; the types are those of as many nodes.
+
+    Raises:
+        InvalidInput: The model takes nothing that follows from cells, or it does not follow from these.
+    """
+    found, names = dict(passed), [each.name for each in info.inputs if each.name in {BOUNDARY, DISTANCE}]
+    if CELLS not in found or CELLS in {each.name for each in info.arguments}:
+        return found
+    cells, points = found.pop(CELLS), np.asarray(found.get(COORDINATES, ()), np.float64)
+    if not names or points.ndim not in {2, 3}:
+        raise InvalidInput(f'no input of "{info.name}" follows from cells', where=Where(CELLS))
+    single, counts = points.ndim == 2, np.asarray(found.get(COUNTS, 0))
+    batch, each = (points[None], [cells]) if single else (points, list(cells))
+    if len(each) != len(batch):
+        raise InvalidInput(f"expected cells of {len(batch)} meshes but got {len(each)}", where=Where(CELLS))
+    made = {name: np.zeros(batch.shape[:2], np.float32) for name in names if name not in found}
+    for index, (coordinates, nodes) in enumerate(zip(batch, each, strict=True)):
+        count = int(np.broadcast_to(counts, len(batch))[index]) or len(coordinates)
+        edge = on_boundary(_mesh_of(np.asarray(nodes), coordinates[:count]), coordinates[:count])
+        for name, values in made.items():
+            values[index, :count] = edge if name == BOUNDARY else distance(coordinates[:count], edge)
+    return found | {name: values[0] if single else values for name, values in made.items()}
+
+
+def _mesh_of(nodes: Array, points: Array) -> Any:
+    """Return cells `[cell, node]` of one type as a mesh."""
+    types = {2: {3: "triangle", 4: "quad"}, 3: {4: "tetra", 5: "pyramid", 6: "wedge", 8: "hexahedron"}}
+    known = types[points.shape[1]]
+    if nodes.ndim != 2 or nodes.dtype.kind not in "iu" or nodes.shape[1] not in known:
+        expected = f"whole numbers [cell, node] of {', '.join(map(str, known))} nodes"
+        raise InvalidInput(f"expected {expected} but got {nodes.shape} {nodes.dtype}", where=Where(CELLS))
+    if nodes.size and not 0 <= nodes.min() <= nodes.max() < len(points):
+        raise InvalidInput(f"expected points 0 to {len(points) - 1} but got {nodes.max()}", where=Where(CELLS))
+    kind = known[nodes.shape[1]]
+    return SimpleNamespace(cells=[SimpleNamespace(type=kind, data=nodes)], cells_dict={kind: nodes})
 
 
 def with_outputs(mesh: Any, outputs: Mapping[str, Array]) -> Any:
