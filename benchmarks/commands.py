@@ -18,9 +18,19 @@ from rich.text import Text
 from benchmarks.harness import RESULTS, Kept, Row, read, write
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-OWN_DATA, AMOUNTS, FEW_SAMPLES, TRANSFER, DISTURBED, INVERSION, TRAJECTORIES, POINTS = (
+OWN_DATA, AMOUNTS, FEW_SAMPLES, TRANSFER, DISTURBED, COVERAGE, INVERSION, TRAJECTORIES, POINTS = (
     DOCS / f"{name}.json"
-    for name in ("own-data", "amounts", "few-samples", "transfer", "disturbed", "inversion", "trajectories", "points")
+    for name in (
+        "own-data",
+        "amounts",
+        "few-samples",
+        "transfer",
+        "disturbed",
+        "coverage",
+        "inversion",
+        "trajectories",
+        "points",
+    )
 )
 MODELS = "darcy,burgers,darcy_inverse"
 
@@ -384,6 +394,24 @@ def transfer(
     kept, counts = Kept(json), [int(each) for each in split(samples)]
     report(program.compare(split(problems), counts, seconds, seeds, kept, data, workers))
     show("transfer", {"rows": kept.rows})
+
+
+@app.command()
+def coverage(
+    counts: Annotated[str, typer.Option(help="Numbers of samples.")] = "100,300,1000",
+    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 30.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per number.")] = 3,
+    data: Annotated[Path, typer.Option("--data", help="The folder of the samples, which are made.")] = Path(
+        "data/coverage"
+    ),
+    json: Trainings = COVERAGE,
+) -> None:
+    """Measure how often the error estimates of models of few samples hold: ten minutes of a core."""
+    from benchmarks import coverage as program  # noqa: PLC0415
+
+    kept = Kept(json)
+    program.measure([*map(int, split(counts))], seconds, seeds, kept, data)
+    show("coverage", {"rows": kept.rows})
 
 
 @app.command()

@@ -9,6 +9,8 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -278,6 +280,26 @@ def calibration(found: Row) -> Cells:
                 spread = f" ± {row['coverage_standard_error']:.2f}" if "coverage_standard_error" in row else ""
                 known = [f"{row['coverage']:.2f}{spread}", *errors]
             yield (name, case(row), str(row.get("trajectories", row["fields"])), *known, f"{row['outside']:.2f}")
+
+
+@made_of(
+    "coverage",
+    "coverage.json",
+    "Estimates of models of few samples",
+    "samples | calibration samples | guarantee for one calibration | error below estimate, by seed | mean | mean error",
+)
+def coverage(found: Row) -> Cells:
+    """Return a row per number of samples: the coverage on new ones of every seed's model, and its mean."""
+    for samples, rows in groupby(sorted(found["rows"], key=itemgetter("samples")), itemgetter("samples")):
+        group = list(rows)
+        shares, errors = ([row[key] for row in group] for key in ("coverage", "error"))
+        center, doubt = mean(np.array(shares))
+        least, most = group[0]["between"]
+        each = ", ".join(f"{share:.2f}" for share in shares)
+        yield (
+            str(samples), str(group[0]["calibration_samples"]), f"{least:.2f} to {most:.2f}", each,
+            f"{center:.2f} ± {doubt:.2f}", scientific(statistics.fmean(errors)),
+        )  # fmt: skip
 
 
 def case(row: Row) -> str:

@@ -128,6 +128,18 @@ def test_disturbed_trainings_are_compared_seed_by_seed() -> None:
     ]
 
 
+def test_coverage_is_the_mean_over_seeds_beside_that_of_each() -> None:
+    def row(samples: int, seed: int, share: float) -> dict[str, Any]:
+        known = {"calibration_samples": samples // 10, "between": [0.6915, 0.9975], "error": 0.01}
+        return known | {"samples": samples, "seed": seed, "coverage": share}
+
+    rows = [row(300, 0, 0.91), row(100, 0, 0.8), row(100, 1, 1.0)]
+    assert list(tables.coverage({"rows": rows})) == [
+        ("100", "10", "0.69 to 1.00", "0.80, 1.00", "0.90 ± 0.10", "1.00e-2"),
+        ("300", "30", "0.69 to 1.00", "0.91", "0.91 ± 0.00", "1.00e-2"),
+    ]
+
+
 def test_settings_of_a_solver_that_a_cheaper_one_beats_are_left_out(tmp_path: Path) -> None:
     def made(method: str, milliseconds: float, error: float) -> dict[str, Any]:
         errors = {"errors": [error] * 20, "standard_errors": [0.1 * error] * 20}
