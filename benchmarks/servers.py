@@ -79,7 +79,7 @@ def runtime() -> Callable[[Any], Any]:
 
 def proxy(triton: str, model: str) -> Callable[..., Awaitable[None]]:
     """Return an ASGI application that passes one field as .npy to a model of Triton, and the output back."""
-    from serving.triton import Triton  # noqa: PLC0415
+    from serving.triton import Run, Triton  # noqa: PLC0415
 
     backend = Triton(triton, 2**26)
 
@@ -92,7 +92,7 @@ def proxy(triton: str, model: str) -> Callable[..., Awaitable[None]]:
         written = b""
         if body:
             field = np.lib.format.read_array(io.BytesIO(body), allow_pickle=False)
-            outputs = await backend.infer(model, 1, {"input": field[None]}, seconds=60.0)
+            outputs = await backend.infer(model, 1, {"input": field[None]}, Run.within(60.0))
             written = bytes(npy(outputs["output"][0]).body)
         headers = [(b"content-length", str(len(written)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})

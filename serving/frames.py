@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.card import FRAME, Card
-from serving.triton import RUN_BYTES, Batch, Outputs
+from serving.triton import RUN_BYTES, Batch, Outputs, Run
 
-Infer = Callable[[Card, Batch, float, str], Awaitable[Outputs]]  # `Predictor.infer`: with a deadline, and an id
+Infer = Callable[[Card, Batch, Run], Awaitable[Outputs]]  # `Predictor.infer`
 PIECE = 8  # most frames of one call: a waiting request of another shape is delayed by no more steps
 
 
@@ -28,21 +28,21 @@ class Rollout:
         forcing = sum(inputs[name].nbytes for name in card.forced) // self._wanted
         self._most = min(PIECE, max(1, RUN_BYTES // max(states, forcing)))
 
-    async def proceed(self, infer: Infer, deadline: float, request_id: str) -> Outputs:
+    async def proceed(self, infer: Infer, run: Run) -> Outputs:
         """Return the next frames `[B, frame, (component), *grid]`, and the quality outputs `[B, frame]`.
 
         What the model reports about the state that the call starts from holds for all frames of the call.
         """
         start = self.start
-        found = await infer(self._card, start, deadline, request_id)
+        found = await infer(self._card, start, run)
         self.left -= start[FRAME].shape[1]
         self.follow(start, found)
         return found | {name: np.broadcast_to(found[name], start[FRAME].shape) for name in self._card.quality}
 
-    async def finish(self, infer: Infer, deadline: float, request_id: str) -> Outputs:
+    async def finish(self, infer: Infer, run: Run) -> Outputs:
         pieces = list[Outputs]()
         while self.left:
-            pieces.append(await self.proceed(infer, deadline, request_id))
+            pieces.append(await self.proceed(infer, run))
         return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
 
     @property

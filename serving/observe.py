@@ -18,7 +18,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -213,11 +213,12 @@ class Metrics:
         self._device_memory.set(device.memory_bytes)
 
     @contextmanager
-    def phase(self, model: str, grid: str, phase: str) -> Iterator[None]:
+    def phase(self, model: str, grid: str, phase: str) -> Iterator[Mapping[str, str]]:
+        """Return a context that is timed, as a span, too; it yields the headers of the trace for other servers."""
         start = time.perf_counter()
         try:
-            with self._traces.phase(phase, model, grid) if self._traces else nullcontext():
-                yield
+            with self._traces.phase(phase, model, grid) if self._traces else nullcontext(dict[str, str]()) as headers:
+                yield headers
         finally:
             seconds = time.perf_counter() - start
             self.phase_seconds.labels(model, grid, phase).observe(seconds)

@@ -46,7 +46,7 @@ from serving.observe import Metrics
 from serving.quality import ANY, ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Policy, Quality, Verdict, split
 from serving.settings import Settings
 from serving.timing import TritonTimes
-from serving.triton import RUN_BYTES, RUNS_IN_SHARED_MEMORY, Batch, Outputs, Triton
+from serving.triton import RUN_BYTES, RUNS_IN_SHARED_MEMORY, Batch, Outputs, Run, Triton
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -142,6 +142,11 @@ class Prediction:
     def deadline(self) -> float:
         """When it ends, on the clock of the event loop."""
         return math.inf if self.limit is None else self.limit.when() or math.inf
+
+    @property
+    def run(self) -> Run:
+        """What its calls of a model carry."""
+        return Run(self.deadline, self.id)
 
 
 class Inputs(NamedTuple):
@@ -258,18 +263,17 @@ class Predictor:
 
     async def _run(self, request: Prediction, inputs: Inputs) -> tuple[Outputs, Quality]:
         """Return outputs that the policy accepts, and their quality."""
-        card, policy, arrays = request.card, request.policy, inputs.arrays
+        card, policy, arrays, run = request.card, request.policy, inputs.arrays, request.run
         if request.reference:
             outputs, bounds = await self.classical.solve(card, arrays, "reference")
             return outputs, Quality.classical(bounds)
         if policy.bypasses(card):
             return await self.solved(request, inputs, np.ones(inputs.samples, np.bool_))
         if card.frames is not None and card.product is None:
-            async with self._catalogue.loaded(card, request.deadline):  # between two calls, too
-                infer = partial(self.infer, held=True)
-                results = await Rollout(card, arrays).finish(infer, request.deadline, request.id)
+            async with self._catalogue.loaded(card, run):  # between two calls, too
+                results = await Rollout(card, arrays).finish(self.infer, replace(run, held=True))
         else:  # a product of a trajectory is one call: its backward pass needs all frames
-            results = await self.infer(card, arrays, request.deadline, request.id)
+            results = await self.infer(card, arrays, run)
         outputs, quality = split(results, card.quality, trajectories=card.frames is not None)
         if card.frames is not None:
             quality = quality.estimated(card.estimates, arrays[FRAME].shape[1], policy.after)
@@ -282,27 +286,25 @@ class Predictor:
         """Return a context in which the model stays loaded between two calls, which say so (`held`)."""
         return self._catalogue.held(card)
 
-    async def infer(
-        self, card: Card, inputs: Batch, deadline: float, request_id: str, *, held: bool = False
-    ) -> Outputs:
+    async def infer(self, card: Card, inputs: Batch, run: Run) -> Outputs:
         """Return outputs `[B, ...]` for inputs `[B, ...]` by name, in calls of at most one batch of the model.
 
-        The caller waits until the deadline, on the clock of the event loop, and cancels what is not done. Triton queues
+        The caller waits until the deadline of the run, and cancels what is not done. Triton queues
         calls and merges those of one shape. A request has one call more in flight than the model has instances: it
         keeps all of them busy, and another request waits for few of its calls.
         """
-        async with self._catalogue.loaded(card, deadline, held=held):
+        async with self._catalogue.loaded(card, run):
             count = len(inputs[card.names[0]])
             size = min(card.limits.batch, self._run_bytes // sum(array[:1].nbytes for array in inputs.values())) or 1
             if count <= size:
-                return await self._call(card, inputs, deadline, request_id)
+                return await self._call(card, inputs, run)
             outputs: dict[int, Outputs] = {}
             starts = iter(range(0, count, size))
 
             async def work() -> None:
                 for start in starts:
                     piece = {name: array[start : start + size] for name, array in inputs.items()}
-                    outputs[start] = await self._call(card, piece, deadline, request_id)
+                    outputs[start] = await self._call(card, piece, run)
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -316,25 +318,22 @@ class Predictor:
 
             return await offload(sum(array.nbytes for part in outputs.values() for array in part.values()), join)
 
-    async def _call(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+    async def _call(self, card: Card, inputs: Batch, run: Run) -> Outputs:
         """Run a model once; again where another gateway has unloaded it in between, until the deadline."""
         while True:
             try:
-                return await self._attempt(card, inputs, deadline, request_id)
+                return await self._attempt(card, inputs, run)
             except Problem as problem:
-                if problem.kind != "model-not-ready" or not await self._catalogue.returns(card, deadline):
+                if problem.kind != "model-not-ready" or not await self._catalogue.returns(card, run):
                     raise
 
-    async def _attempt(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:
+    async def _attempt(self, card: Card, inputs: Batch, run: Run) -> Outputs:
         lead, metrics = inputs[card.names[0]], self.metrics
         sent = checks.padded(inputs, card) if card.padded else inputs
         grid = checks.grid_label(card.grid_of(inputs), card)
-        seconds = max(deadline - asyncio.get_running_loop().time(), 0.001)
         try:
-            with metrics.phase(card.model, grid, "triton"):
-                outputs = await self._triton.infer(
-                    card.model, card.version, sent, seconds=seconds, request_id=request_id
-                )
+            with metrics.phase(card.model, grid, "triton") as trace:
+                outputs = await self._triton.infer(card.model, card.version, sent, replace(run, trace=trace))
         except Problem as problem:
             if problem.kind == "triton-unavailable":
                 raise  # it may be this call alone; the next look of the catalogue says whether Triton is lost
@@ -347,7 +346,7 @@ class Predictor:
             notes = "\n".join(getattr(problem, "__notes__", ()))
             logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
             raise
-        self._times.spend(request_id)
+        self._times.spend(run.id)
         # Triton sends no tensor [batch].
         numbers = {tensor.name for tensor in card.outputs if tensor.axes == ("batch",)}
         outputs = {name: each.reshape(-1) if name in numbers else each for name, each in outputs.items()}
@@ -374,7 +373,7 @@ class Predictor:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
             some = {name: _chosen(array, coarse) for name, array in arrays.items()}
             try:
-                results = await self.infer(finer, some, request.deadline, request.id)
+                results = await self.infer(finer, some, request.run)
             except Problem as problem:
                 if problem.kind != "model-not-ready":  # it has just gone
                     raise

@@ -11,7 +11,6 @@ import math
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from serving.errors import Problem
 from serving.frames import Rollout
 from serving.predict import SOLVER_COST, Exchange, Inputs, Prediction, Predictor, Result, offload, respond
 from serving.quality import Quality, split
-from serving.triton import Outputs
+from serving.triton import Outputs, Run
 
 
 class Frame(NamedTuple, Generic[Result]):
@@ -51,7 +50,7 @@ async def stream(
             detail = f"the service is shutting down; {trajectory.computed} frames are computed"
             raise Problem("unavailable", detail)
         async with predictor.limited(trajectory.request.card, end) as limit:
-            await trajectory.compute(limit.when() or end, held=True)
+            await trajectory.compute(replace(request.run, deadline=limit.when() or end, held=True))
 
     upcoming: asyncio.Task[None] | None = None
     with predictor.held(trajectory.request.card):
@@ -95,15 +94,14 @@ class _Trajectory:
         limit = predictor.settings.max_rollout_bytes
         inputs = await predictor.inputs(request, exchange, limit, streamed=True)
         trajectory = cls(predictor, request, inputs)
-        await trajectory.compute(request.deadline)
+        await trajectory.compute(request.run)
         return trajectory
 
-    async def compute(self, deadline: float, *, held: bool = False) -> None:
+    async def compute(self, run: Run) -> None:
         """Compute the frames of one call; refuse to go on from a state outside, where the caller says so."""
         request, inputs, rollout, predictor = self.request, self.inputs, self.rollout, self.predictor
         card, start = request.card, rollout.start
-        infer = partial(predictor.infer, held=held)
-        results = await rollout.proceed(infer, deadline, request.id)
+        results = await rollout.proceed(predictor.infer, run)
         outputs, quality = split(results, card.quality, trajectories=True)
         count = int(start[FRAME].shape[1])
         quality = quality.estimated(card.estimates, count, self.computed)

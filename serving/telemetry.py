@@ -24,7 +24,6 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from serving.system import StartupError
-from serving.triton import outgoing
 
 Handler = Callable[[Any, Any], Awaitable[bytes | None]]
 
@@ -104,20 +103,17 @@ class Traces:
         return traced
 
     @contextmanager
-    def phase(self, name: str, model: str, grid: str) -> Iterator[None]:
-        """Return a context with a span below the current one; calls of Triton carry its trace context."""
+    def phase(self, name: str, model: str, grid: str) -> Iterator[Mapping[str, str]]:
+        """Return a context with a span below the current one; it yields the headers that calls of Triton carry."""
         with self._start(name, {"petrov.model": model, "petrov.grid": grid}) as span:
             headers: dict[str, str] = {}
             if span.get_span_context().trace_flags.sampled:  # Triton would record any call that carries a context
                 _w3c.inject(headers, trace.set_span_in_context(span))
-            token = outgoing.set(headers)
             try:
-                yield
+                yield headers
             except BaseException as error:
                 _fail(span, type(error).__name__)
                 raise
-            finally:
-                outgoing.reset(token)
 
     def past(self, name: str, model: str, grid: str, seconds: float) -> None:
         """Record a span below the current one that took so many seconds and ends now."""

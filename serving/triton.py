@@ -13,8 +13,7 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -31,8 +30,6 @@ from serving.errors import Problem
 Buffer = bytes | memoryview
 
 logger = logging.getLogger(__name__)
-#: The trace context that is sent with a call, or None.
-outgoing: ContextVar[Mapping[str, str] | None] = ContextVar("outgoing", default=None)
 Batch = Mapping[str, NDArray[Any]]
 Outputs = dict[str, NDArray[Any]]
 RUN_BYTES = 8 * 2**20  # of one call that is a part of a request: larger ones are no faster and delay other requests
@@ -56,6 +53,28 @@ _OUT_OF_MEMORY = re.compile(
     r"failed to allocate memory|bad_alloc|bad allocation|memoryerror|unable to allocate|not enough memory|"
     r"can't allocate memory|cannot allocate memory|out of memory"
 )
+
+
+@dataclass(frozen=True)
+class Run:
+    """What goes with every call of a model for one request, from `serving.predict` to Triton.
+
+    Attributes:
+        deadline: On the clock of the event loop: until then the caller waits, and Triton keeps a call in its queue.
+        id: Of the request, for Triton's log and for the processor time of its calls.
+        held: Whether the request holds the model already: a call goes on although the model is to leave.
+        trace: The headers of the trace that the call belongs to.
+    """
+
+    deadline: float
+    id: str = ""
+    held: bool = False
+    trace: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def within(cls, seconds: float) -> Self:
+        """Return a run of no request, which ends in so many seconds."""
+        return cls(asyncio.get_running_loop().time() + seconds)
 
 
 class Triton:
@@ -159,20 +178,16 @@ class Triton:
         problem.add_note(f"{reply.status}: {text}")
         raise problem
 
-    async def infer(self, model: str, version: int, inputs: Batch, *, seconds: float, request_id: str = "") -> Outputs:
-        """Run a model once, with batches `[B, ...]` by the card's names, and return the outputs by the card's names.
-
-        There are so many `seconds` left; afterwards the server may drop the request, whose id is for its log.
-        """
-        end = asyncio.get_running_loop().time() + seconds
+    async def infer(self, model: str, version: int, inputs: Batch, run: Run) -> Outputs:
+        """Run a model once, with batches `[B, ...]` by the card's names, and return the outputs by the card's names."""
         try:
-            async with asyncio.timeout_at(end):
+            async with asyncio.timeout_at(run.deadline):
                 configuration = await self._configuration(model, version)
                 most = configuration.most_samples * sum(array[:1].nbytes for array in inputs.values())
                 size = sum(array.nbytes for array in inputs.values())
                 await configuration.window.enter(size, most)
                 # Once it has been sent, Triton is busy with it, whether the caller still waits or not.
-                call = asyncio.create_task(self._infer(model, version, configuration.names, inputs, end, request_id))
+                call = asyncio.create_task(self._infer(model, version, configuration.names, inputs, run))
                 self._calls.add(call)
                 call.add_done_callback(lambda _: configuration.window.leave(size))
                 call.add_done_callback(self._ended)
@@ -202,9 +217,8 @@ class Triton:
         if not call.cancelled():
             call.exception()  # asyncio would log one that no caller has awaited
 
-    async def _infer(
-        self, model: str, version: int, names: Mapping[str, str], inputs: Batch, end: float, request_id: str
-    ) -> Reply:
+    async def _infer(self, model: str, version: int, names: Mapping[str, str], inputs: Batch, run: Run) -> Reply:
+        """Send what `run` says as members and headers of Triton's request."""
         described = [
             {
                 "name": names.get(name, name),
@@ -215,13 +229,13 @@ class Triton:
             for name, array in inputs.items()
         ]
         # Triton drops requests that waited longer than `timeout` in its queue.
-        seconds = end - asyncio.get_running_loop().time()
+        seconds = run.deadline - asyncio.get_running_loop().time()
         parameters = {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))}
-        head = orjson.dumps({"id": request_id, "inputs": described, "parameters": parameters})
-        headers = {JSON_BYTES: str(len(head)), **(outgoing.get() or {})}
+        head = orjson.dumps({"id": run.id, "inputs": described, "parameters": parameters})
+        headers = {JSON_BYTES: str(len(head)), **run.trace}
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}/infer"
         spread = sum(each.nbytes for each in inputs.values() if not each.flags.c_contiguous)
-        async with asyncio.timeout_at(end):
+        async with asyncio.timeout_at(run.deadline):
             large = spread > _JOINED_BYTES  # milliseconds, in which the event loop serves others
             buffers = await asyncio.to_thread(_buffers, inputs) if large else _buffers(inputs)
             return await self.http.request("POST", path, headers, [head, *buffers])

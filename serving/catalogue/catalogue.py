@@ -23,6 +23,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 
 from google.protobuf.text_format import ParseError
 
@@ -34,7 +35,7 @@ from serving.catalogue.repository import Repository, base
 from serving.device import Device
 from serving.errors import Problem
 from serving.settings import Settings
-from serving.triton import Triton, lack
+from serving.triton import Run, Triton, lack
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is served while Triton is down
@@ -242,10 +243,10 @@ class Catalogue:
             entry.doubted.add(card.version)
 
     @asynccontextmanager
-    async def loaded(self, card: Card, deadline: float, *, held: bool = False) -> AsyncIterator[None]:
+    async def loaded(self, card: Card, run: Run) -> AsyncIterator[None]:
         """Return a context in which a version is loaded; what is on demand is loaded for it, until a deadline.
 
-        A call within another such context, or within `held`, goes on although the model is to leave.
+        A run within another such context, or within `held`, says so and goes on although the model is to leave.
         """
         entry = self._entries[card.model]
         entry.uses += 1
@@ -253,8 +254,8 @@ class Catalogue:
             yield
             return
         entry.used = time.monotonic()
-        if card.version not in entry.served or (entry.leaving and not held):
-            await self._until_loaded(entry, card.version, deadline, held=held)
+        if card.version not in entry.served or (entry.leaving and not run.held):
+            await self._until_loaded(entry, card.version, run)
         entry.calls += 1
         entry.used = time.monotonic()
         try:
@@ -273,31 +274,31 @@ class Catalogue:
         finally:
             entry.holds -= 1
 
-    async def returns(self, card: Card, deadline: float) -> bool:
+    async def returns(self, card: Card, run: Run) -> bool:
         """Load a version that another gateway has unloaded during a call within `loaded`; False where it is gone."""
         entry = self._entries[card.model]
-        if not entry.on_demand or card.version not in entry.fit or asyncio.get_running_loop().time() >= deadline:
+        if not entry.on_demand or card.version not in entry.fit or asyncio.get_running_loop().time() >= run.deadline:
             return False
         await asyncio.sleep(_LEAVING_PAUSE)
         try:
-            await self._until_loaded(entry, card.version, deadline, held=True)
+            await self._until_loaded(entry, card.version, replace(run, held=True))
         except Problem as problem:
             if problem.kind != "unknown-version":
                 raise
             return False
         return True
 
-    async def _until_loaded(self, entry: Entry, version: int, deadline: float, *, held: bool = False) -> None:
+    async def _until_loaded(self, entry: Entry, version: int, run: Run) -> None:
         """Have a model loaded, once it is its turn; a `model-not-ready` where it cannot be, or not in time.
 
-        What is `held` does not wait until a model has left that waits for its calls.
+        What is held does not wait until a model has left that waits for its calls.
         """
         now = asyncio.get_running_loop().time()
-        end = min(now + LOAD_SECONDS, now + WAIT_SHARE * (deadline - now))
+        end = min(now + LOAD_SECONDS, now + WAIT_SHARE * (run.deadline - now))
         entry.waits += 1
         try:
             while (left := end - asyncio.get_running_loop().time()) > 0:
-                if entry.leaving and not held:
+                if entry.leaving and not run.held:
                     await asyncio.sleep(min(left, _LEAVING_PAUSE))
                 elif version in entry.served or not entry.may_try:
                     break
@@ -306,11 +307,11 @@ class Catalogue:
                     await asyncio.wait([task], timeout=left)
                     if task.done() and version not in entry.served and not entry.leaving:
                         break
-                    if held and entry.leaving:
+                    if run.held and entry.leaving:
                         await asyncio.sleep(_LEAVING_PAUSE)
         finally:
             entry.waits -= 1
-        if version in entry.served and (held or not entry.leaving):
+        if version in entry.served and (run.held or not entry.leaving):
             return
         if entry.served and version not in entry.faults and not (entry.leaving or entry.is_loading):  # it is too old
             known = ", ".join(map(str, sorted(entry.served)))
@@ -521,7 +522,7 @@ class Catalogue:
         entry.doubted.discard(number)
         try:
             for batch in () if entry.base else samples(card, most):
-                await self._triton.infer(entry.name, number, batch, seconds=seconds)
+                await self._triton.infer(entry.name, number, batch, Run.within(seconds))
         except Exception as error:
             if isinstance(error, Problem) and error.kind == "triton-unavailable":
                 raise

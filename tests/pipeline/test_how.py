@@ -105,31 +105,43 @@ def test_an_error_measure_passes_what_the_page_names(tmp_path: Path) -> None:
     assert_passed(named("training", "An error measure"), fit)
 
 
-def test_a_request_passes_what_the_page_names(make_settings: Callable[..., Settings], tmp_path: Path) -> None:
+def test_a_request_and_its_option_pass_what_the_page_names(
+    make_settings: Callable[..., Settings], tmp_path: Path
+) -> None:
     shutil.copytree(ROOT / "model_repository/darcy", tmp_path / "repository/darcy")
     settings = make_settings(tmp_path / "repository")
     chosen = settings.model_dump(exclude={"triton"}, exclude_defaults=True)
     variables = {f"PETROV_{name.upper()}": str(value) for name, value in chosen.items()}
-    np.save(tmp_path / "field.npy", physics.darcy.example(85, seed=3).astype(np.float32))
+    field, npy = physics.darcy.example(85, seed=3).astype(np.float32), tmp_path / "field.npy"
+    np.save(npy, field)
     url, file = f"http://{settings.host}:{settings.port}", tmp_path / "serving.txt"
+    tensor = {"name": "coefficient", "datatype": "FP32", "shape": [1, *field.shape], "data": field.ravel().tolist()}
+    timed = {"inputs": [tensor], "parameters": {"timeout": 60_000_000}}
     with subprocess.Popen([*RECORDER, str(file), "serving"], cwd=ROOT, env=os.environ | variables) as process:
-        try:
-            wait_until(lambda: process.poll() is None and ready(url), 240)
 
-            def predict() -> None:
-                body, headers = (tmp_path / "field.npy").read_bytes(), {"Content-Type": "application/x-npy"}
-                httpx2.post(f"{url}/v1/models/darcy/predict", content=body, headers=headers).raise_for_status()
-
-            predict()
+        def record() -> str:
+            file.unlink(missing_ok=True)
             process.send_signal(signal.SIGUSR1)
             wait_until(file.exists, 10)
-            file.unlink()
+            time.sleep(0.2)  # until it is written
+            return file.read_text()
+
+        def predict() -> None:
+            headers = {"Content-Type": "application/x-npy"}
+            httpx2.post(f"{url}/v1/models/darcy/predict", content=npy.read_bytes(), headers=headers).raise_for_status()
+
+        try:
+            wait_until(lambda: process.poll() is not None or ready(url), 240)
+            predict()
+            record()
             predict()
             time.sleep(0.2)  # the log line of the request is written after its response
-            process.send_signal(signal.SIGUSR1)
-            wait_until(file.exists, 10)
+            request = record()
+            httpx2.post(f"{url}/v2/models/darcy/infer", json=timed).raise_for_status()
+            option = record()
         finally:
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(60)
-    assert_passed(named("serving", "A request"), file.read_text())
+    assert_passed(named("serving", "A request"), request)
+    assert_passed(named("serving", "A request option that reaches Triton"), option)

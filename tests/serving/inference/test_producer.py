@@ -17,7 +17,7 @@ from serving.predict import Arrays, Prediction, Predictor
 from serving.quality import Policy
 from serving.settings import Settings
 from serving.timing import TritonTimes
-from serving.triton import Batch, Outputs, Triton
+from serving.triton import Batch, Outputs, Run, Triton
 from tests import toy_gauges
 from tests.refusals import refused
 
@@ -27,7 +27,7 @@ TRITON = Triton("127.0.0.1:8000", 1)  # never called
 class Overflow(Predictor):
     """A network that overflows, and reports a bound of 0 all the same."""
 
-    async def infer(self, card: Card, inputs: Batch, deadline: float, request_id: str) -> Outputs:  # noqa: ARG002
+    async def infer(self, card: Card, inputs: Batch, run: Run) -> Outputs:  # noqa: ARG002
         shape = next(iter(inputs.values())).shape
         return {
             card.outputs[0].name: np.full(shape, np.nan, np.float32),
