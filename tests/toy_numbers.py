@@ -57,7 +57,7 @@ def tensors(name: str) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
 def samples(count: int = 2) -> dict[str, NDArray[np.float32]]:
     """Return inputs `[count, …]` by name."""
     rng = np.random.default_rng(0)
-    thickness = 1 + rng.random((count, 1, 1)) + np.zeros((count, *GRID))
+    thickness = 1 + rng.random((count, 1, 1)) + np.linspace(0, 1, GRID[1]) + np.zeros((count, *GRID))
     return {"thickness": thickness.astype(np.float32), "load": rng.uniform(1, 2, (count, 2)).astype(np.float32)}
 
 

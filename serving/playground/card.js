@@ -355,6 +355,7 @@ function conditions(row) {
 }
 
 const [ROUGH, POOR] = [0.05, 0.2]; // mean errors
+const NEAR_MEAN = 0.5; // of the deviation from the mean: hardly better than the mean, however large that is
 
 /**
  * Return what a model is worth in a sentence, and how that looks: "good", "care" or "poor".
@@ -367,9 +368,10 @@ export function worth(card, shape, noise) {
   const row = measured(card, shape, noise) ?? nearestNoise(card.errors ?? [], noise);
   if (!row) return { kind: "care", text: "No error is published for this model" };
   const error = row.relative_l2;
-  const kind = error >= POOR ? "poor" : error >= ROUGH ? "care" : "good";
+  const spread = Number.isFinite(row.vrmse) ? `, ${percent(row.vrmse)} of the deviation from the mean,` : "";
+  const kind = error >= POOR || row.vrmse >= NEAR_MEAN ? "poor" : error >= ROUGH ? "care" : "good";
   const name = { poor: "Poor model: mean error", care: "Rough model: mean error", good: "Mean error" }[kind];
-  return { kind, error, text: `${name} ${percent(error)} on ${row.fields} test fields` };
+  return { kind, error, text: `${name} ${percent(error)}${spread} on ${row.fields} test fields` };
 }
 
 const [SEVERAL_WRONG, MOST_WRONG] = [0.8, 0.5]; // accuracies below which labels are often, or mostly, wrong

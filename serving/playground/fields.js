@@ -39,6 +39,20 @@ export function relativeL2(found, truth) {
   return Math.sqrt(above / below);
 }
 
+/** Return |found - truth| / |truth - its mean| of a field of so many components, whose axis is the first one or the `last`. */
+export function ofDeviation(found, truth, components = 1, last = false) {
+  const size = truth.data.length / components;
+  const part = (i) => (last ? i % components : Math.floor(i / size));
+  const means = new Float64Array(components);
+  truth.data.forEach((value, i) => (means[part(i)] += value / size));
+  let [above, below] = [0, 0];
+  truth.data.forEach((value, i) => {
+    above += (found.data[i] - value) ** 2;
+    below += (value - means[part(i)]) ** 2;
+  });
+  return Math.sqrt(above / below);
+}
+
 /** Return a part of a field that shares its memory: one component, and of a box one plane. */
 export function plane({ shape, data }, dimensions, component, slice = 0) {
   const shown = shape.slice(-Math.min(dimensions, 2));

@@ -20,6 +20,14 @@ function inDeviations(card, name, found, truth) {
   return rows.length ? Math.sqrt(squares.reduce((sum, each) => sum + each) / rows.length) : NaN;
 }
 
+/** Return the largest error over the deviation from the mean in words; nothing where a domain has an outside. */
+function deviations(card, found, truth) {
+  const comparable = cards.outputFields(card).filter(({ name }) => truth.outputs[name] && fields.sameShape(found[name], truth.outputs[name]));
+  const all = comparable.map((tensor) => fields.ofDeviation(found[tensor.name], truth.outputs[tensor.name], cards.components(tensor), cards.scattered(card)));
+  const known = all.filter(Number.isFinite); // a constant truth has no such error
+  return known.length && !card.mask ? `; ${percent(Math.max(...known))} of the deviation from the mean` : "";
+}
+
 function worst(card, found, truth) {
   return percent(Math.max(...errors(card, found, truth).map(({ error }) => error)));
 }
@@ -41,8 +49,9 @@ export function measure(card, result, truth, grid, noise) {
   const measures = { drawn: "relative L2 to the drawn field", sample: "relative L2 to the truth", solved: `relative L2 to the classical solution${ofSolver(card, grid, noise, known)}` };
   const each = known.length > 1 ? `: ${known.map(({ name: output, error }) => `${titleOf(card, output)} ${percent(error)}`).join(", ")}` : "";
   const numbers = cards.numbers(card).length ? "; of a number in deviations of the training samples" : "";
+  const spread = result && known.length ? deviations(card, result.outputs, truth) : "";
   const zero = result && !known.length ? "; it is zero, or on another grid" : "";
-  return { name, value: known.length ? worst(card, result.outputs, truth) : "–", note: measures[truth.kind] + each + numbers + zero };
+  return { name, value: known.length ? worst(card, result.outputs, truth) : "–", note: measures[truth.kind] + each + spread + numbers + zero };
 }
 
 function titleOf(card, name) {

@@ -76,6 +76,8 @@ def test_numbers_are_shown_with_their_intervals_beside_the_fields(page: Page) ->
     expect(page.locator("[data-role=prediction]")).to_have_count(1)
     expect(page.locator("#left-out")).to_be_hidden()
     assert "error over the deviation from the mean: 7 %" in page.inner_text("#measured-others")
+    assert page.inner_text("#worth") == "Mean error 2 %, 7 % of the deviation from the mean, on 50 test fields"
+    assert "; 0 % of the deviation from the mean" in page.inner_text("#error-note")
     page.get_by_label("Load, x (kN)").fill("4")  # a parameter of two numbers
     page.get_by_label("Load, x (kN)").blur()
     expect(page.locator("#numbers dd:not(.note)").nth(1)).to_have_text("8.0 ± 2.0 N")

@@ -32,17 +32,21 @@ Found = TypeVar("Found")
 TIMED = {1: 7, 8: 3}  # sizes, and how often each is timed; the median counts
 
 CORRELATED = 0.8  # below it a prediction says little about a chaotic flow
+VRMSE = "vrmse"  # the error over the deviation from the mean
 LOST = 1e3  # the relative error of a rollout that overflows
 
 
 def summary(errors: Mapping[str, Errors]) -> dict[str, float]:
     """Return what a card says of errors `[sample]` by measure: `distribution` of relative L2 errors, means of others.
 
-    A mean is over the samples whose truth has such an error; without any it is left out.
+    The error over the deviation from the mean follows the relative L2 error, which an offset makes small. A mean is
+    over the samples whose truth has such an error; without any it is left out.
     """
     others = {name: float(means(each, axis=0)) for name, each in errors.items() if name != "relative_l2"}
     known = {name: mean for name, mean in others.items() if not np.isnan(mean)}
-    return rounded(distribution(errors["relative_l2"]) | known)
+    spread = distribution(errors["relative_l2"])
+    beside = {name: known.pop(name) for name in (VRMSE,) if name in known}
+    return rounded({"relative_l2": spread.pop("relative_l2")} | beside | spread | known)
 
 
 def meanings(rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -95,8 +95,31 @@ def key(row: Mapping[str, Any]) -> tuple[tuple[int, ...], float, str]:
     return tuple(row["grid"]), row.get("noise", 0.0), row.get("conditions", "")
 
 
-ERRORS = ("relative_l2", "standard_error", "median", "percentile_95", "worst", "relative_h1", "relative_energy")
-HEADER = ("grid", "solver", "fields", "L2", "+-", "median", "95 %", "worst", "gradient", "energy", "ms", "of 8")
+ERRORS = (
+    "relative_l2",
+    "vrmse",
+    "standard_error",
+    "median",
+    "percentile_95",
+    "worst",
+    "relative_h1",
+    "relative_energy",
+)
+HEADER = (
+    "grid",
+    "solver",
+    "fields",
+    "L2",
+    "VRMSE",
+    "+-",
+    "median",
+    "95 %",
+    "worst",
+    "gradient",
+    "energy",
+    "ms",
+    "of 8",
+)
 DETAILS = frozenset({"+-", "median", "gradient", "of 8"})  # are left out where the terminal is narrow
 WIDTH = 100  # of all columns
 NETWORK, CLASSICAL = "network", "classical"
@@ -105,7 +128,11 @@ NETWORK, CLASSICAL = "network", "classical"
 def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table:
     """Lay out a card for a terminal, one section per grid and noise."""
     table = Table(title=title, caption=without_column(card) or None, box=SIMPLE_HEAD, padding=0, show_edge=False)
-    shown = [name for name in HEADER if width >= WIDTH or name not in DETAILS]
+    left_out = {
+        *(DETAILS if width < WIDTH else ()),
+        *(() if any("vrmse" in row for row in card["errors"]) else ("VRMSE",)),
+    }
+    shown = [name for name in HEADER if name not in left_out]
     for name in shown:
         table.add_column(name, no_wrap=True, justify="left" if name in HEADER[:2] else "right")
     for pair in beside(card):

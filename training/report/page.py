@@ -33,8 +33,8 @@ TEMPLATE = "page.html.jinja"
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
 MEASURES = ("mean of", "training", "validation", "test")
-ERRORS = ("split", "samples", "mean", "standard error", "median", "95th percentile", "worst")
-KEYS = ("relative_l2", "standard_error", "median", "percentile_95", "worst")
+ERRORS = ("split", "samples", "mean", "of the deviation", "standard error", "median", "95th percentile", "worst")
+KEYS = ("relative_l2", "vrmse", "standard_error", "median", "percentile_95", "worst")
 RACE = ("network", "share of the budget", "validation error")
 IN_DEVIATIONS = "mean_error_in_deviations"
 SCALARS = ("number", "units", "deviation", "mean error", "worst error", "mean error in deviations")
@@ -168,9 +168,15 @@ def sentences(report: Report) -> list[str]:
     accuracy = (
         f"On {report.counts[2]} test samples, which took part in no decision, the relative L2 error{over} is "
         f"{percent(test['relative_l2'])} on average (median {percent(test['median'])}, "
-        f"worst {percent(test['worst'])})."
+        f"worst {percent(test['worst'])})"
     )
-    return [accuracy, trust(report.calibration, rollouts=bool(frames)), cost(report), sentence(report.evidence)]
+    of_deviation = f", and {percent(test['vrmse'])} of the deviation from the mean" if "vrmse" in test else ""
+    return [
+        f"{accuracy}{of_deviation}.",
+        trust(report.calibration, rollouts=bool(frames)),
+        cost(report),
+        sentence(report.evidence),
+    ]
 
 
 def bars(report: Report) -> list[tuple[str, str, float]]:
@@ -245,7 +251,7 @@ def measure_rows(report: Report) -> list[tuple[str, ...]]:
     return [
         (measure.meaning, *(percent(figures[name]) if name in figures else "" for figures in by_split))
         for name, measure in METRICS.items.items()
-        if name != "relative_l2" and any(name in figures for figures in by_split)
+        if name not in KEYS and any(name in figures for figures in by_split)
     ]
 
 

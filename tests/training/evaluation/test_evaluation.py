@@ -121,11 +121,21 @@ def test_measures_without_a_column_are_below_the_table(card: Card) -> None:
     assert lines[0].startswith(
         f"36 x 36: largest error over the largest value {rows.scientific(card['errors'][0]['relative_maximum'])}"
     )
-    assert "error over the deviation from the mean" in lines[0]
     text = io.StringIO()
     Console(file=text, width=100).print(rows.rich_table(card, "a title"))
-    assert "deviation from the mean" in " ".join(text.getvalue().split())
+    assert "largest error over the largest value" in " ".join(text.getvalue().split())
     assert rows.without_column({"errors": card["errors"]}) == ""
+
+
+def test_the_error_over_the_deviation_from_the_mean_is_beside_the_relative_l2(card: Card) -> None:
+    row = card["errors"][0]
+    assert [*row].index("vrmse") == [*row].index("relative_l2") + 1
+    for width in (80, 100):
+        text = io.StringIO()
+        Console(file=text, width=width).print(rows.rich_table(card, "a title", width))
+        [header] = [line.split() for line in text.getvalue().splitlines() if "VRMSE" in line]
+        assert header[header.index("L2") + 1] == "VRMSE"
+        assert rows.scientific(row["vrmse"]) in text.getvalue()
 
 
 @pytest.mark.parametrize("width", [80, 100])
