@@ -21,7 +21,7 @@ from training.data.views import read
 from training.evaluation.cases import Case
 from training.files import write_json
 from training.fit import run
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 
 NOTHING = "nothing"
 """The change of the row that all others are compared with."""
@@ -100,7 +100,7 @@ def trained(recipe: config.Recipe, folder: Path, data: Path) -> checkpoint.Check
 
 def measure(change: str, found: checkpoint.Checkpoint, data: Path) -> Row:
     """Measure a trained checkpoint."""
-    work, counts = PreparedWorkload(found.recipe, data, progress=False), found.recipe.drawn
+    work, counts = OperatorWorkload(found.recipe, data, progress=False), found.recipe.drawn
     rows = {"count": counts.validation, "points": counts.grids[0], "after": counts.train}
     samples = read(work.prepare(), "validation", **rows, problem=work.problem)
     errors = work.measured(found.operator, Case(samples, counts.mesh))

@@ -308,7 +308,7 @@ def data(
     from training import recipe as recipes
     from training.data.pools import RayPool
     from training.fit import run
-    from training.fit.prepared import PreparedWorkload
+    from training.fit.operator_workload import OperatorWorkload
     from training.fit.start import problem_run
 
     own = problem_run(recipe, "quick", [], folder)
@@ -322,7 +322,7 @@ def data(
         return
     work = run.workload(recipes.read(recipes.find(recipe), overrides), folder)
     if ray:
-        if not isinstance(work, PreparedWorkload) or work.drawn is None:
+        if not isinstance(work, OperatorWorkload) or work.drawn is None:
             raise typer.BadParameter("only samples of fields are computed", param_hint="--ray")
         work.drawn.pool = RayPool()
     typer.echo(work.prepare())
@@ -421,14 +421,14 @@ def calibrate(
     from training.evaluation.rows import case_name
     from training.files import write_json
     from training.fit import run
-    from training.fit.prepared import PreparedWorkload
+    from training.fit.operator_workload import OperatorWorkload
     from training.fit.run_folder import RunFolder
 
     found = checkpoint.load(folder, calibrated=False)
     work, rollout = run.workload(found.recipe, data), found.card.get("rollout", ())
     if samples or files:
         work = work.renewed(samples, tuple(files or ()))
-        if rollout and isinstance(work, PreparedWorkload):
+        if rollout and isinstance(work, OperatorWorkload):
             rollout = work.estimated(found.operator, rollout)
     figures = run.calibrate(work, found.operator, RunFolder(folder), rollout)
     if not figures:

@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from training.calibration.error_estimate import coverage, fewest, quantile
+from training.evaluation.naive import naive
 from training.losses import Batch
 from training.metrics import METRICS
 from training.metrics.fields import spectrum
@@ -113,7 +114,7 @@ class Measures(NamedTuple):
         """Measure one batch of rollouts."""
         found = work.predictions(network, batch)
         errors = {name: np.minimum(each.numpy(), LOST) for name, each in work.measures(found, batch).items()}
-        pair = ([each.double() for each in some] for some in (work.naive(batch), batch.outputs))
+        pair = ([each.double() for each in some] for some in (naive(work, batch), batch.outputs))
         persistence = work.errors(*pair, batch.measure).numpy()
         if work.file.scattered:
             return cls(errors, persistence, np.zeros((len(persistence), 2, 0)))

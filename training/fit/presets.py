@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from schema.faults import faults
 from schema.problem import Parameter, Quantity
 from training.data.dataset import SampleFile
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.nn.pooling import IntegralConfig
 from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
@@ -106,7 +106,7 @@ def recipe(
         fit=fitting(samples, preset),
     )
     if operator is not None:
-        work = PreparedWorkload(made, samples.path.parent)
+        work = OperatorWorkload(made, samples.path.parent)
         try:
             work.loss(work.network(), work.batch(range(made.fit.batch)))
         except (RuntimeError, TypeError, ValueError) as error:

@@ -22,7 +22,7 @@ from training import calibration, checkpoint
 from training.files import write_json
 from training.fit import processes, search
 from training.fit.loop import Task
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run_folder import (
     RunError,
     RunFolder,
@@ -67,7 +67,7 @@ def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Worklo
     exact()  # losses and errors are of float32 on a GPU, too
     match recipe:
         case Recipe():
-            return PreparedWorkload(recipe, data, progress=progress)
+            return OperatorWorkload(recipe, data, progress=progress)
         case AddedRecipe():
             made: Workload[Any] = added_kind(recipe.kind).workload(recipe, data, progress=progress)
             return made
@@ -125,7 +125,7 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
     """
 
     def advance(entry: Recipe, home: RunFolder, start: Path | None, until: float) -> float:
-        work = PreparedWorkload(entry, data, progress=False)
+        work = OperatorWorkload(entry, data, progress=False)
         home.path.mkdir(parents=True, exist_ok=True)
         state = processes.from_first(lambda: home.open(entry, resume=True))
         if state is None and start is not None:
@@ -143,12 +143,12 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
         return search.last_error(work, home)
 
     def holding(entry: Recipe, state: Path) -> tuple[str, ...]:
-        work = PreparedWorkload(entry, data)
+        work = OperatorWorkload(entry, data)
         task = work.task()
         task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
         return search.supported(work, task, event.symmetries)
 
-    every = PreparedWorkload(recipe, data)
+    every = OperatorWorkload(recipe, data)
     samples, naive = every.samples, processes.from_first(lambda: search.naive_error(every))
     directed = any(
         one.components or samples.statistic(one.name, "minimum") < 0 < samples.statistic(one.name, "maximum")

@@ -38,10 +38,11 @@ import torch
 
 from schema.problem import Quantity, candidate_symmetries
 from training.data.dataset import SampleFile
+from training.evaluation.naive import naive
 from training.files import read_json, write_json
 from training.fit import processes
 from training.fit.loop import Task
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import AFTER_UNET, FEWER, PRESETS
 from training.fit.run_folder import RunError, RunFolder, read_log, training_seconds
 from training.fit.warm_start import started
@@ -352,7 +353,7 @@ class Race:
 
 
 @torch.inference_mode()
-def supported(work: PreparedWorkload, task: Task, symmetries: Sequence[str]) -> tuple[str, ...]:
+def supported(work: OperatorWorkload, task: Task, symmetries: Sequence[str]) -> tuple[str, ...]:
     """Return the symmetries whose moved validation samples have no significantly larger errors than the samples.
 
     A network that was trained without a symmetry knows moved samples as well as others where the symmetry holds.
@@ -374,12 +375,12 @@ def supported(work: PreparedWorkload, task: Task, symmetries: Sequence[str]) -> 
 
 
 @torch.inference_mode()
-def naive_error(work: PreparedWorkload) -> float:
+def naive_error(work: OperatorWorkload) -> float:
     """Return the validation error of the mean of the training samples, or of the last given frame of trajectories."""
-    pairs = [(float(work.score(work.naive(batch), batch)), len(batch.outputs[0])) for batch in work.validation()]
+    pairs = [(float(work.score(naive(work, batch), batch)), len(batch.outputs[0])) for batch in work.validation()]
     return sum(error * count for error, count in pairs) / sum(count for _, count in pairs)
 
 
-def last_error(work: PreparedWorkload, run: RunFolder) -> float:
+def last_error(work: OperatorWorkload, run: RunFolder) -> float:
     """Return the validation error at the end of a turn."""
     return processes.from_first(lambda: float(read_log(run.metrics)[-1][work.metric.name]))

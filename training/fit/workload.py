@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-import numpy as np
-import torch
 from numpy.random import Generator
 from torch import Tensor, nn
 
 from schema.problem import SequenceDescription
 from training import checkpoint
-from training.calibration import CalibrationSamples, Measured
+from training.calibration import CalibrationSamples
 from training.checkpoint import Tensors
 from training.data.dataset import Rows
 from training.fit.loop import BatchSampler, Task
-from training.losses import LOSSES, Batch
-from training.metrics import METRICS, Grid, measured
-from training.metrics.fields import relative_l2, weighed
-from training.operators import Operator, build
+from training.losses import Batch
 from training.problems.problem import Problem
-from training.recipe import BaseRecipe, Recipe
+from training.recipe import BaseRecipe
 from training.user_error import UserError
 
 R = TypeVar("R", bound=BaseRecipe)
@@ -159,98 +153,3 @@ class Workload(ABC, Generic[R]):
     @abstractmethod
     def examples(self) -> Tensors:
         """Return a few test samples with their truth, by the names on the wire."""
-
-
-class OperatorWorkload(Workload[Recipe]):
-    """A recipe of an operator: what its predictions are compared by."""
-
-    def network(self) -> Operator:
-        torch.manual_seed(self.recipe.seed)
-        return build(self.recipe.operator)
-
-    @property
-    @abstractmethod
-    def counts(self) -> tuple[int, int]:
-        """The numbers of training and of validation samples."""
-
-    @property
-    def windows(self) -> int:
-        """How many training samples one sample holds, as a trajectory does; see `order`."""
-        return 1
-
-    @cached_property
-    def rows(self) -> Rows:
-        """The numbers of the training samples that are used, ascending; those of a smaller share are among them."""
-        train, share = self.counts[0], self.recipe.fit.share
-        order = np.random.default_rng(self.recipe.seed).permutation(train)
-        return np.sort(order[: max(1, round(share * train))])
-
-    @property
-    def batch_sampler(self) -> BatchSampler:
-        """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps.
-
-        Where validation samples are many beside these, an epoch has more passes: two samples for each of them.
-        """
-        fit = self.recipe.fit
-        whole = BatchSampler.passes(len(self.rows) * self.windows, fit.batch, self.recipe.seed)
-        if fit.seconds is None:
-            return whole
-        enough = -(-2 * self.counts[1] // whole.batch)
-        return replace(whole, steps=min(max(whole.steps, enough), fit.least))
-
-    def predictions(self, network: Any, batch: Batch) -> list[Tensor]:
-        """Return what a network predicts, in the form of the outputs."""
-        found = network(*batch.inputs)
-        return [found] if isinstance(found, Tensor) else list(found)
-
-    def loss(self, network: Any, batch: Batch) -> Tensor:
-        """Return the operator's own loss, or the recipe's."""
-        if batch.stored is not None:
-            noise = () if batch.noise is None else (batch.noise,)
-            own: Tensor | None = network.own_loss(batch.inputs[0], batch.stored, *noise)
-            if own is not None:
-                return own
-        pair = self.predictions(network, batch), batch.outputs
-        found, truth = ([weighed(each, batch.measure) for each in some] for some in pair)
-        return LOSSES[self.recipe.fit.loss].compute(found, batch._replace(outputs=truth), self.recipe.fit)
-
-    def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
-        """Return relative L2 errors `[batch]`, the mean over the outputs; `measure` is that of `Batch`."""
-        grid = Grid(weights=measure)
-        return torch.stack([relative_l2(*pair, grid) for pair in zip(found, truth, strict=True)]).mean(dim=0)
-
-    @abstractmethod
-    def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
-        """Return where the outputs of a batch lie; without `whole` as far as the measures after every epoch need it.
-
-        Those of the energy norm and of gradients on scattered points would take as long as the epoch.
-        """
-
-    def measures(self, found: Sequence[Tensor], batch: Batch, *, whole: bool = True) -> dict[str, Tensor]:
-        """Compute every error measure that is defined on the grid of a batch, by name, in double precision: `[batch]`.
-
-        Each is the mean over the outputs; of trajectories they are `[batch, frame]`.
-        """
-        p, u = ([each.cpu().double() for each in some] for some in (found, batch.outputs))
-        return measured(METRICS.items, p, u, self.grid(batch, whole=whole).on_cpu())
-
-    def scores(self, network: Any, batch: Batch) -> tuple[dict[str, Tensor], int]:
-        """Return the mean relative L2 error of a batch, and those by other measures."""
-        found = self.predictions(network, batch)
-        error = self.score(found, batch)
-        others = {name: each.nanmean() for name, each in self.measures(found, batch, whole=False).items()}
-        return others | {self.metric.name: error}, len(batch.outputs[0])
-
-    def score(self, found: Sequence[Tensor], batch: Batch) -> Tensor:
-        """Return the metric, the mean relative L2 error of the predictions for a batch."""
-        return self.errors(found, batch.outputs, batch.measure).mean()
-
-    @torch.inference_mode()
-    def with_errors(self, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
-        """Return samples of a kind with the errors of a network."""
-        starts, errors = range(0, len(batch.inputs[0]), FIELDS), []
-        for start in starts:
-            inputs, outputs = ([each[start : start + FIELDS] for each in some] for some in batch[:2])
-            measure = None if batch.measure is None else batch.measure[start : start + FIELDS]
-            errors.append(self.errors(self.predictions(network, Batch(inputs, outputs)), outputs, measure))
-        return Measured(batch.inputs, torch.cat(errors), kind or {})

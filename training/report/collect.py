@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from schema.problem import Description
 from training import checkpoint
@@ -23,7 +24,7 @@ from training.evaluation.pictures import Drawn
 from training.evaluation.scalars import Parity, parities
 from training.files import write_json
 from training.fit import run_folder
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import fit
 from training.fit.run_folder import RunFolder
 from training.operators import Operator
@@ -216,7 +217,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
         RecipeError: The prepared samples are missing.
     """
     found = load(run)
-    work, rows = PreparedWorkload(found.recipe, data), run_folder.read_log(run / "metrics.csv")
+    work, rows = OperatorWorkload(found.recipe, data), run_folder.read_log(run / "metrics.csv")
     work.check()
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
@@ -254,7 +255,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
     )
 
 
-def errors_by_split(network: Operator, work: PreparedWorkload) -> dict[str, dict[str, Errors]]:
+def errors_by_split(network: Operator, work: OperatorWorkload) -> dict[str, dict[str, Errors]]:
     """Measure the network on validation and test samples, and on as many training samples as validation has."""
     rows = work.rows
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), work.samples.counts[1])).astype(int))
@@ -267,7 +268,7 @@ def errors_by_split(network: Operator, work: PreparedWorkload) -> dict[str, dict
 
 
 @torch.inference_mode()
-def drawn(network: Operator, work: PreparedWorkload, errors: Errors) -> list[Drawn]:
+def drawn(network: Operator, work: OperatorWorkload, errors: Errors) -> list[Drawn]:
     """Return the best, the median and the worst of all test samples with their predictions."""
     first, problem = work.samples.split("test").start, work.file
     names = problem.argument_names
@@ -275,9 +276,9 @@ def drawn(network: Operator, work: PreparedWorkload, errors: Errors) -> list[Dra
     for rank, position in pictures.ranks(errors).items():
         number = first + position
         batch = work.batch(range(number, number + 1))
-        values = {name: work.shown(name, one[0]).numpy() for name, one in zip(names, batch.inputs, strict=False)}
+        values = {name: shown(work, name, one[0]).numpy() for name, one in zip(names, batch.inputs, strict=False)}
         truth, predicted = (
-            {name: work.shown(name, one[0]).numpy() for name, one in zip(problem.output_names, some, strict=True)}
+            {name: shown(work, name, one[0]).numpy() for name, one in zip(problem.output_names, some, strict=True)}
             for some in (batch.outputs, work.predictions(network, batch))
         )
         numbers = {one.name: values.pop(one.name) for one in problem.parameters}
@@ -296,7 +297,16 @@ def drawn(network: Operator, work: PreparedWorkload, errors: Errors) -> list[Dra
     return found
 
 
-def tensors(work: PreparedWorkload) -> list[tuple[str, ...]]:
+def shown(work: OperatorWorkload, name: str, values: Tensor) -> Tensor:
+    """Return the part of a sample that is drawn: of what changes in time the last frame, or all on a line."""
+    if name in work.file.timed:
+        return values if len(work.file.axes) == 1 and not work.file.scattered else values[-1]
+    if name in work.file.output_names:
+        return values
+    return values[-1] if name in work.file.states and work.history > 1 else values
+
+
+def tensors(work: OperatorWorkload) -> list[tuple[str, ...]]:
     """Summarise the data in a row per tensor: name, role, shape, units, least, greatest, mean and deviation."""
     samples, problem = work.samples, work.file
     roles = {"input": problem.inputs, "parameter": problem.parameters, "output": problem.outputs}
@@ -331,7 +341,7 @@ def train_on_share(recipe: Recipe, share: float, run: Path, data: Path, workers:
     less = {"seconds": time and share * time, "least": max(1, round(share * fit_.least))}  # as many epochs as the run
     settings = fit_.model_copy(update={"share": share * fit_.share, **less})
     part = recipe.model_copy(update={"fit": settings})
-    work = PreparedWorkload(part, data)
+    work = OperatorWorkload(part, data)
     document = json.loads((folder / RESULT).read_text()) if (folder / RESULT).is_file() else {}
     if not document or from_document(document["recipe"]) != part:
         part_run = RunFolder(folder)

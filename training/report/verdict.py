@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Quantity
-from training.fit.prepared import PreparedWorkload
+from training.evaluation.naive import naive, valid
+from training.fit.operator_workload import OperatorWorkload
 from training.losses import Batch
 
 USABLE = 0.05  # the largest mean error on test samples of a model that is called usable
@@ -86,7 +87,7 @@ def percent(value: float) -> str:
     return f"{100 * value:.3g} %"
 
 
-def baselines(work: PreparedWorkload) -> dict[str, NDArray[np.float64]]:
+def baselines(work: OperatorWorkload) -> dict[str, NDArray[np.float64]]:
     """Measure what needs no network on the test samples: the relative L2 error of each, by its name."""
 
     def errors(batch: Batch, made: Sequence[Tensor]) -> NDArray[np.float64]:
@@ -94,7 +95,7 @@ def baselines(work: PreparedWorkload) -> dict[str, NDArray[np.float64]]:
         return (found.mean(dim=1) if work.is_trajectory else found).double().numpy()
 
     name = LAST if work.is_trajectory else MEAN
-    known = {name: np.concatenate([errors(batch, work.naive(batch)) for batch in work.batches("test")])}
+    known = {name: np.concatenate([errors(batch, naive(work, batch)) for batch in work.batches("test")])}
     if work.file.scattered:  # every sample has its own points
         return known
     found, rows = [], nearest(work)
@@ -104,13 +105,13 @@ def baselines(work: PreparedWorkload) -> dict[str, NDArray[np.float64]]:
         found.append(
             errors(
                 batch,
-                [each * work.valid(one, each, batch) for one, each in zip(work.file.outputs, others, strict=True)],
+                [each * valid(work, one, each, batch) for one, each in zip(work.file.outputs, others, strict=True)],
             )
         )
     return known | {NEAREST: np.concatenate(found)}
 
 
-def nearest(work: PreparedWorkload) -> NDArray[np.int64]:
+def nearest(work: OperatorWorkload) -> NDArray[np.int64]:
     """Return the number of the training sample with the nearest inputs for every test sample.
 
     The distance is that of inputs and parameters in units of their deviation, each counting alike; of fields that are
@@ -132,13 +133,13 @@ def nearest(work: PreparedWorkload) -> NDArray[np.int64]:
     return found
 
 
-def arguments(work: PreparedWorkload, rows: range | NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
+def arguments(work: OperatorWorkload, rows: range | NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
     """Read the inputs and parameters of some samples, by name; of trajectories the frames that they start from."""
     batch = work.batch(rows, frames=1 if work.is_trajectory else None)
     return {name: one.numpy() for name, one in zip(work.file.argument_names, batch.inputs, strict=False)}
 
 
-def flat(work: PreparedWorkload, values: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float64]:
+def flat(work: OperatorWorkload, values: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float64]:
     """Lay out inputs in rows whose squared distance is the sum over the tensors of a mean squared difference."""
     columns = []
     for name, one in values.items():

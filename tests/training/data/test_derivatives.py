@@ -17,7 +17,7 @@ from training import recipe as recipes
 from training.data import generate, views
 from training.data.generate import Layout
 from training.data.views import Samples, read
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
 from training.problems.darcy import DESCRIPTION as DARCY
@@ -93,7 +93,7 @@ def test_the_statistics_by_point_are_the_published_ones(darcy: tuple[dict[str, T
 
 def test_batches_carry_the_gradients_of_their_samples(darcy: tuple[Any, Samples], tmp_path: Path) -> None:
     samples = darcy[1]
-    work = PreparedWorkload(recipes.read_fields(recipes.find("darcy-tiny")), tmp_path)
+    work = OperatorWorkload(recipes.read_fields(recipes.find("darcy-tiny")), tmp_path)
     batch = work.as_batch(samples.read(range(5)))
     assert batch.gradients is not None
     assert batch.gradients.numpy().tobytes() == samples.gradients.tobytes()

@@ -16,7 +16,7 @@ from training.data.augment import add_noise, noisy
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
 from training.data.views import Samples, read
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.losses import Batch
 from training.nn.pointwise import Normaliser
 from training.problems.problem import PROBLEMS
@@ -105,7 +105,7 @@ def drawn(stored: Path, seed: int, *fit: str) -> Batch:
     """Draw a batch of all training samples on 141 x 141 points."""
     recipe = recipes.read_fields(recipes.find("darcy_inverse-tiny"), ["fit.noise=[]", *fit])
     data = DataConfig(mesh=421, train=3, validation=0, test=1, grids=(141,), seed=5)
-    work = PreparedWorkload(recipe.model_copy(update={"data": data}), stored.parent, progress=False)
+    work = OperatorWorkload(recipe.model_copy(update={"data": data}), stored.parent, progress=False)
     return work.draw(np.arange(3), np.random.default_rng(seed), 0.0)
 
 

@@ -19,7 +19,7 @@ from training.data.pools import LocalPool
 from training.data.views import Samples, deviation, read
 from training.evaluation import rows
 from training.evaluation.cases import Case, measured_grids, noise_units
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.workload import Scope
 from training.metrics import METRICS
 from training.operators import Operator, build
@@ -45,17 +45,17 @@ def operator() -> Operator:
 
 
 @pytest.fixture(scope="module")
-def work(stored: Path) -> PreparedWorkload:
+def work(stored: Path) -> OperatorWorkload:
     return workload("darcy_inverse", stored.parent)
 
 
-def workload(model: str, folder: Path, data: DataConfig = DATA) -> PreparedWorkload:
+def workload(model: str, folder: Path, data: DataConfig = DATA) -> OperatorWorkload:
     recipe = recipes.read_fields(recipes.find(f"{model}-tiny"), ["fit.noise=[0.0, 0.1]"])
-    return PreparedWorkload(recipe.model_copy(update={"data": data}), folder)
+    return OperatorWorkload(recipe.model_copy(update={"data": data}), folder)
 
 
 @pytest.fixture(scope="module")
-def card(work: PreparedWorkload, operator: Operator) -> Card:
+def card(work: OperatorWorkload, operator: Operator) -> Card:
     return work.measure(operator, DARCY_INVERSE, Scope(patient=True))
 
 
@@ -81,7 +81,7 @@ def test_the_unit_of_noise_is_the_training_inputs_deviation(stored: Path) -> Non
 
 
 def test_every_level_of_noise_has_its_row_and_its_baseline(
-    work: PreparedWorkload, operator: Operator, card: Card
+    work: OperatorWorkload, operator: Operator, card: Card
 ) -> None:
     places = [(row["grid"], row.get("noise", 0)) for row in card["errors"]]
     assert places == [([n, m], level) for level in (0, 0.1) for n, m in ((36, 36), (141, 141), (36, 141))]
@@ -92,7 +92,7 @@ def test_every_level_of_noise_has_its_row_and_its_baseline(
 
 
 def test_noise_makes_a_difference_and_is_the_same_at_every_call(
-    work: PreparedWorkload, stored: Path, operator: Operator
+    work: OperatorWorkload, stored: Path, operator: Operator
 ) -> None:
     samples = read(stored, "test", 2, 141, problem=DARCY_INVERSE)
     unit = deviation(stored, 6, DARCY_INVERSE)

@@ -13,7 +13,7 @@ import torch
 
 from training.data.dataset import prepare
 from training.fit.loop import Budget, Task
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import finish, fit
 from training.fit.run_folder import RunFolder, read_log
 from training.operators.field import FieldConfig
@@ -25,11 +25,11 @@ BUDGET = {"epochs": 100, "seconds": 10.0, "least": 5, "batch": 4, "learning_rate
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> PreparedWorkload:
+def work(tmp_path: Path) -> OperatorWorkload:
     return workload(tmp_path)
 
 
-def workload(tmp_path: Path, **data: object) -> PreparedWorkload:
+def workload(tmp_path: Path, **data: object) -> OperatorWorkload:
     k = np.random.default_rng(0).standard_normal((20, 8))
     np.savez(tmp_path / "line.npz", k=k, u=k + 1)
     document = {"name": "line", "data": {"files": ["line.npz"], **data}, "inputs": {"k": {}}, "outputs": {"u": {}}}
@@ -45,17 +45,17 @@ def workload(tmp_path: Path, **data: object) -> PreparedWorkload:
         operator=FieldConfig(periodic=(False,), points=("cells",), working=(8,), **one, **scales, **sizes),
         fit=Fit(**OF_PROBLEM_FILES | BUDGET),
     )
-    return PreparedWorkload(recipe, tmp_path)
+    return OperatorWorkload(recipe, tmp_path)
 
 
 def test_an_epoch_trains_on_two_samples_for_each_that_validates(tmp_path: Path) -> None:
     work = workload(tmp_path, validation=8)
-    few = PreparedWorkload(changed(work.recipe, ["fit.share=0.4"]), tmp_path)
+    few = OperatorWorkload(changed(work.recipe, ["fit.share=0.4"]), tmp_path)
     assert (work.batch_sampler.steps, few.batch_sampler.steps) == (
         4,
         4,
     )  # 10 and 4 training samples, 16 of which are an epoch
-    assert PreparedWorkload(changed(work.recipe, ["fit.share=0.4", "fit.least=3"]), tmp_path).batch_sampler.steps == 3
+    assert OperatorWorkload(changed(work.recipe, ["fit.share=0.4", "fit.least=3"]), tmp_path).batch_sampler.steps == 3
 
 
 class Ticks:
@@ -72,7 +72,7 @@ class Ticks:
 class Stepped(Task):
     """Its clock advances at each step, or is that of the processor; writes down the rates."""
 
-    def __init__(self, work: PreparedWorkload, second: float | None = 1.0, last: int | None = None) -> None:
+    def __init__(self, work: OperatorWorkload, second: float | None = 1.0, last: int | None = None) -> None:
         network = work.network()
         work.fit_normalisers(network)
         super().__init__(network, work)
@@ -90,14 +90,14 @@ class Stepped(Task):
             raise KeyboardInterrupt
 
 
-def trained(work: PreparedWorkload, folder: Path, task: Stepped, *, resume: bool = False) -> Stepped:
+def trained(work: OperatorWorkload, folder: Path, task: Stepped, *, resume: bool = False) -> Stepped:
     folder.mkdir(exist_ok=True)
     run = RunFolder(folder)
     fit(task, work, run, run.open(work.recipe, resume=resume))
     return task
 
 
-def test_a_training_ends_with_its_time_and_its_rate_follows_the_share(work: PreparedWorkload, tmp_path: Path) -> None:
+def test_a_training_ends_with_its_time_and_its_rate_follows_the_share(work: OperatorWorkload, tmp_path: Path) -> None:
     task = trained(work, tmp_path / "1", Stepped(work))
     assert len(task.rates) == 10  # a second each
     assert [float(row["share"]) for row in read_log(tmp_path / "1/metrics.csv")] == [0.4, 0.8, 1.0]
@@ -107,7 +107,7 @@ def test_a_training_ends_with_its_time_and_its_rate_follows_the_share(work: Prep
 
 
 def test_the_weights_that_are_kept_are_the_mean_ones_that_had_the_least_error(
-    work: PreparedWorkload, tmp_path: Path
+    work: OperatorWorkload, tmp_path: Path
 ) -> None:
     """At a rate that does not fall the weights of a step are far from their mean, whose error is in the log."""
     changes = ["fit.seconds=40", "fit.learning_rate=0.1", "fit.div_factor=1", "fit.final_div_factor=1"]
@@ -119,13 +119,13 @@ def test_the_weights_that_are_kept_are_the_mean_ones_that_had_the_least_error(
     assert found == pytest.approx(min(float(row["relative_l2"]) for row in read_log(tmp_path / "run/metrics.csv")))
 
 
-def test_a_slow_machine_makes_the_least_steps(work: PreparedWorkload, tmp_path: Path) -> None:
+def test_a_slow_machine_makes_the_least_steps(work: OperatorWorkload, tmp_path: Path) -> None:
     task = trained(work, tmp_path / "run", Stepped(work, second=60.0))
     assert len(task.rates) == 5
     assert task.rates[-1] < task.rates[2]
 
 
-def test_a_training_that_waits_for_the_processor_makes_its_steps(work: PreparedWorkload, tmp_path: Path) -> None:
+def test_a_training_that_waits_for_the_processor_makes_its_steps(work: OperatorWorkload, tmp_path: Path) -> None:
     """It waits in every step, as on a busy machine; by the clock of the wall there was time for five steps."""
     work.recipe = changed(work.recipe, ["fit.seconds=0.5", "fit.least=1", "fit.epochs=100000"])
 
@@ -137,20 +137,20 @@ def test_a_training_that_waits_for_the_processor_makes_its_steps(work: PreparedW
     assert len(trained(work, tmp_path / "run", Waiting(work, second=None)).rates) > 5
 
 
-def test_the_card_counts_the_epochs_that_the_time_allowed(work: PreparedWorkload, tmp_path: Path) -> None:
+def test_the_card_counts_the_epochs_that_the_time_allowed(work: OperatorWorkload, tmp_path: Path) -> None:
     task = trained(work, tmp_path / "run", Stepped(work))
     finish(work, task.network, RunFolder(tmp_path / "run"), {})
     assert json.loads((tmp_path / "run/card.json").read_text())["training"]["epochs"] == 3
 
 
-def test_few_samples_end_with_the_epochs(work: PreparedWorkload, tmp_path: Path) -> None:
+def test_few_samples_end_with_the_epochs(work: OperatorWorkload, tmp_path: Path) -> None:
     work.recipe = changed(work.recipe, ["fit.epochs=3"])
     task = trained(work, tmp_path / "run", Stepped(work, second=1e-6))
     assert len(task.rates) == 3 * BATCHES
     assert task.budget.share == 1
 
 
-def test_a_killed_training_continues_after_the_time_that_it_has_used(work: PreparedWorkload, tmp_path: Path) -> None:
+def test_a_killed_training_continues_after_the_time_that_it_has_used(work: OperatorWorkload, tmp_path: Path) -> None:
     expected, folder = trained(work, tmp_path / "1", Stepped(work)), tmp_path / "2"
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         trained(work, folder, Stepped(work, last=1))

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from training import checkpoint
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.fit.start import ProblemRun
 from training.problems.problem_file import ProblemFile
@@ -45,7 +45,7 @@ def recipe(folder: Path, preset: str = "tiny", *overrides: str, **changes: Any) 
 
 
 def test_the_first_part_of_a_training_has_coarse_samples(folder: Path) -> None:
-    work = PreparedWorkload(recipe(folder, "tiny", *SMALL), folder)
+    work = OperatorWorkload(recipe(folder, "tiny", *SMALL), folder)
     early, late = (work.draw(np.arange(1), np.random.default_rng(0), share) for share in (0.74, 0.75))
     assert early.outputs[0].shape == (5, 6, 8)  # an eighth of all 40 coarse samples
     assert late.outputs[0].shape == (1, 12, 16)
@@ -59,7 +59,7 @@ def test_coarse_samples_of_parameters_alone_are_predicted_on_their_own_grid(tmp_
     for name, samples, sides in (("fine", 20, (12, 16)), ("coarse", 40, (6, 8))):
         rate = np.random.default_rng(samples).random(samples)
         np.savez(tmp_path / f"{name}.npz", rate=rate, u=rate[:, None, None] * np.ones((samples, *sides)))
-    work = PreparedWorkload(recipe(tmp_path, "tiny", *SMALL, inputs={}, parameters={"rate": {}}), tmp_path)
+    work = OperatorWorkload(recipe(tmp_path, "tiny", *SMALL, inputs={}, parameters={"rate": {}}), tmp_path)
     for share, sides in ((0.0, (6, 8)), (0.9, (12, 16))):
         batch = work.draw(np.arange(1), np.random.default_rng(0), share)
         assert batch.inputs[-1].shape[1:] == batch.outputs[0].shape[1:] == sides
@@ -80,7 +80,7 @@ def test_a_model_of_both_is_measured_on_fine_samples_and_needs_no_coarse_ones(fo
     assert found.card["training"]["coarse"] == {"fields": 40, "grid": [6, 8]}
     assert [row["grid"] for row in found.card["errors"]] == [[12, 16]]
     (folder / made.coarse.samples if made.coarse else folder).unlink()
-    work = PreparedWorkload(found.recipe, folder)
+    work = OperatorWorkload(found.recipe, folder)
     assert work.measured(found.operator, work.batches("test"))["relative_l2"].shape == (4,)
     with pytest.raises(RecipeError, match="expected the coarse samples"):
         work.task()

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from training.data.dataset import SampleFile, prepare
 from training.fit import presets
-from training.fit.prepared import PreparedWorkload
+from training.fit.calibrating import states
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS
 from training.operators.field import FieldConfig
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
@@ -72,7 +73,7 @@ def opened(folder: Path, text: str = PUSHED, **changed: Any) -> SampleFile:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> PreparedWorkload:
+def work(tmp_path: Path) -> OperatorWorkload:
     samples = opened(tmp_path)
     recipe = Recipe(
         model="pushed",
@@ -83,18 +84,18 @@ def work(tmp_path: Path) -> PreparedWorkload:
         operator=presets.network(samples, PRESETS["tiny"]),
         fit=Fit(epochs=4, batch=6, **(OF_PROBLEM_FILES | {"unroll": (2,)})),
     )
-    return PreparedWorkload(recipe, samples.path.parent)
+    return OperatorWorkload(recipe, samples.path.parent)
 
 
 @pytest.fixture
-def network(work: PreparedWorkload) -> TrajectoryOperator:
+def network(work: OperatorWorkload) -> TrajectoryOperator:
     found = work.network()
     assert isinstance(found, TrajectoryOperator)
     work.fit_normalisers(found)
     return found.eval()
 
 
-def test_a_step_sees_the_frame_that_it_starts_from_or_the_one_at_its_end(work: PreparedWorkload) -> None:
+def test_a_step_sees_the_frame_that_it_starts_from_or_the_one_at_its_end(work: OperatorWorkload) -> None:
     initial, f, wind, depth, rate = (batch := work.batch(range(4, 6), 3)).inputs
     expected = {name: torch.from_numpy(each[4:6].astype(np.float32)) for name, each in arrays().items()}
     assert torch.equal(initial, expected["u"][:, :2])
@@ -106,7 +107,7 @@ def test_a_step_sees_the_frame_that_it_starts_from_or_the_one_at_its_end(work: P
     torch.testing.assert_close(batch.outputs[0][:, 0], initial[:, -1] + f[:, 0])
 
 
-def test_windows_anywhere_in_a_trajectory_have_the_forcing_of_their_frames(work: PreparedWorkload) -> None:
+def test_windows_anywhere_in_a_trajectory_have_the_forcing_of_their_frames(work: OperatorWorkload) -> None:
     for batch in (work.draw(np.arange(30), np.random.default_rng(1), 0.0), work.statistics_batch()):
         initial, f, wind, *_, rate = batch.inputs
         made = initial[:, -1:] + f.cumsum(dim=1)
@@ -114,13 +115,13 @@ def test_windows_anywhere_in_a_trajectory_have_the_forcing_of_their_frames(work:
         torch.testing.assert_close(wind[:, :, 0, 0], rate + 0.1)
 
 
-def test_what_calibrates_is_every_state_with_what_its_step_sees(work: PreparedWorkload) -> None:
-    states = work.states(np.arange(SAMPLES)).inputs
-    assert [each.shape[1] for each in states if each.ndim > 2 or each.shape[1:] == (1,)] == [2, 1, 1, 1]
-    assert len(states[0]) == SAMPLES * (FRAMES - 2)
+def test_what_calibrates_is_every_state_with_what_its_step_sees(work: OperatorWorkload) -> None:
+    found = states(work, np.arange(SAMPLES)).inputs
+    assert [each.shape[1] for each in found if each.ndim > 2 or each.shape[1:] == (1,)] == [2, 1, 1, 1]
+    assert len(found[0]) == SAMPLES * (FRAMES - 2)
 
 
-def test_a_rollout_sees_the_forcing_of_each_step(work: PreparedWorkload, network: TrajectoryOperator) -> None:
+def test_a_rollout_sees_the_forcing_of_each_step(work: OperatorWorkload, network: TrajectoryOperator) -> None:
     inputs = work.batch(range(3), 4).inputs
     frames = torch.zeros(3, 4, dtype=torch.int32)
     whole = network(*inputs, frames)
@@ -137,7 +138,7 @@ def test_a_rollout_sees_the_forcing_of_each_step(work: PreparedWorkload, network
     torch.testing.assert_close(resumed, whole[:, 1:])
 
 
-def test_novelty_is_judged_of_every_frame_s_forcing(work: PreparedWorkload, network: TrajectoryOperator) -> None:
+def test_novelty_is_judged_of_every_frame_s_forcing(work: OperatorWorkload, network: TrajectoryOperator) -> None:
     state, f, wind, depth, rate = network.canonical(
         *work.batch(range(3), 4).inputs, torch.zeros(3, 4, dtype=torch.int32)
     )

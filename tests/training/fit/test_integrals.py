@@ -12,7 +12,7 @@ import torch
 from tests.training.fit.test_scalars import problem, short
 from training import checkpoint
 from training.data.dataset import SampleFile, prepare
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.problems.problem_file import ProblemFile
 
@@ -70,7 +70,7 @@ def test_ends_of_cells_lie_half_a_cell_beyond_them(tmp_path: Path) -> None:
 
 def test_a_network_returns_the_integrals_of_what_it_predicts_on_any_grid(tmp_path: Path) -> None:
     found = wing(tmp_path)
-    work = PreparedWorkload(short(found, tmp_path), tmp_path / "data")
+    work = OperatorWorkload(short(found, tmp_path), tmp_path / "data")
     network = work.task().network.eval()
     with torch.inference_mode():
         for sides in (9, 8), (13, 6):
@@ -109,7 +109,7 @@ def test_on_points_an_input_says_what_every_point_measures(tmp_path: Path) -> No
     valid = np.arange(60) < values["counts"][:, None]
     assert values["lift"] == pytest.approx(-(values["p"] * values["normal"][..., 1] * valid).sum(1), rel=1e-4, abs=1e-5)
     assert values["mean"] == pytest.approx((values["p"] * values["area"] * valid).sum(1), rel=1e-5)
-    work = PreparedWorkload(short(found, tmp_path), tmp_path / "data")
+    work = OperatorWorkload(short(found, tmp_path), tmp_path / "data")
     network, batch = work.task().network.eval(), work.batch(range(4))
     with torch.inference_mode():
         outputs = dict(zip(found.output_names, network(*batch.inputs), strict=True))

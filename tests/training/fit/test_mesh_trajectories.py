@@ -15,8 +15,9 @@ from torch import Tensor
 from tests.toy_meshes import cooling, padded
 from training.data.dataset import SampleFile, prepare
 from training.evaluation.measures import Measures
+from training.evaluation.naive import naive
 from training.fit import presets
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS
 from training.operators.points_trajectory import PointsTrajectoryOperator
 from training.problems.columns import DataError
@@ -54,7 +55,7 @@ def opened(folder: Path, arrays: Arrays, text: str = TEXT) -> SampleFile:
     return SampleFile(prepare(problem, folder, folder / "data"), problem)
 
 
-def workload(samples: SampleFile) -> PreparedWorkload:
+def workload(samples: SampleFile) -> OperatorWorkload:
     recipe = Recipe(
         model="cooling",
         preset="tiny",
@@ -64,10 +65,10 @@ def workload(samples: SampleFile) -> PreparedWorkload:
         operator=presets.network(samples, PRESETS["tiny"]),
         fit=Fit(epochs=1, batch=4, **(OF_PROBLEM_FILES | {"unroll": (1, 2)})),
     )
-    return PreparedWorkload(recipe, samples.path.parent)
+    return OperatorWorkload(recipe, samples.path.parent)
 
 
-def network(work: PreparedWorkload) -> PointsTrajectoryOperator:
+def network(work: OperatorWorkload) -> PointsTrajectoryOperator:
     found = work.network()
     assert isinstance(found, PointsTrajectoryOperator)
     work.fit_normalisers(found)
@@ -75,7 +76,7 @@ def network(work: PreparedWorkload) -> PointsTrajectoryOperator:
 
 
 @pytest.fixture(params=[1, 2], ids=["one frame", "history"])
-def work(request: pytest.FixtureRequest, drawn: Arrays, tmp_path: Path) -> PreparedWorkload:
+def work(request: pytest.FixtureRequest, drawn: Arrays, tmp_path: Path) -> OperatorWorkload:
     return workload(opened(tmp_path, drawn, f"{TEXT}history = {request.param}\n"))
 
 
@@ -139,7 +140,7 @@ def test_data_that_cannot_be_used_have_their_sentence(
         opened(tmp_path, arrays)
 
 
-def test_a_rollout_in_pieces_is_the_whole_one(work: PreparedWorkload) -> None:
+def test_a_rollout_in_pieces_is_the_whole_one(work: OperatorWorkload) -> None:
     operator, inputs = network(work), work.batch(range(3)).inputs
     with torch.inference_mode():
         [whole] = operator.rollout(inputs, 4)
@@ -150,7 +151,7 @@ def test_a_rollout_in_pieces_is_the_whole_one(work: PreparedWorkload) -> None:
 
 
 @torch.inference_mode()
-def test_order_and_padding_change_nothing(work: PreparedWorkload) -> None:
+def test_order_and_padding_change_nothing(work: OperatorWorkload) -> None:
     operator, inputs = network(work), list(work.batch(range(3)).inputs)
     [expected], seen = operator.rollout(inputs, 3), operator.canonical(*inputs)
     counts = inputs[2].long()
@@ -183,7 +184,7 @@ def test_weights_count_in_loss_and_errors(drawn: Arrays, tmp_path: Path) -> None
     assert work.measures(wrong, batch)["vrmse"].max() == 0
 
 
-def test_gradients_are_measured_at_every_frame(work: PreparedWorkload) -> None:
+def test_gradients_are_measured_at_every_frame(work: OperatorWorkload) -> None:
     batch = work.batch(range(2), frames=3)
     found = [1.5 * each for each in batch.outputs]
     measured = work.measures(found, batch)
@@ -205,7 +206,7 @@ def test_fifty_steps_of_training_learn_to_cool(drawn: Arrays, tmp_path: Path) ->
             return float(work.errors(work.predictions(operator, batch), batch.outputs).mean())
 
     batch = work.batch(work.samples.split("test"), frames=4)
-    still = float(work.errors(work.naive(batch), batch.outputs).mean())
+    still = float(work.errors(naive(work, batch), batch.outputs).mean())
     for _ in range(50):
         optimiser.zero_grad()
         work.loss(operator, work.draw(rng.integers(0, len(work.rows) * work.longest, 8), rng, 0.6)).backward()

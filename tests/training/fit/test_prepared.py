@@ -19,8 +19,9 @@ from training.calibration import CalibratedOperator
 from training.commands import app
 from training.data.dataset import SampleFile, checksum, prepare
 from training.fit import run_folder
+from training.fit.calibrating import with_errors
 from training.fit.loop import Task
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS, fitting, network, recipe
 from training.fit.run import train
 from training.fit.run_folder import RunFolder
@@ -91,7 +92,7 @@ def test_samples_have_the_name_of_their_contents(samples: SampleFile, tmp_path: 
     assert other != samples.path
     expected = f"expected the samples {samples.path} but found {other.name}. `{typed('check', 'PROBLEM.toml')}`"
     with pytest.raises(RecipeError, match=re.escape(expected)):
-        PreparedWorkload(made, data).prepare()
+        OperatorWorkload(made, data).prepare()
 
 
 def test_samples_are_prepared_anew_where_readers_changed_and_earlier_recipes_find_them(
@@ -101,10 +102,10 @@ def test_samples_are_prepared_anew_where_readers_changed_and_earlier_recipes_fin
     made = recipe(samples, "tiny")
     released = made.model_copy(update={"samples": str(samples.attributes["unversioned"])})
     with pytest.warns(UserWarning, match="as they are read now: .* are not those that it was trained on"):
-        assert PreparedWorkload(released, data).prepare() == samples.path
+        assert OperatorWorkload(released, data).prepare() == samples.path
     monkeypatch.setattr("training.data.dataset.READ_AS", 3)
     assert prepare(problem(), tmp_path, data) != samples.path
-    assert PreparedWorkload(made.model_copy(update={"samples": samples.path.name}), data).prepare() == samples.path
+    assert OperatorWorkload(made.model_copy(update={"samples": samples.path.name}), data).prepare() == samples.path
 
 
 def test_the_tensor_that_a_file_is_of_tells_samples_apart(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_another_operator_takes_a_user_s_fields_vectors_and_numbers(samples: Sam
     table = {"kind": "grid-transformer", "channels": 8, "heads": 1, "layers": 1, "decoder": decoder}
     made = recipe(samples, "tiny", operator=table)
     assert (made.operator.dimensions, made.operator.inputs) == (2, 4)
-    work = PreparedWorkload(made, samples.path.parent)
+    work = OperatorWorkload(made, samples.path.parent)
     network = work.network()
     work.fit_normalisers(network)
     batch = work.batch(range(3))
@@ -281,7 +282,7 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
         operator=network(found, PRESETS["tiny"]),
         fit=Fit(epochs=1, batch=4, learning_rate=2e-3, keep="best"),
     )
-    work = PreparedWorkload(made, tmp_path)
+    work = OperatorWorkload(made, tmp_path)
     task = Task(build(made.operator), work)
     for loader, size in ((task.train_dataloader(), 4), (task.val_dataloader(), 16)):
         batch = next(iter(loader))
@@ -334,7 +335,7 @@ def test_weights_of_points_weigh_loss_and_errors(tmp_path: Path) -> None:
     )
     samples = SampleFile(prepare(chosen, tmp_path, tmp_path / "data"), chosen)
     made = recipe(samples, "tiny").model_copy(update={"samples": samples.path.name})
-    work = PreparedWorkload(made, tmp_path / "data")
+    work = OperatorWorkload(made, tmp_path / "data")
     net, batch = work.network(), work.batch(range(8))
     assert (len(batch.inputs), len(batch.outputs)) == (3, 1)  # the weights are neither
     work.fit_normalisers(net)
@@ -343,7 +344,7 @@ def test_weights_of_points_weigh_loss_and_errors(tmp_path: Path) -> None:
         weights, truth = torch.tensor(samples.read(range(8))["weights"]).double(), batch.outputs[0].double()
         squares = [(weights * each.square().sum(dim=2)).sum(dim=1) for each in (found - truth, truth)]
         expected = (squares[0] / squares[1]).sqrt()
-        assert torch.allclose(work.with_errors(net, batch).errors.double(), expected, rtol=1e-4)
+        assert torch.allclose(with_errors(work, net, batch).errors.double(), expected, rtol=1e-4)
         assert work.scores(net, batch)[0]["relative_l2"].item() == pytest.approx(expected.mean().item(), rel=1e-4)
         assert work.loss(net, batch).item() == pytest.approx(expected.mean().item(), rel=1e-4)
     assert work.measured(net, [batch])["relative_l2"] == pytest.approx(expected.numpy(), rel=1e-4)

@@ -11,7 +11,8 @@ import torch
 
 from training import checkpoint
 from training.data.dataset import SampleFile, prepare
-from training.fit.prepared import PreparedWorkload
+from training.evaluation.naive import naive
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import recipe
 from training.fit.run import train
 from training.problems.problem_file import ProblemFile
@@ -90,15 +91,15 @@ def test_numbers_are_learned_and_measured_in_their_deviations(kind: Any, tmp_pat
     found = kind(tmp_path)
     folder = train(short(found, tmp_path), tmp_path / "run", tmp_path / "data")
     made = checkpoint.load(folder)
-    work = PreparedWorkload(made.recipe, tmp_path / "data")
+    work = OperatorWorkload(made.recipe, tmp_path / "data")
     batch = work.batch(work.samples.split("test"))
     with torch.inference_mode():
         outputs = dict(zip(found.output_names, work.predictions(made.operator, batch), strict=True))
     for one, truth in zip(found.outputs, batch.outputs, strict=True):
         assert outputs[one.name].shape == truth.shape, one.name
     errors = work.measured(made.operator, [batch])["relative_l2"]
-    naive = work.errors(work.naive(batch), batch.outputs, batch.measure).numpy()
-    assert errors.mean() < naive.mean()
+    without = work.errors(naive(work, batch), batch.outputs, batch.measure).numpy()
+    assert errors.mean() < without.mean()
     assert made.card["errors"][0]["relative_l2"] == pytest.approx(errors.mean(), rel=1e-3)
     report = collect(folder, tmp_path / "data")
     assert [one["output"] for one in numbers(report)["scalars"]] == [
@@ -119,7 +120,7 @@ def test_units_of_a_number_change_nothing(tmp_path: Path) -> None:
         folder.mkdir()
         np.savez(folder / "drag.npz", shape=s, drag=factor * s.mean((1, 2)).astype(np.float64))
         found = problem("drag", inputs={"shape": {}}, outputs={"drag": {"scalar": True}})
-        work = PreparedWorkload(short(found, folder), folder / "data")
+        work = OperatorWorkload(short(found, folder), folder / "data")
         task = work.task()
         losses.append(work.loss(task.network, work.batch(range(8))).item())
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -128,7 +129,7 @@ def test_units_of_a_number_change_nothing(tmp_path: Path) -> None:
 
 def test_a_scalar_does_not_depend_on_padding_and_order(tmp_path: Path) -> None:
     found = clouds(tmp_path)
-    work = PreparedWorkload(short(found, tmp_path), tmp_path / "data")
+    work = OperatorWorkload(short(found, tmp_path), tmp_path / "data")
     network = work.task().network.eval()
     coordinates, f, counts, speed = work.batch(range(4)).inputs
     padded = [torch.cat([one, one.flip(1)], dim=1) for one in (coordinates, f)]

@@ -15,7 +15,7 @@ from torch import Tensor
 from research.importing.network import load_reference, reference_views
 from training import recipe as config
 from training.fit.loop import BatchSampler, Rows, Task
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import fit
 from training.fit.run_folder import RunFolder
 from training.losses import Batch
@@ -49,7 +49,7 @@ NETWORK = LineTransformerConfig(
 )
 
 
-class Watched(PreparedWorkload):
+class Watched(OperatorWorkload):
     """Trains on one full batch of float64 and writes down every step."""
 
     batch: Batch
@@ -112,7 +112,7 @@ def column(work: Watched, name: str) -> list[float]:
 
 def test_the_darcy_schedule_is_the_published_one(golden: Callable[[str], Any]) -> None:
     case, recipe = golden("onecycle_ex2"), config.read(config.find("darcy-paper"))
-    task = Task(LineTransformer(NETWORK), PreparedWorkload(recipe, Path()))
+    task = Task(LineTransformer(NETWORK), OperatorWorkload(recipe, Path()))
     found = task.configure_optimizers()
     optimiser, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]
     [group], rates = optimiser.param_groups, []

@@ -16,7 +16,7 @@ from training import checkpoint
 from training import report as reports
 from training.data.dataset import SampleFile, prepare
 from training.fit import search
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS, network, recipe
 from training.fit.run import train
 from training.fit.run_folder import RunFolder, read_log, training_seconds
@@ -167,7 +167,7 @@ def test_what_is_predicted_without_a_network_is_the_mean(raced: Recipe, samples:
     outputs = {split: samples.file["u"][samples.split(split).start : samples.split(split).stop] for split in SPLITS}
     truth, mean = outputs["validation"], outputs["train"].mean(axis=0)
     errors = np.linalg.norm(truth - mean, axis=1) / np.linalg.norm(truth, axis=1)
-    assert search.naive_error(PreparedWorkload(raced, samples.path.parent)) == pytest.approx(errors.mean(), rel=1e-5)
+    assert search.naive_error(OperatorWorkload(raced, samples.path.parent)) == pytest.approx(errors.mean(), rel=1e-5)
 
 
 def test_a_killed_race_repeats_no_turn(raced: Recipe, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_symmetries_that_samples_contradict_are_found(raced: Recipe, samples: Sa
         def forward(self, k: torch.Tensor) -> torch.Tensor:
             return k + k.roll(1, 1) + 0.01 * torch.sin(7 * k)
 
-    work = PreparedWorkload(raced, samples.path.parent)
+    work = OperatorWorkload(raced, samples.path.parent)
     task = work.task()
     task.network = Exact()
     assert search.supported(work, task, ("flip_x", "shift_x", "negate")) == ("shift_x", "negate")
@@ -238,7 +238,7 @@ def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: Samp
     }
     made = entered(recipe(samples, "quick"), samples)
     for one in made.race:
-        PreparedWorkload(changed(made, one.overrides), samples.path.parent).network()
+        OperatorWorkload(changed(made, one.overrides), samples.path.parent).network()
     assert entered(recipe(samples, "tiny"), samples).race == ()
 
 

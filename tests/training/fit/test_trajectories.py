@@ -20,7 +20,7 @@ from training.evaluation import measures
 from training.evaluation.measures import Measures
 from training.files import read_json
 from training.fit import presets
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS, working_grid
 from training.fit.workload import Scope, ScopeError
 from training.losses import Batch
@@ -85,7 +85,7 @@ def samples(tmp_path: Path) -> SampleFile:
     return opened(problem_file(tmp_path))
 
 
-def workload(samples: SampleFile, **settings: Any) -> PreparedWorkload:
+def workload(samples: SampleFile, **settings: Any) -> OperatorWorkload:
     """Return the workload of the tiny preset."""
     fit = Fit(epochs=4, batch=6, **(OF_PROBLEM_FILES | {"unroll": (1, 2)} | settings))
     recipe = Recipe(
@@ -97,10 +97,10 @@ def workload(samples: SampleFile, **settings: Any) -> PreparedWorkload:
         operator=presets.network(samples, PRESETS["tiny"]),
         fit=fit,
     )
-    return PreparedWorkload(recipe, samples.path.parent)
+    return OperatorWorkload(recipe, samples.path.parent)
 
 
-def first(work: PreparedWorkload, rows: range, frames: int) -> Batch:
+def first(work: OperatorWorkload, rows: range, frames: int) -> Batch:
     """Return rollouts from the first frames of some trajectories."""
     return work.batch(rows, frames)
 

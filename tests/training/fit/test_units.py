@@ -18,7 +18,7 @@ from training.calibration.statistics import InputStatistics
 from training.commands import app
 from training.data.dataset import SampleFile, prepare
 from training.evaluation.measures import Measures
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import recipe
 from training.losses import training_loss
 from training.problems.columns import DataError
@@ -42,13 +42,13 @@ def waves(*shape: int) -> np.ndarray[Any, Any]:
     return np.asarray(sum(rng.standard_normal(lead) * np.sin(k * x + rng.uniform(0, 6, lead)) for k in (1, 2, 3)))
 
 
-def work(folder: Path, **changes: object) -> PreparedWorkload:
+def work(folder: Path, **changes: object) -> OperatorWorkload:
     problem = ProblemFile.model_validate(LINE | changes)
     samples = SampleFile(prepare(problem, folder, folder / "data"), problem)
-    return PreparedWorkload(recipe(samples, "tiny"), folder / "data", progress=False)
+    return OperatorWorkload(recipe(samples, "tiny"), folder / "data", progress=False)
 
 
-def figures(found: PreparedWorkload) -> dict[str, Any]:
+def figures(found: OperatorWorkload) -> dict[str, Any]:
     """Return what a training and its report compute, with the weights that a network begins with."""
     network = found.network()
     found.fit_normalisers(network)

@@ -15,7 +15,7 @@ from schema.problem import Parameter, Quantity
 from training import checkpoint
 from training.commands import app
 from training.fit import warm_start
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.fit.search import EARLIER
 from training.fit.start import ProblemRun
@@ -68,7 +68,7 @@ def test_a_training_without_a_race_starts_from_the_earlier_model(first: Path, tm
     assert recipe.operator == old.recipe.operator
     assert recipe.operator.working == (12,)
     assert recipe.fit.learning_rate == warm_start.RATE < old.recipe.fit.learning_rate
-    weights = PreparedWorkload(recipe, tmp_path).task().network.state_dict()
+    weights = OperatorWorkload(recipe, tmp_path).task().network.state_dict()
     for name, tensor in old.operator.state_dict().items():
         assert torch.equal(weights[name], tensor)
 

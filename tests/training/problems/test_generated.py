@@ -13,7 +13,7 @@ from training import checkpoint
 from training.data import generate
 from training.files import read_toml
 from training.fit import start
-from training.fit.prepared import PreparedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.operators.trajectory import TrajectoryConfig
 from training.problems import kuramoto_sivashinsky, navier_stokes
 from training.problems.problem import PROBLEMS, Problem
@@ -77,18 +77,18 @@ def test_a_checkpoint_finds_its_samples_after_they_are_made_again(tmp_path: Path
     started = start.problem_run("kuramoto_sivashinsky-tiny", "quick", [], tmp_path / "one")
     assert started is not None
     recipe = started.recipe()
-    first = PreparedWorkload(recipe, tmp_path / "one").prepare()
-    again = PreparedWorkload(recipe, tmp_path / "two").prepare()
+    first = OperatorWorkload(recipe, tmp_path / "one").prepare()
+    again = OperatorWorkload(recipe, tmp_path / "two").prepare()
     assert (again.name, again.parent) == (first.name, tmp_path / "two")
     named = recipe.model_copy(update={"samples": "own-kuramoto_sivashinsky-3142f4d86ec3.h5"})  # as it once was
-    workload = PreparedWorkload(named, tmp_path / "two")
+    workload = OperatorWorkload(named, tmp_path / "two")
     assert workload.prepare() == again
     other = workload.problem.description.model_copy(update={"distribution": "the 448 training samples"})
     with pytest.raises(RecipeError, match="expected the 448 training samples but found the 4 training samples of"):
         workload.compare(Problem(description=other))
     changed = recipe.problem.model_copy(update={"seed": 5})
     with pytest.raises(RecipeError, match=r"3142f4d86ec3\.h5 but found none, and .* in another way now"):
-        PreparedWorkload(named.model_copy(update={"problem": changed}), tmp_path).prepare()
+        OperatorWorkload(named.model_copy(update={"problem": changed}), tmp_path).prepare()
 
 
 def test_an_unknown_preset_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,601 @@
+"""Training of operators on samples: a user's fields and trajectories, and those that samplers of ours make.
+
+A field is a trajectory of one frame: what differs is what a batch holds and how a network predicts. Trajectories are
+learned in single steps first, then in longer and longer rollouts. Fields of built-in problems are learned on several
+grids, which are strided views of one stored mesh, and at several levels of noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.random import Generator
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from schema.problem import Description
+from training.calibration import FEWEST_FITTED, CalibrationSamples, affordable
+from training.checkpoint import MOST_EXAMPLES, Tensors
+from training.data import augment, generate
+from training.data.augment import add_noise
+from training.data.dataset import Rows, SampleFile, prepare
+from training.data.views import GRADIENTS, targets
+from training.evaluation import naive
+from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
+from training.evaluation.rows import report
+from training.evaluation.scalars import parities
+from training.fit.calibrating import calibration_samples
+from training.fit.drawn import CALIBRATION_SEED, DrawnSamples
+from training.fit.loop import BatchSampler, Task
+from training.fit.prepared import coarse_samples, prepared
+from training.fit.workload import FIELDS, Metric, Scope, ScopeError, Workload
+from training.losses import LOSSES, Batch
+from training.metrics import METRICS, Grid, measured
+from training.metrics.fields import relative_l2, weighed
+from training.metrics.scalars import scalar_errors, scalar_squares
+from training.operators import Operator, build
+from training.problems.problem import Conditions, Problem, trajectories_of
+from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
+from training.problems.sections import DataSection
+from training.recipe import Recipe, RecipeError
+
+BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
+STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
+EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
+RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
+TINY = 1e-30  # the least mean square of errors in deviations, which keeps the root's slope finite
+NOISE = "noise of the input"  # the key of its size among a sample's tensors, which no name on the wire is like
+ROLLOUTS = ("rollout", "correlation_time", "spectrum")
+
+
+class OperatorWorkload(Workload[Recipe]):
+    """A recipe of an operator: on samples of a problem file, which were checked before, or of a built-in problem."""
+
+    def __init__(self, recipe: Recipe, data: Path, *, progress: bool = True) -> None:
+        super().__init__(recipe, data, progress=progress)
+        self.drawn = None if recipe.data is None else DrawnSamples(recipe, data, progress=progress)
+        self.file: ProblemFile | Description = (
+            recipe.file if self.drawn is None else self.drawn.problem.of_samples.description
+        )
+        self.is_trajectory = self.file.time is not None
+        if self.is_trajectory:
+            self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
+            rollouts = ROLLOUTS if not self.file.scattered else ROLLOUTS[:-1]  # points have no waves
+            self.figures = (*type(self).figures, *rollouts)
+        elif self.file.scalars:
+            self.figures = (*type(self).figures, "scalars")
+
+    def check(self) -> None:
+        """Refuse a recipe whose samples are not there, or that has none to validate with."""
+        if self.drawn is None:
+            self.prepare()
+        else:
+            self.drawn.check()
+
+    def task(self, init: Path | None = None, workers: int = 0) -> Task:
+        """Build what is trained; without `init` its weights are those of the earlier model that the recipe names."""
+        start = self.recipe.start
+        return super().task(Path(start.folder) if init is None and start is not None else init, workers)
+
+    @property
+    def sample_bytes(self) -> int:
+        return 0 if self.drawn is None else self.drawn.missing_bytes
+
+    def prepare(self) -> Path:
+        """Return the samples, those of a built-in problem made where they are missing."""
+        return prepared(self.recipe, self.data) if self.drawn is None else self.drawn.path
+
+    @cached_property
+    def samples(self) -> SampleFile:
+        """The samples of a problem file."""
+        return SampleFile(self.prepare(), self.recipe.file)
+
+    @cached_property
+    def coarse(self) -> SampleFile | None:
+        """The coarse samples that the training begins with; None where it has none."""
+        return coarse_samples(self.recipe, self.data)
+
+    @cached_property
+    def problem(self) -> Problem:
+        return Problem(description=self.samples.described) if self.drawn is None else self.drawn.problem
+
+    def network(self) -> Operator:
+        torch.manual_seed(self.recipe.seed)
+        return build(self.recipe.operator)
+
+    # Frames
+
+    @property
+    def history(self) -> int:
+        """The frames that a step sees."""
+        return self.file.time.history if self.file.time is not None else 1
+
+    @property
+    def longest(self) -> int:
+        """The frames that follow the history of a trajectory."""
+        return (self.samples.frames or 1) - self.history
+
+    @property
+    def horizon(self) -> int:
+        """The frames of the rollouts that are compared on validation samples."""
+        time = self.recipe.file.time
+        chosen = time.horizon if time is not None else None
+        return min(-(-self.longest // 4) if chosen is None else chosen, self.longest)
+
+    # Batches
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.samples.counts[:2] if self.drawn is None else (self.drawn.data.train, self.drawn.data.validation)
+
+    @property
+    def windows(self) -> int:
+        return self.longest if self.is_trajectory else 1
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The numbers of the training samples that are used, ascending; those of a smaller share are among them."""
+        train, share = self.counts[0], self.recipe.fit.share
+        order = np.random.default_rng(self.recipe.seed).permutation(train)
+        return np.sort(order[: max(1, round(share * train))])
+
+    @property
+    def batch_sampler(self) -> BatchSampler:
+        """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps.
+
+        Where validation samples are many beside these, an epoch has more passes: two samples for each of them.
+        """
+        fit = self.recipe.fit
+        whole = BatchSampler.passes(len(self.rows) * self.windows, fit.batch, self.recipe.seed)
+        if fit.seconds is None:
+            return whole
+        enough = -(-2 * self.counts[1] // whole.batch)
+        return replace(whole, steps=min(max(whole.steps, enough), fit.least))
+
+    def batch(self, rows: Rows | range, frames: int | None = None) -> Batch:
+        """Read samples by their numbers; of trajectories the rollouts from their first frames, to the horizon."""
+        return self.as_batch(self.stored(rows, frames))
+
+    def stored(self, rows: Rows | range, frames: int | None = None) -> dict[str, NDArray[Any]]:
+        """Read samples, or the beginnings of trajectories, by the names of their arrays."""
+        if not self.is_trajectory:
+            return self.samples.read(rows)
+        length = self.history + (self.horizon if frames is None else frames)
+        return self.samples.windows(np.asarray(rows), [0] * len(rows), length)
+
+    def as_batch(self, values: dict[str, NDArray[Any]]) -> Batch:
+        """Divide samples into the arguments of a network, in their order, and what it has to predict.
+
+        Points beyond those of the sample that has most are cut off: they are padding in all. Without an input on the
+        grid a last argument has its shape.
+        """
+        if self.file.scattered:
+            most, timed = int(values["counts"].max()), self.file.timed
+            numbers = {one.name for one in (*self.file.parameters, *self.file.scalars)}
+            values = {
+                name: value if name in numbers else value[:, :, :most] if name in timed else value[:, :most]
+                for name, value in values.items()
+            }
+        tensors = {name: torch.from_numpy(value) for name, value in values.items()}
+        for one in self.file.tensors:
+            if one.per_frame:
+                first = self.history - (one.per_frame == "start")
+                tensors[one.name] = tensors[one.name][:, first : first + values[one.name].shape[1] - self.history]
+        outputs = {name: tensors.pop(name) for name in self.file.output_names}
+        for name, output in self.file.states.items():
+            tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
+        following = [each[:, self.history :] if self.is_trajectory else each for each in outputs.values()]
+        stored = None
+        if self.drawn is not None:  # outputs may be wanted on a grid of their own
+            [stored] = following
+            following = [torch.from_numpy(targets(self.problem.description, stored.numpy()))]
+        arguments = [tensors[name] for name in self.file.argument_names]
+        if self.file.asked:
+            sides = outputs[self.file.output_fields[0].name].shape[-len(self.file.axes) :]  # of coarse samples, too
+            arguments.append(torch.zeros(len(arguments[0]), *sides, dtype=torch.int32))
+        weight = self.problem.energy_weight
+        return Batch(
+            arguments,
+            following,
+            gradients=tensors.get(GRADIENTS),
+            stored=stored,
+            noise=tensors.get(NOISE),
+            weight=tensors[weight] if weight else None,
+            measure=tensors[WEIGHTS] if self.file.weights is not None else None,
+        )
+
+    def batches(self, split: str, frames: int | None = None) -> SplitBatches:
+        """Return the samples of a split in batches, each read from the disk when it is needed."""
+        return SplitBatches(self, split, frames)
+
+    def validation(self) -> SplitBatches | list[Batch]:
+        return self.batches("validation") if self.drawn is None else self.drawn.validation()
+
+    def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
+        if self.coarse is not None and self.recipe.coarse is not None and share < self.recipe.coarse.share:
+            found = rng.integers(self.coarse.counts[0], size=self.recipe.coarse.batch)
+            return self.as_batch(self.moved(self.coarse.read(found), rng))
+        if self.drawn is not None:
+            samples = self.drawn.grids[int(rng.choice(self.drawn.data.grids))]
+            values = self.moved(samples.read(np.sort(self.rows[chosen])), rng)
+            return self.as_batch(self.noisy(values, samples.deviation, rng))
+        if not self.is_trajectory:
+            return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
+        rows, starts = np.divmod(chosen, self.longest)
+        length = self.history + min(self.recipe.fit.steps_of(share), self.longest)
+        latest = (self.samples.frames or 1) - length
+        values = self.moved(self.samples.windows(self.rows[rows], starts % (latest + 1), length), rng)
+        if self.recipe.fit.noise:
+            level = float(rng.choice(self.recipe.fit.noise))
+            for name in self.file.output_names:
+                given = values[name][:, : self.history]
+                size = level * self.samples.statistic(name, "deviation")
+                given += rng.normal(0, size, given.shape).astype(np.float32)
+        return self.as_batch(values)
+
+    def moved(
+        self, values: dict[str, NDArray[Any]], rng: Generator, names: Sequence[str] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Move every sample by a symmetry of its own, all its frames and fields alike.
+
+        `names` are the symmetries; by default those of the problem, and those that a race has found.
+        """
+        description = self.problem.description
+        names = self.recipe.fit.drawn_symmetries(description.symmetries) if names is None else tuple(names)
+        if not names:
+            return values
+        description = description.model_copy(update={"symmetries": names})
+        fields = {one.name: torch.from_numpy(values[one.name]) for one in self.file.fields if one.name in values}
+        frames = {name: each.unbind(1) if name in self.file.timed else (each,) for name, each in fields.items()}
+        found = iter(augment.transform(description, [each for every in frames.values() for each in every], rng))
+        after = {name: [next(found) for _ in every] for name, every in frames.items()}
+        moved = {
+            name: torch.stack(every, 1) if fields[name].ndim > every[0].ndim else every[0]
+            for name, every in after.items()
+        }
+        if self.file.mask is not None:
+            moved[INSIDE] = moved[INSIDE].abs()  # a change of signs is none of the domain
+        return values | {name: each.numpy() for name, each in moved.items()}
+
+    def noisy(
+        self, values: dict[str, NDArray[Any]], deviation: NDArray[Any], rng: Generator
+    ) -> dict[str, NDArray[Any]]:
+        """Add noise of a drawn level to the field of every sample, in its deviation at each point, and say its size."""
+        if not self.recipe.fit.noise:
+            return values
+        name = self.file.inputs[0].name
+        levels = rng.choice(np.asarray(self.recipe.fit.noise, np.float32), len(values[name]))
+        normals = rng.standard_normal(values[name].shape, dtype=np.float32)
+        size = levels * np.sqrt(np.square(deviation).mean())
+        return values | {name: add_noise(values[name], levels, deviation, normals), NOISE: size}
+
+    def statistics_batch(self) -> Batch:
+        """Return training samples, enough for means and deviations; of trajectories single steps at any frame."""
+        if self.drawn is not None:
+            return self.as_batch(self.drawn.grids[self.drawn.data.grids[0]].read(range(self.drawn.data.train)))
+        samples = self.samples
+        if not self.is_trajectory:
+            return self.batch(self.rows[: affordable(STATISTICS_SAMPLES, samples.sample_bytes)])
+        frames, length = samples.frames or 1, self.history + 1
+        count = affordable(STATISTICS_SAMPLES, samples.sample_bytes // frames)
+        rng = np.random.default_rng(self.recipe.seed)
+        rows = rng.choice(self.rows, count)
+        return self.as_batch(samples.windows(rows, rng.integers(0, frames - length + 1, count), length))
+
+    def fit_normalisers(self, network: Operator, batch: Batch | None = None) -> None:
+        """Take the statistics of a batch: its arguments, then the next frame.
+
+        By default it is `statistics_batch`, or coarse samples, which are more and have the same statistics.
+        """
+        if batch is None and self.coarse is not None:
+            count = min(self.coarse.counts[0], affordable(STATISTICS_SAMPLES, self.coarse.sample_bytes))
+            batch = self.as_batch(self.coarse.read(range(count)))
+        found = self.statistics_batch() if batch is None else batch
+        network.fit_normalisers(*found.inputs, *(each[:, 0] if self.is_trajectory else each for each in found.outputs))
+
+    # Predictions and their errors
+
+    def predictions(self, network: Any, batch: Batch) -> list[Tensor]:
+        """Return what a network predicts, in the form of the outputs."""
+        if self.is_trajectory:
+            return [*network.rollout(batch.inputs, batch.outputs[0].shape[1])]
+        found = network(*batch.inputs)
+        return [found] if isinstance(found, Tensor) else list(found)
+
+    def frames_apart(self, found: Sequence[Tensor], batch: Batch) -> tuple[list[Tensor], Batch]:
+        """Return predictions and truth with every frame of trajectories as a sample of its own."""
+        if not self.is_trajectory:
+            return [*found], batch
+        measure = batch.measure
+        if measure is not None:
+            measure = measure.repeat_interleave(batch.outputs[0].shape[1], dim=0)
+        apart, truth = ([each.flatten(0, 1) for each in some] for some in (found, batch.outputs))
+        return apart, batch._replace(outputs=truth, measure=measure)
+
+    def loss(self, network: Any, batch: Batch) -> Tensor:
+        """Return the operator's own loss, or the mean over the outputs: of fields the recipe's, of scalars the error.
+
+        That of trajectories is over all steps or of the last one. The error of a scalar is in deviations, the root of
+        the mean square over the batch: it is smooth, and of the size of the fields' relative errors.
+        """
+        fit, count = self.recipe.fit, len(self.file.output_fields)
+        if batch.stored is not None:
+            noise = () if batch.noise is None else (batch.noise,)
+            own: Tensor | None = network.own_loss(batch.inputs[0], batch.stored, *noise)
+            if own is not None:
+                return own
+        if self.is_trajectory and not fit.through:
+            batch = self.last_step(network, batch)
+        found, batch = self.frames_apart(self.predictions(network, batch), batch)
+        parts = [scalar_squares(*each).mean().clamp_min(TINY).sqrt() for each in self.scalar_pairs(found, batch)]
+        if count:
+            fields, truth = ([weighed(each, batch.measure) for each in some[:count]] for some in (found, batch.outputs))
+            of_fields = LOSSES[fit.loss].compute(fields, batch._replace(outputs=truth), fit)
+            if not parts:
+                return of_fields
+            parts.append(count * of_fields)
+        return torch.stack(parts).sum() / len(found)
+
+    def scalar_pairs(self, found: Sequence[Tensor], batch: Batch) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return prediction, truth and deviation of every scalar."""
+        if not self.file.scalars:
+            return []
+        count, outputs = len(self.file.output_fields), batch.outputs
+        known = [each.to(outputs[-1].device) for each in self.deviations.values()]
+        return [*zip(found[count:], outputs[count:], known, strict=True)]
+
+    @cached_property
+    def deviations(self) -> dict[str, Tensor]:
+        """The deviation of every scalar over the training samples, `[(component)]`; 1 where it does not vary."""
+        train, found = self.samples.split("train"), {}
+        for one in self.file.scalars:
+            values = torch.from_numpy(self.samples.pick(one.name, train)).double()
+            deviation = values.std(dim=0, correction=0)
+            found[one.name] = torch.where(deviation > 0, deviation, 1).float()
+        return found
+
+    @torch.no_grad()
+    def last_step(self, network: Any, batch: Batch) -> Batch:
+        """Return the last step of rollouts, which starts from what the network predicts."""
+        inputs = network.after(batch.inputs, batch.outputs[0].shape[1] - 1)
+        return batch._replace(inputs=inputs, outputs=[each[:, -1:] for each in batch.outputs])
+
+    def field_errors(self, found: Sequence[Tensor], batch: Batch) -> list[Tensor]:
+        """Return the relative L2 errors `[batch]` of every output that is a field."""
+        pairs, grid = zip(found, batch.outputs, strict=True), Grid(weights=batch.measure)
+        return [relative_l2(*pair, grid) for pair in islice(pairs, len(self.file.output_fields))]
+
+    def errors(self, found: Sequence[Tensor], truth: Sequence[Tensor], measure: Tensor | None = None) -> Tensor:
+        """Return relative L2 errors, the mean over the outputs: `[batch]`, of trajectories `[batch, frame]`.
+
+        That of a scalar is its error in deviations; `measure` is that of `Batch`.
+        """
+        apart, batch = self.frames_apart(found, Batch((), truth, measure=measure))
+        numbers = [scalar_errors(p, u, one.to(u)) for p, u, one in self.scalar_pairs(apart, batch)]
+        errors = torch.stack([*self.field_errors(apart, batch), *numbers]).mean(dim=0)
+        return errors.unflatten(0, truth[0].shape[:2]) if self.is_trajectory else errors
+
+    def score(self, found: Sequence[Tensor], batch: Batch) -> Tensor:
+        """Return the metric, the mean relative L2 error, where a rollout that overflows counts as `LOST`."""
+        errors = self.errors(found, batch.outputs, batch.measure)
+        if self.is_trajectory:
+            errors = errors.nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
+        return errors.mean()
+
+    def scores(self, network: Any, batch: Batch) -> tuple[dict[str, Tensor], int]:
+        """Return the mean relative L2 error of a batch, and those by other measures."""
+        found = self.predictions(network, batch)
+        error = self.score(found, batch)
+        others = {name: each.nanmean() for name, each in self.measures(found, batch, whole=False).items()}
+        return others | {self.metric.name: error}, len(batch.outputs[0])
+
+    def grid(self, batch: Batch, *, whole: bool = True) -> Grid:
+        file, inputs = self.file, dict(zip(self.file.argument_names, batch.inputs, strict=False))
+        if file.scattered:
+            points = inputs["coordinates"].shape[1]
+            valid = torch.arange(points, device=inputs["counts"].device) < inputs["counts"][:, None]
+            coordinates = inputs["coordinates"] if whole else None
+            return Grid(scattered=True, coordinates=coordinates, weights=batch.measure, inside=valid, inputs=inputs)
+        sides = (batch.outputs[0] if file.output_fields else batch.inputs[0]).shape[-len(file.axes) :]
+        inside = inputs[INSIDE] if file.mask is not None else None
+        grid = replace(Grid.of(file.axes, sides), inside=inside, inputs=inputs)
+        weight = self.problem.energy_weight
+        if weight is None or not whole:
+            return grid
+        known = inputs if batch.weight is None else {weight: batch.weight}
+        return replace(grid, inputs=known, energy_weight=weight, wall=Conditions(self.recipe.drawn.mesh).wall)
+
+    def measures(self, found: Sequence[Tensor], batch: Batch, *, whole: bool = True) -> dict[str, Tensor]:
+        """Compute every error measure that is defined on the grid of a batch, by name, in double precision: `[batch]`.
+
+        Each is the mean over the outputs; of trajectories they are `[batch, frame]`, and where a rollout overflows all
+        count as lost. The error of a scalar in deviations is its relative L2 error, and that of its deviation from the
+        mean.
+        """
+        count, grid = len(self.file.output_fields), self.grid(batch, whole=whole)
+        if self.is_trajectory:
+            frames = batch.outputs[0].shape[:2]
+            grid = grid.repeated(frames[1])
+        apart, batch = self.frames_apart(found, batch)
+        p, u = ([each.cpu().double() for each in some[:count]] for some in (apart, batch.outputs))
+        errors = measured(METRICS.items, p, u, grid.on_cpu()) if count else {}
+        if self.is_trajectory:
+            lost = ~(errors["relative_l2"] <= LOST)
+            held = {name: torch.where(lost, METRICS.items[name].lost, each) for name, each in errors.items()}
+            return {name: each.unflatten(0, frames) for name, each in held.items()}
+        if not self.file.scalars:
+            return errors
+        numbers = [scalar_errors(*each).cpu().double() for each in self.scalar_pairs(apart, batch)]
+        of_scalars = torch.stack(numbers).sum(dim=0)
+        share = {name: errors[name] * count if count else torch.zeros(()) for name in ("relative_l2", "vrmse")}
+        return errors | {name: (each + of_scalars) / len(found) for name, each in share.items()}
+
+    @torch.inference_mode()
+    def measured(self, network: Any, batches: Iterable[Batch], *, whole: bool = True) -> dict[str, NDArray[np.float64]]:
+        """Return the errors of every sample of some batches by measure, the mean over its frames: `[sample]`.
+
+        Without `whole` those are left out that take long on scattered points; see `grid`.
+        """
+        found = [self.measures(self.predictions(network, batch), batch, whole=whole) for batch in batches]
+        return {
+            name: torch.cat([each[name].nanmean(dim=1) if self.is_trajectory else each[name] for each in found]).numpy()
+            for name in found[0]
+        }
+
+    @cached_property
+    def means(self) -> list[Tensor]:
+        """The mean outputs of training samples; see `naive.means`."""
+        return naive.means(self)
+
+    # The card
+
+    def compare(self, problem: Problem) -> None:
+        """Compare the samples with those that a checkpoint was trained on, of which the last ones are for the test."""
+        expected, found = (each.description.distribution for each in (problem, self.problem))
+        if expected != found:
+            raise RecipeError(f"{self.recipe.name}: expected {expected} but found {found} in {self.prepare()}")
+
+    def account(self) -> dict[str, Any]:
+        description = self.problem.description
+        if self.drawn is not None:
+            known = {"distribution": description.distribution, "fields": len(self.rows), "processor": processor()}
+            return known | self.drawn.account(self.network().remark)
+        return {
+            "distribution": description.distribution,
+            "fields": len(self.rows),
+            "validation_fields": self.samples.counts[1],
+            "grids": [list(self.samples.sides)],
+            "processor": processor(),
+            "validity": {"untested": description.untested},
+            "remarks": [line for line in str(self.samples.file.attrs["remarks"]).splitlines() if line],
+            **({"frames": self.samples.frames, "horizon": self.horizon} if self.is_trajectory else {}),
+            **({"start": self.recipe.start.model_dump(include={"folder", "digest"})} if self.recipe.start else {}),
+            **(
+                {}
+                if self.coarse is None
+                else {"coarse": {"fields": self.coarse.counts[0], "grid": [*self.coarse.sides]}}
+            ),
+            **({"weights": f"{self.file.weights}: what every point counts in errors"} if self.file.weights else {}),
+        }
+
+    def measure(self, network: Any, problem: Problem, scope: Scope) -> dict[str, Any]:
+        """Measure a network on the test samples; those of a problem file are one row, without a classical solver.
+
+        Of trajectories the row is the mean up to the horizon, and every frame has figures of its own. The error
+        estimates of the frames are those of the validation trajectories, which have also chosen the epoch.
+        """
+        if self.drawn is not None:
+            cases = self.drawn.tests(problem, scope.grid, scope.noise)
+            return report(self, network, cases, patient=scope.patient)
+        if scope.grid is not None or scope.noise is not None:
+            raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
+        self.compare(problem)
+        if self.is_trajectory:
+            found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
+            errors = found.until(self.horizon)
+            frames = {"frames": self.horizon}
+            step = self.file.time.step if self.file.time is not None else 1.0
+            rollouts = found.summary(step, held.errors["relative_l2"])
+        else:
+            errors, rollouts, frames = self.measured(network, self.batches("test")), {}, {}
+        row = {"grid": list(self.samples.sides), **frames, "fields": len(errors["relative_l2"])} | summary(errors)
+        clock = {"processor": processor()}
+        numbers = {"scalars": [one.row for one in parities(network, self)]} if self.file.scalars else {}
+        return {"errors": [row], "classical": [], "clock": clock, "measures": meanings([row]), **numbers, **rollouts}
+
+    def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
+        """Draw best, median and worst sample at each level of noise, on the finest trained grid."""
+        if self.drawn is None:
+            return super().draw_pictures(network, problem, scope, folder)
+        from training.evaluation import pictures  # noqa: PLC0415 -- it imports matplotlib, which takes a second
+
+        finest = [(max(self.drawn.data.grids),) * len(self.file.axes)]
+        for case in self.drawn.tests(problem, scope.grid, scope.noise, finest):
+            suffix = ("-range" if case.conditions else "") + (f"-noise-{case.noise:g}" if case.noise else "")
+            found = self.predicted(network, case)
+            pictures.draw(case, found, folder / f"{self.recipe.model}{suffix}.png", self.recipe.model)
+        return None
+
+    @torch.inference_mode()
+    def predicted(self, network: Any, batches: Iterable[Batch]) -> NDArray[np.float32]:
+        """Return the first output of some batches."""
+        return np.concatenate([self.predictions(network, batch)[0].numpy() for batch in batches])
+
+    def renewed(self, samples: int, files: tuple[str, ...] = ()) -> OperatorWorkload:
+        """Return a workload of new samples alone, which are divided as those of a training are.
+
+        Samples that our samplers make are drawn. A half as many as calibrate are fitted; of trajectories as many check.
+        """
+        if self.drawn is not None:
+            if files:
+                raise ScopeError(
+                    f"{self.recipe.name}: its samples are drawn, so --samples makes new ones, and not --files"
+                )
+            found = copy(self)
+            found.drawn = copy(self.drawn)
+            found.drawn.new = samples
+            return found
+        generated = None if files else trajectories_of(self.file.name)
+        if generated is not None:
+            drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
+            problem = generated.file.model_copy(update={"data": drawn, "seed": CALIBRATION_SEED})
+            sample = partial(generated.sample, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
+            path = generate.trajectories(replace(generated, file=problem, sample=sample), self.data)
+        elif files:
+            named = {"files": files, "coarse": None, **RENEWED}
+            file = self.recipe.file
+            problem = file.model_copy(update={"data": file.data.model_copy(update=named)})
+            path = prepare(problem, Path(), self.data)
+        else:
+            raise ScopeError(
+                f"{self.recipe.name}: a user's samples cannot be drawn: --files names files of new ones, and without "
+                "any the validation samples calibrate"
+            )
+        recipe = self.recipe.model_copy(update={"problem": problem, "samples": path.name, "coarse": None})
+        return OperatorWorkload(recipe, self.data, progress=self.progress)
+
+    def estimated(self, network: Any, rollout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return a card's rows of frames with error estimates by the validation trajectories, checked with the test."""
+        found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
+        return estimates(rollout, held.errors["relative_l2"], found.errors["relative_l2"])
+
+    def calibration_samples(self, network: Any) -> CalibrationSamples:
+        return calibration_samples(self, network)
+
+    def examples(self) -> Tensors:
+        if self.drawn is not None:
+            return self.drawn.examples()
+        rows, frames = self.samples.split("test")[:MOST_EXAMPLES], None
+        if self.is_trajectory:
+            fitting = EXAMPLE_BYTES * (self.samples.frames or 1) // (len(rows) * self.samples.sample_bytes)
+            frames = min(self.longest, max(1, fitting))
+        batch, names = self.batch(rows, frames), [one.name for one in self.file.tensors]
+        inputs = batch.inputs[: len(self.file.argument_names)]
+        return {name: one.numpy() for name, one in zip(names, [*inputs, *batch.outputs], strict=True)}
+
+
+class SplitBatches(Dataset[Batch]):
+    """The batches of a split, each read from the disk when it is needed."""
+
+    def __init__(self, work: OperatorWorkload, split: str, frames: int | None = None) -> None:
+        self.work, self.rows, self.frames = work, work.samples.split(split), frames
+        self.starts = range(0, len(self.rows), BATCH[work.is_trajectory])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, position: int) -> Batch:
+        start = self.starts[position]
+        return self.work.batch(self.rows[start : start + self.starts.step], self.frames)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[position] for position in range(len(self)))
