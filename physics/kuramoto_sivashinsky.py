@@ -88,13 +88,30 @@ def sample(
     Returns:
         Trajectories `[sample, 1 + frames, point]` and their periods `[sample]`.
     """
+    start, length = draw(rng, count, lengths, points)
+    return follow(start, length, frames, interval), length
+
+
+def draw(
+    rng: int | np.random.SeedSequence | np.random.Generator,
+    count: int,
+    lengths: tuple[float, float] = LENGTHS,
+    points: int = POINTS,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Draw the waves that trajectories begin with, `[sample, point]`, and their periods `[sample]`; see `sample`."""
     generator = np.random.default_rng(rng)
     length = generator.uniform(*lengths, count)
     wave, x = np.arange(1, INITIAL_WAVES + 1)[:, None], 2 * np.pi * np.arange(points) / points
     even, odd = generator.standard_normal((2, count, INITIAL_WAVES))
-    start = even @ np.cos(wave * x) + odd @ np.sin(wave * x)
+    return even @ np.cos(wave * x) + odd @ np.sin(wave * x), length
+
+
+def follow(
+    start: NDArray[np.float64], length: NDArray[np.float64], frames: int, interval: float
+) -> NDArray[np.float64]:
+    """Return trajectories `[sample, 1 + frames, point]` on the attractor that waves lead to."""
     settled = solve(start, 1, TRANSIENT, length)
-    return np.concatenate([settled, solve(settled[:, 0], frames, interval, length)], axis=1), length
+    return np.concatenate([settled, solve(settled[:, 0], frames, interval, length)], axis=1)
 
 
 def trajectory(initial: ArrayLike, frames: int, interval: float, length: ArrayLike = LENGTH) -> NDArray[np.float64]:

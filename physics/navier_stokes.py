@@ -169,13 +169,27 @@ def sample(
     Returns:
         Trajectories `[sample, 1 + frames, points, points]` and their viscosities `[sample]`.
     """
+    start, nu = draw(rng, count, viscosities, resolution)
+    stride = resolution // points
+    return follow(start, nu, frames, interval)[..., ::stride, ::stride], nu
+
+
+def draw(
+    rng: int | np.random.SeedSequence | np.random.Generator,
+    count: int,
+    viscosities: tuple[float, float] = VISCOSITIES,
+    resolution: int = POINTS,
+) -> tuple[Field, Field]:
+    """Draw vorticity `[sample, resolution, resolution]` and viscosities `[sample]`; see `sample`."""
     generator = np.random.default_rng(rng)
     least, most = viscosities
     nu = least * (most / least) ** generator.random(count)
-    start = initial_vorticity(generator, count, resolution)
-    stride = resolution // points
-    following = solve(start, frames, interval, nu)
-    return np.concatenate([start[:, None], following], axis=1)[..., ::stride, ::stride], nu
+    return initial_vorticity(generator, count, resolution), nu
+
+
+def follow(start: Field, viscosity: Field, frames: int, interval: float) -> Field:
+    """Return trajectories `[sample, 1 + frames, n, n]` from their first frames."""
+    return np.concatenate([start[:, None], solve(start, frames, interval, viscosity)], axis=1)
 
 
 def trajectory(initial: ArrayLike, frames: int, interval: float, viscosity: ArrayLike = VISCOSITY) -> Field:

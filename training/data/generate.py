@@ -1,4 +1,4 @@
-"""Samplers of built-in problems write sample files: one by one per problem, mesh and seed, or trajectories at once.
+"""Samplers of built-in problems write sample files: fields one by one per problem, mesh and seed, or trajectories.
 
 `training.data.dataset` has the layout. The groups `train` and `test` of fields are streams, from which as many samples
 are drawn as were requested; `done` is 1 where the sample is there. Attributes say what the numbers are. Published
@@ -14,6 +14,7 @@ compression), and a sample is marked as done after its fields have been handed t
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +36,7 @@ from training.problems.problem import Array, Problem, Published, Stream, Traject
 from training.progress import counted
 from training.user_error import UserError
 
+BLOCK = 32  # trajectories that are solved together
 VERSION = 1  # raised whenever the same seed would give other samples
 
 
@@ -173,15 +175,43 @@ def convert(published: Published, request: Request, path: Path) -> None:
                 file[stream][DONE][:] = 1
 
 
-def trajectories(made: Trajectories, data: Path) -> Path:
-    """Draw, check and write trajectories, unless that was done before; return their file."""
+def trajectories(made: Trajectories, data: Path, *, progress: bool = True) -> Path:
+    """Draw, check and write trajectories, unless that was done before; return their file.
+
+    They are solved in blocks, each of which is kept in a file of its own until all are there, so that an interrupted
+    run goes on after its last whole block.
+    """
     path = data / named(made.file, f"seed {made.file.seed}")
     with locked(path):
         if not path.exists():
-            drawn = {key: values.astype(np.float32) for key, values in made.sample(made.file.seed).items()}
-            arrays = {key: LazyArray.of(key, values) for key, values in drawn.items()}
+            folder = path.with_suffix(".blocks")
+            blocks = solved(made, folder, progress=progress)
+            arrays = {key: LazyArray.of(key, np.concatenate([each[key] for each in blocks])) for key in blocks[0]}
             write_checked(made.file, [DataFile(path, "generated", arrays)], path)
+            shutil.rmtree(folder)
     return path
+
+
+def solved(made: Trajectories, folder: Path, *, progress: bool) -> list[dict[str, Array]]:
+    """Return all trajectories in blocks by key, solved where a folder does not hold them.
+
+    No block is small, as the rounding of some would depend on their number.
+    """
+    starts = made.draw(made.file.seed)
+    count = len(next(iter(starts.values())))
+    firsts = range(0, max(1, count - BLOCK + 1), BLOCK)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{first:06}.npz" for first in firsts]
+    missing = [(index, file) for index, file in enumerate(files) if not file.exists()]
+    with counted(made.file.name, count, "trajectories", shown=progress) as advance:
+        for index, file in missing:
+            rows = slice(firsts[index], count if file is files[-1] else firsts[index] + BLOCK)
+            found = made.follow({key: each[rows] for key, each in starts.items()})
+            arrays: dict[str, Any] = {key: each.astype(np.float32) for key, each in found.items()}
+            with replacing(file) as aside, aside.open("wb") as whole:
+                np.savez(whole, **arrays)
+            advance(rows.stop - rows.start)
+    return [dict(np.load(file)) for file in files]
 
 
 @dataclass(frozen=True)

@@ -548,8 +548,8 @@ class OperatorWorkload(Workload[Recipe]):
         if generated is not None:
             drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
             problem = generated.file.model_copy(update={"data": drawn, "seed": CALIBRATION_SEED})
-            sample = partial(generated.sample, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
-            path = generate.trajectories(replace(generated, file=problem, sample=sample), self.data)
+            draw = partial(generated.draw, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
+            path = generate.trajectories(replace(generated, file=problem, draw=draw), self.data)
         elif files:
             named = {"files": files, "coarse": None, **RENEWED}
             file = self.recipe.file

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from physics import kuramoto_sivashinsky as equation
 from schema.problem import Axis, Parameter, Quantity
 from training.operators.kuramoto_sivashinsky import KuramotoSivashinskyConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.problem import Problem, Trajectories
+from training.problems.problem import Problem, Starts, Trajectories
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataSection, TimeSection
 
@@ -18,10 +15,16 @@ FRAMES = 40
 INTERVAL = 2.0
 
 
-def sample(seed: int, count: int | None = None) -> dict[str, NDArray[np.float64]]:
-    """Draw trajectories on the attractor: `u` [sample, frame, point] and `length` [sample]."""
-    u, length = equation.sample(seed, count or TRAJECTORIES, FRAMES, INTERVAL)
+def draw(seed: int, count: int | None = None) -> Starts:
+    """Draw small waves `u` [sample, point] and `length` [sample]."""
+    u, length = equation.draw(seed, count or TRAJECTORIES)
     return {"u": u, "length": length}
+
+
+def follow(starts: Starts) -> Starts:
+    """Return trajectories on the attractor: `u` [sample, frame, point] and `length` [sample]."""
+    u = equation.follow(starts["u"], starts["length"], FRAMES, INTERVAL)
+    return {"u": u, "length": starts["length"]}
 
 
 def adapt(config: TrajectoryConfig) -> KuramotoSivashinskyConfig:
@@ -57,5 +60,5 @@ FILE = ProblemFile(
 )
 PROBLEM = Problem(
     description=FILE.describe((equation.POINTS,), FILE.data.counts(TRAJECTORIES)[0], 1 + FRAMES),
-    trajectories=Trajectories(FILE, sample, adapt),
+    trajectories=Trajectories(FILE, draw, follow, adapt),
 )

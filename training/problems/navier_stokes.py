@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from physics import navier_stokes as equation
 from schema.problem import Axis, Parameter, Quantity
 from training.operators.navier_stokes import NavierStokesConfig
 from training.operators.trajectory import TrajectoryConfig
-from training.problems.problem import Problem, Trajectories
+from training.problems.problem import Problem, Starts, Trajectories
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataSection, TimeSection
 
@@ -20,10 +17,16 @@ RESOLVED, SUBSTEPS = 12, 12
 """Wave numbers and steps of the solver in the network: it is stable for the speeds of all training trajectories."""
 
 
-def sample(seed: int, count: int | None = None) -> dict[str, NDArray[np.float64]]:
-    """Draw trajectories from random vorticity: `vorticity` [sample, frame, x, y] and `viscosity` [sample]."""
-    vorticity, viscosity = equation.sample(seed, count or TRAJECTORIES, FRAMES, INTERVAL)
+def draw(seed: int, count: int | None = None) -> Starts:
+    """Draw random vorticity [sample, x, y] and `viscosity` [sample]."""
+    vorticity, viscosity = equation.draw(seed, count or TRAJECTORIES)
     return {"vorticity": vorticity, "viscosity": viscosity}
+
+
+def follow(starts: Starts) -> Starts:
+    """Return trajectories: `vorticity` [sample, frame, x, y] and `viscosity` [sample]."""
+    vorticity = equation.follow(starts["vorticity"], starts["viscosity"], FRAMES, INTERVAL)
+    return {"vorticity": vorticity, "viscosity": starts["viscosity"]}
 
 
 def adapt(config: TrajectoryConfig) -> NavierStokesConfig:
@@ -65,5 +68,5 @@ FILE = ProblemFile(
 )
 PROBLEM = Problem(
     description=FILE.describe((equation.POINTS, equation.POINTS), FILE.data.counts(TRAJECTORIES)[0], 1 + FRAMES),
-    trajectories=Trajectories(FILE, sample, adapt),
+    trajectories=Trajectories(FILE, draw, follow, adapt),
 )

@@ -34,6 +34,8 @@ Array = NDArray[np.float32]
 Stream = Literal["train", "test"]  # the groups of a file of samples
 
 Sampler = Callable[[np.random.SeedSequence, int], Fields]
+Starts = Mapping[str, NDArray[np.float64]]
+"""Arrays of trajectories by name: `[sample, ...]` each."""
 
 
 class MissingPartError(NotImplementedError):
@@ -150,11 +152,13 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """Trajectories that a solver makes, all at once: a problem file, and what takes the place of its data files."""
+    """Trajectories that a solver makes: a problem file, and what takes the place of its data files."""
 
     file: ProblemFile
-    # Makes all arrays from a seed, by their keys in the problem file; `count` says how many trajectories, if given.
-    sample: Callable[..., Mapping[str, NDArray[np.floating]]]
+    # Draws the first states, and numbers, of all trajectories from a seed; `count` says how many, if given.
+    draw: Callable[..., Starts]
+    # Returns all frames that follow some of these, and their numbers, by the keys in the problem file.
+    follow: Callable[[Starts], Starts]
     # Makes the problem's own operator of the general one that a preset chooses; None where that is used.
     adapt: Callable[[TrajectoryConfig], TrajectoryConfig] | None = None
 

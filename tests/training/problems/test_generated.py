@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from training.fit import start
 from training.fit.operator_workload import OperatorWorkload
 from training.operators.trajectory import TrajectoryConfig
 from training.problems import kuramoto_sivashinsky, navier_stokes
-from training.problems.problem import PROBLEMS, Problem
+from training.problems.problem import PROBLEMS, Problem, Starts
 from training.recipe import RecipeError, find, validate
 
 NAMES = [name for name in PROBLEMS if PROBLEMS[name].trajectories is not None]
@@ -70,6 +72,26 @@ def test_the_data_are_made_once_and_lie_on_the_disk_once(tmp_path: Path) -> None
     assert generate.trajectories(problem, tmp_path) == path
     assert path.stat().st_mtime_ns == before
     assert [each for each in tmp_path.iterdir() if each.suffix != ".lock"] == [path]
+
+
+@pytest.mark.usefixtures("few")
+def test_an_interrupted_solver_goes_on_after_its_last_whole_block(tmp_path: Path) -> None:
+    made = PROBLEMS["kuramoto_sivashinsky"].require_trajectories()
+    solved: list[int] = []
+
+    def follow(starts: Starts, blocks: int) -> Starts:
+        if len(solved) == blocks:
+            raise KeyboardInterrupt
+        solved.append(len(starts["length"]))
+        return made.follow(starts)
+
+    with pytest.raises(KeyboardInterrupt):
+        generate.trajectories(replace(made, follow=partial(follow, blocks=1)), tmp_path / "one")
+    path = generate.trajectories(replace(made, follow=partial(follow, blocks=2)), tmp_path / "one")
+    assert solved == [32, 36]  # of 68
+    whole = generate.trajectories(made, tmp_path / "two")
+    assert path.read_bytes() == whole.read_bytes()
+    assert [each for each in path.parent.iterdir() if each.suffix != ".lock"] == [path]
 
 
 @pytest.mark.usefixtures("few")
