@@ -20,7 +20,7 @@ from schema.problem import Description
 from training import calibration
 from training.calibration import Calibration, Measured
 from training.calibration.calibration import CalibrationError, grid_points
-from training.fit.generated import GeneratedWorkload
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import workload
 from training.operators import Operator
 from training.problems.problem import PROBLEMS
@@ -185,7 +185,7 @@ def test_numbers_with_defaults_are_drawn_with_and_without_them(tmp_path: Path) -
     work = workload(read(find("burgers-laptop"), changes), tmp_path, progress=False)
     network = cast("Operator", work.network())
     work.fit_normalisers(network)
-    samples = cast("GeneratedWorkload", work).renewed(10).calibration_samples(network)
+    samples = cast("OperatorWorkload", work).renewed(10).calibration_samples(network)
     [fitted], [held] = list(samples.fitted), list(samples.calibration)
     assert [len(each) for each in (fitted, held)] == [2 * 5, 2 * 10]
     assert held.errors is not None
