@@ -25,7 +25,7 @@ the same at every point (Cao, NeurIPS 2021, adds :math:`\epsilon \xi` to inputs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import permutations
 from typing import Any, TypeVar
@@ -35,20 +35,42 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from schema.problem import Description
+from schema.problem import Schema
+
+NOISE = "noise of the input"  # the key of its size among a sample's tensors, which no name on the wire is like
 
 Real = TypeVar("Real", bound=np.floating[Any])
 Move = Callable[[Tensor], Tensor]
 Draw = Callable[[tuple[int, ...], np.random.Generator], Move]
 
 
-def transform(description: Description, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
+def transform(description: Schema, tensors: Sequence[Tensor], rng: np.random.Generator) -> list[Tensor]:
     """Move all of a sample's fields `[batch, *grid]` alike by a symmetry of its own; the order is the same."""
     chain, sides = [draw(name, description) for name in description.symmetries], tuple(tensors[0].shape[1:])
     moves = [[one(sides, rng) for one in chain] for _ in tensors[0]]
     return [
         torch.stack([apply(moved, field) for moved, field in zip(moves, fields, strict=True)]) for fields in tensors
     ]
+
+
+def moved(
+    values: Mapping[str, NDArray[Any]], schema: Schema, names: Sequence[str], rng: np.random.Generator, mask: str = ""
+) -> dict[str, NDArray[Any]]:
+    """Move the fields of every sample, by name, by symmetries of some names, all its frames alike.
+
+    A change of signs is none of the field that is called `mask`, the domain.
+    """
+    if not names:
+        return dict(values)
+    schema = schema.model_copy(update={"symmetries": tuple(names)})
+    fields = {one.name: torch.from_numpy(values[one.name]) for one in schema.fields if one.name in values}
+    frames = {name: each.unbind(1) if name in schema.timed else (each,) for name, each in fields.items()}
+    found = iter(transform(schema, [each for every in frames.values() for each in every], rng))
+    after = {name: [next(found) for _ in every] for name, every in frames.items()}
+    new = {
+        name: torch.stack(every, 1) if fields[name].ndim > every[0].ndim else every[0] for name, every in after.items()
+    }
+    return {**values, **{name: (each.abs() if name == mask else each).numpy() for name, each in new.items()}}
 
 
 def apply(moves: Sequence[Move], field: Tensor) -> Tensor:
@@ -58,7 +80,7 @@ def apply(moves: Sequence[Move], field: Tensor) -> Tensor:
     return field
 
 
-def draw(name: str, description: Description) -> Draw:
+def draw(name: str, description: Schema) -> Draw:
     """Return what draws the symmetry of a name; a function of the grid's sides and a random generator."""
     if name == "transpose":
         return transpose
@@ -106,3 +128,19 @@ def noisy(
     """Return fields `[sample, *grid]` with fresh noise, each of one of some levels, relative to the deviation."""
     drawn = rng.choice(np.asarray(levels, dtype=fields.dtype), len(fields))
     return add_noise(fields, drawn, deviation, rng.standard_normal(fields.shape, dtype=np.float32).astype(fields.dtype))
+
+
+def disturbed(
+    values: Mapping[str, NDArray[Any]],
+    name: str,
+    deviation: NDArray[Any],
+    levels: tuple[float, ...],
+    rng: np.random.Generator,
+) -> dict[str, NDArray[Any]]:
+    """Add noise of a drawn level to a field of every sample, and say how large it is: its root mean square, `NOISE`."""
+    if not levels:
+        return dict(values)
+    drawn = rng.choice(np.asarray(levels, np.float32), len(values[name]))
+    normals = rng.standard_normal(values[name].shape, dtype=np.float32)
+    size = drawn * np.sqrt(np.square(deviation).mean())
+    return {**values, name: add_noise(values[name], drawn, deviation, normals), NOISE: size}

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from training.data.views import only_pair
 from training.evaluation.cases import Case
-from training.evaluation.measures import Fields, meanings, milliseconds, processor, summary, timed
+from training.evaluation.measures import Errors, Fields, meanings, milliseconds, processor, summary, timed
 from training.problems.problem import Array, Conditions
 
 SLOW_FIELDS = 3  # a slow solve is some hundred solves: ten seconds on 141 x 141 points, minutes on finer grids
@@ -32,20 +32,29 @@ def report(work: Any, network: Any, cases: Iterable[Case], *, patient: bool = Tr
     `patient` waits for the solver on up to a hundred fields, and where it takes seconds for each.
     """
     cases, most = [*cases], PATIENT_FIELDS if patient else IMPATIENT_FIELDS
-    rows = [errors(work, network, case) for case in cases]
     coarsest = work.recipe.drawn.grids[0]
+    baselines = [classical(work, case, most) for case in cases if has_baseline(case, coarsest, patient=patient)]
+    return account([errors(work, network, case) for case in cases], baselines, time="of the processor, one thread")
+
+
+def account(rows: list[dict[str, Any]], baselines: Iterable[dict[str, Any]] = (), **clock: str) -> dict[str, Any]:
+    """Return what a card says by the rows of a network and of a classical solver, and of how times were measured."""
     return {
         "errors": rows,
-        "classical": [classical(work, case, most) for case in cases if has_baseline(case, coarsest, patient=patient)],
-        "clock": {"time": "of the processor, one thread", "processor": processor()},
+        "classical": [*baselines],
+        "clock": clock | {"processor": processor()},
         "measures": meanings(rows),
     }
 
 
+def row(key: Mapping[str, Any], found: Mapping[str, Errors]) -> dict[str, Any]:
+    """Return a row of errors `[sample]` by measure; `key` tells it from others."""
+    return {**key, "fields": len(found["relative_l2"])} | summary(found)
+
+
 def errors(work: Any, network: Any, case: Case) -> dict[str, Any]:
     """Return the network's row: its errors and times on one case."""
-    found = work.measured(network, case)
-    return case.key | {"fields": len(case)} | summary(found) | milliseconds(network, *case.arguments)
+    return row(case.key, work.measured(network, case)) | milliseconds(network, *case.arguments)
 
 
 def classical(work: Any, case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
@@ -63,7 +72,7 @@ def classical(work: Any, case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, 
     [batch] = case.batches([slice(len(outputs))])
     found = work.measures([torch.from_numpy(np.stack(outputs))], batch)
     method = {"milliseconds": round(1000 * statistics.median(times), 1), "method": baseline.method}
-    return case.key | {"fields": len(outputs)} | summary({name: each.numpy() for name, each in found.items()}) | method
+    return row(case.key, {name: each.numpy() for name, each in found.items()}) | method
 
 
 def solve(case: Case, index: int, field: Array) -> Fields:

@@ -3,18 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from training.calibration import MOST_FITTED, CalibrationSamples, Measured, affordable, joined
-from training.data.dataset import Rows
+from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable, joined
+from training.data import generate
+from training.data.dataset import Rows, prepare
 from training.evaluation.cases import Case
-from training.fit.workload import FIELDS
+from training.fit.drawn import CALIBRATION_SEED
+from training.fit.workload import FIELDS, ScopeError
 from training.losses import Batch
+from training.problems.problem import trajectories_of
+from training.problems.sections import DataSection
+
+RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
+
+
+def renewed(work: Any, samples: int, files: tuple[str, ...]) -> Any:
+    """Return a workload of new samples alone, which are divided as those of a training are.
+
+    Samples that our samplers make are drawn. A half as many as calibrate are fitted; of trajectories as many check.
+    """
+    if work.drawn is not None:
+        if files:
+            raise ScopeError(f"{work.recipe.name}: its samples are drawn, so --samples makes new ones, and not --files")
+        found = copy(work)
+        found.drawn = copy(work.drawn)
+        found.drawn.new = samples
+        return found
+    generated = None if files else trajectories_of(work.file.name)
+    if generated is not None:
+        drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
+        problem = generated.file.model_copy(update={"data": drawn, "seed": CALIBRATION_SEED})
+        draw = partial(generated.draw, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
+        path = generate.trajectories(replace(generated, file=problem, draw=draw), work.data)
+    elif files:
+        named = {"files": files, "coarse": None, **RENEWED}
+        file = work.recipe.file
+        problem = file.model_copy(update={"data": file.data.model_copy(update=named)})
+        path = prepare(problem, Path(), work.data)
+    else:
+        raise ScopeError(
+            f"{work.recipe.name}: a user's samples cannot be drawn: --files names files of new ones, and without "
+            "any the validation samples calibrate"
+        )
+    recipe = work.recipe.model_copy(update={"problem": problem, "samples": path.name, "coarse": None})
+    return type(work)(recipe, work.data, progress=work.progress)
 
 
 def calibration_samples(work: Any, network: Any) -> CalibrationSamples:

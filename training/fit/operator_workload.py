@@ -8,9 +8,8 @@ grids, which are strided views of one stored mesh, and at several levels of nois
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,16 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from schema.problem import Description
-from training.calibration import FEWEST_FITTED, CalibrationSamples, affordable
+from training.calibration import CalibrationSamples, affordable
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.data import augment, generate
-from training.data.augment import add_noise
-from training.data.dataset import Rows, SampleFile, prepare
+from training.data import augment
+from training.data.dataset import Rows, SampleFile
 from training.data.views import GRADIENTS, targets
-from training.evaluation import naive
-from training.evaluation.measures import LOST, Measures, estimates, meanings, processor, summary
-from training.evaluation.rows import report
+from training.evaluation import naive, rows
+from training.evaluation.measures import LOST, Measures, estimates, processor
 from training.evaluation.scalars import parities
-from training.fit.calibrating import calibration_samples
-from training.fit.drawn import CALIBRATION_SEED, DrawnSamples
+from training.fit.calibrating import calibration_samples, renewed
+from training.fit.drawn import DrawnSamples
 from training.fit.loop import BatchSampler, Task
 from training.fit.prepared import coarse_samples, prepared
 from training.fit.workload import FIELDS, Metric, Scope, ScopeError, Workload
@@ -43,17 +40,14 @@ from training.metrics import METRICS, Grid, measured
 from training.metrics.fields import relative_l2, weighed
 from training.metrics.scalars import scalar_errors, scalar_squares
 from training.operators import Operator, build
-from training.problems.problem import Conditions, Problem, trajectories_of
+from training.problems.problem import Conditions, Problem
 from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
-from training.problems.sections import DataSection
 from training.recipe import Recipe, RecipeError
 
 BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
 STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
-RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
 TINY = 1e-30  # the least mean square of errors in deviations, which keeps the root's slope finite
-NOISE = "noise of the input"  # the key of its size among a sample's tensors, which no name on the wire is like
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
@@ -208,7 +202,7 @@ class OperatorWorkload(Workload[Recipe]):
             following,
             gradients=tensors.get(GRADIENTS),
             stored=stored,
-            noise=tensors.get(NOISE),
+            noise=tensors.get(augment.NOISE),
             weight=tensors[weight] if weight else None,
             measure=tensors[WEIGHTS] if self.file.weights is not None else None,
         )
@@ -227,7 +221,8 @@ class OperatorWorkload(Workload[Recipe]):
         if self.drawn is not None:
             samples = self.drawn.grids[int(rng.choice(self.drawn.data.grids))]
             values = self.moved(samples.read(np.sort(self.rows[chosen])), rng)
-            return self.as_batch(self.noisy(values, samples.deviation, rng))
+            lead = self.file.inputs[0].name
+            return self.as_batch(augment.disturbed(values, lead, samples.deviation, self.recipe.fit.noise, rng))
         if not self.is_trajectory:
             return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
         rows, starts = np.divmod(chosen, self.longest)
@@ -249,34 +244,9 @@ class OperatorWorkload(Workload[Recipe]):
 
         `names` are the symmetries; by default those of the problem, and those that a race has found.
         """
-        description = self.problem.description
-        names = self.recipe.fit.drawn_symmetries(description.symmetries) if names is None else tuple(names)
-        if not names:
-            return values
-        description = description.model_copy(update={"symmetries": names})
-        fields = {one.name: torch.from_numpy(values[one.name]) for one in self.file.fields if one.name in values}
-        frames = {name: each.unbind(1) if name in self.file.timed else (each,) for name, each in fields.items()}
-        found = iter(augment.transform(description, [each for every in frames.values() for each in every], rng))
-        after = {name: [next(found) for _ in every] for name, every in frames.items()}
-        moved = {
-            name: torch.stack(every, 1) if fields[name].ndim > every[0].ndim else every[0]
-            for name, every in after.items()
-        }
-        if self.file.mask is not None:
-            moved[INSIDE] = moved[INSIDE].abs()  # a change of signs is none of the domain
-        return values | {name: each.numpy() for name, each in moved.items()}
-
-    def noisy(
-        self, values: dict[str, NDArray[Any]], deviation: NDArray[Any], rng: Generator
-    ) -> dict[str, NDArray[Any]]:
-        """Add noise of a drawn level to the field of every sample, in its deviation at each point, and say its size."""
-        if not self.recipe.fit.noise:
-            return values
-        name = self.file.inputs[0].name
-        levels = rng.choice(np.asarray(self.recipe.fit.noise, np.float32), len(values[name]))
-        normals = rng.standard_normal(values[name].shape, dtype=np.float32)
-        size = levels * np.sqrt(np.square(deviation).mean())
-        return values | {name: add_noise(values[name], levels, deviation, normals), NOISE: size}
+        exact = self.problem.description.symmetries
+        names = self.recipe.fit.drawn_symmetries(exact) if names is None else tuple(names)
+        return augment.moved(values, self.file, names, rng, INSIDE if self.file.mask is not None else "")
 
     def statistics_batch(self) -> Batch:
         """Return training samples, enough for means and deviations; of trajectories single steps at any frame."""
@@ -495,7 +465,7 @@ class OperatorWorkload(Workload[Recipe]):
         """
         if self.drawn is not None:
             cases = self.drawn.tests(problem, scope.grid, scope.noise)
-            return report(self, network, cases, patient=scope.patient)
+            return rows.report(self, network, cases, patient=scope.patient)
         if scope.grid is not None or scope.noise is not None:
             raise ScopeError(f"{problem.name}: its data are on one grid and without noise of ours")
         self.compare(problem)
@@ -507,10 +477,8 @@ class OperatorWorkload(Workload[Recipe]):
             rollouts = found.summary(step, held.errors["relative_l2"])
         else:
             errors, rollouts, frames = self.measured(network, self.batches("test")), {}, {}
-        row = {"grid": list(self.samples.sides), **frames, "fields": len(errors["relative_l2"])} | summary(errors)
-        clock = {"processor": processor()}
         numbers = {"scalars": [one.row for one in parities(network, self)]} if self.file.scalars else {}
-        return {"errors": [row], "classical": [], "clock": clock, "measures": meanings([row]), **numbers, **rollouts}
+        return rows.account([rows.row({"grid": list(self.samples.sides), **frames}, errors)]) | numbers | rollouts
 
     def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
         """Draw best, median and worst sample at each level of noise, on the finest trained grid."""
@@ -531,37 +499,8 @@ class OperatorWorkload(Workload[Recipe]):
         return np.concatenate([self.predictions(network, batch)[0].numpy() for batch in batches])
 
     def renewed(self, samples: int, files: tuple[str, ...] = ()) -> OperatorWorkload:
-        """Return a workload of new samples alone, which are divided as those of a training are.
-
-        Samples that our samplers make are drawn. A half as many as calibrate are fitted; of trajectories as many check.
-        """
-        if self.drawn is not None:
-            if files:
-                raise ScopeError(
-                    f"{self.recipe.name}: its samples are drawn, so --samples makes new ones, and not --files"
-                )
-            found = copy(self)
-            found.drawn = copy(self.drawn)
-            found.drawn.new = samples
-            return found
-        generated = None if files else trajectories_of(self.file.name)
-        if generated is not None:
-            drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
-            problem = generated.file.model_copy(update={"data": drawn, "seed": CALIBRATION_SEED})
-            draw = partial(generated.draw, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
-            path = generate.trajectories(replace(generated, file=problem, draw=draw), self.data)
-        elif files:
-            named = {"files": files, "coarse": None, **RENEWED}
-            file = self.recipe.file
-            problem = file.model_copy(update={"data": file.data.model_copy(update=named)})
-            path = prepare(problem, Path(), self.data)
-        else:
-            raise ScopeError(
-                f"{self.recipe.name}: a user's samples cannot be drawn: --files names files of new ones, and without "
-                "any the validation samples calibrate"
-            )
-        recipe = self.recipe.model_copy(update={"problem": problem, "samples": path.name, "coarse": None})
-        return OperatorWorkload(recipe, self.data, progress=self.progress)
+        found: OperatorWorkload = renewed(self, samples, files)
+        return found
 
     def estimated(self, network: Any, rollout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return a card's rows of frames with error estimates by the validation trajectories, checked with the test."""

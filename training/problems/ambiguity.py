@@ -62,7 +62,7 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
     first, last = (f"the first axis ({shape[0]})", f"the last axis ({shape[-1]})")
     # Whether the last axis may count them, too.
     alike = shape[-1] > COMPONENTS and {one.shape[-1] for one in fields} == {shape[-1]} != {shape[0]}
-    vectors = {max(one.shape): one.name for one in others if one.shape and is_vector(one)}
+    vectors = {max(one.shape): one.name for one in others if one.shape and is_list(one)}
     counted = f"as many as {vectors[shape[-1]]} has" if alike and shape[-1] in vectors else ""
     if shape[0] in vectors and not counted:
         return "first", ""
@@ -83,7 +83,7 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
     return next(((where, doubt) for holds, where, doubt in cases if holds), ("first", ""))
 
 
-def is_vector(one: LazyArray) -> bool:
+def is_list(one: LazyArray) -> bool:
     """Return whether an array is one line of numbers that are no times or coordinates by its name."""
     return int(np.prod(one.shape)) == max(one.shape) and last_name(one) not in TIMES | SPACE
 

@@ -261,7 +261,7 @@ def lone_field(
     numeric: Sequence[LazyArray], fields: Sequence[LazyArray], sides: tuple[int, ...]
 ) -> tuple[list[str], str]:
     """Guess the outputs, and say the doubt, where there is one steady field on the grid and numbers beside it."""
-    vectors = [one for one in fields if is_vector(one, sides)]
+    vectors = [one for one in fields if has_few_numbers(one, sides)]
     samples = fields[0].samples
     numbers = [one for one in numeric if one in vectors or is_number(one, samples) or one.shape == (1, samples)]
     numbers = [one for one in numbers if not numbers_samples(one, samples) and not along_axis(one, {*sides})]
@@ -276,7 +276,7 @@ def is_number(one: LazyArray, samples: int) -> bool:
     return one.samples == samples and all(side == 1 for side in one.shape[1:]) and not one.shared
 
 
-def is_vector(one: LazyArray, sides: tuple[int, ...]) -> bool:
+def has_few_numbers(one: LazyArray, sides: tuple[int, ...]) -> bool:
     """Return whether an array without named axes has a few numbers per sample, and is no field on the grid."""
     if one.dimensions is not None or sides in (one.shape[1:], without_components(one.shape[1:])[0]):
         return False
@@ -432,11 +432,11 @@ def add_field(
             return
     else:
         rest, end = without_components(one.shape[1:])
-        if is_vector(one, sides) and one.name in outputs:
+        if has_few_numbers(one, sides) and one.name in outputs:
             found = Tensor(name, one, "outputs", one.shape[1], scalar=True, positive=is_positive(one))
             made.tensors.append(found)
             return
-        if is_vector(one, sides):
+        if has_few_numbers(one, sides):
             made.tensors += [
                 Tensor(f"{name}_{column}", one, "parameters", column=column) for column in range(one.shape[1])
             ]
