@@ -59,6 +59,8 @@ ROUNDED = {"use_tf32": "1"}  # of a recipe that asks for TF32 or less, which is 
 #: A graph of a rollout has thousands of nodes in its loop. ONNX Runtime plans for many seconds which of their tensors
 #: share memory (13 s for a product of `navier_stokes`, 1 s without), and the loop needs no more memory without it.
 ROLLOUT = {"enable_mem_reuse": "0"}
+#: A cloud of a million points takes 1 GB without an arena for what is between, and 2 GB with one, which keeps them.
+LARGE_CLOUDS, LARGE = {"enable_mem_arena": "0"}, 100_000  # where a model takes so many points
 
 
 def config(name: str, signature: Signature, format_: str, precision: Precision = "float32") -> Any:
@@ -82,6 +84,8 @@ def config(name: str, signature: Signature, format_: str, precision: Precision =
     )
     if format_ == "onnx" and signature.frames is not None:
         parameters = parameters | ROLLOUT
+    if format_ == "onnx" and signature.scattered and signature.grid.maximum >= LARGE:
+        parameters = parameters | LARGE_CLOUDS
     parameters = parameters | {f"default.{name}": f"{value:.9g}" for name, value in defaults.items()}
     for key, value in parameters.items():
         built.parameters[key].string_value = value

@@ -152,6 +152,8 @@ class Fit(BaseModel):
     noise: Levels = ()
     share: float = Field(default=1.0, gt=0, le=1)  # of the training samples; a smaller share is part of a larger one
     unroll: tuple[PositiveInt, ...] = (1,)  # steps of a training rollout, each for an equal share of the training
+    # Points of every sample that a training step sees, drawn at random; all of them by default.
+    points: PositiveInt | None = Field(default=None, exclude_if=lambda points: points is None)
     through: bool = True  # whether gradients flow through all steps of a rollout, or only through its last one
     raced: float = Field(default=0.0, ge=0, lt=1)  # of the budget, that the turns of others in a race have taken
 

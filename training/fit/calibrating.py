@@ -17,7 +17,7 @@ from training.data import generate
 from training.data.dataset import Rows, prepare
 from training.evaluation.cases import Case
 from training.fit.drawn import CALIBRATION_SEED
-from training.fit.workload import FIELDS, ScopeError
+from training.fit.workload import ScopeError
 from training.losses import Batch
 from training.problems.problem import trajectories_of
 from training.problems.sections import DataSection
@@ -90,8 +90,8 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
 def with_errors(work: Any, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
     """Return samples of a kind with the errors of a network: those of fields, and of every number by itself."""
     fields, numbers = [], []
-    for start in range(0, len(batch.inputs[0]), FIELDS):
-        rows = slice(start, start + FIELDS)
+    for start in range(0, len(batch.inputs[0]), work.at_once):
+        rows = slice(start, start + work.at_once)
         inputs, outputs = ([each[rows] for each in some] for some in batch[:2])
         part = Batch(inputs, outputs, measure=None if batch.measure is None else batch.measure[rows])
         found = work.predictions(network, part)

@@ -45,6 +45,7 @@ from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
 from training.recipe import Recipe, RecipeError
 
 BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
+MEASURED_POINTS = 2**20  # points of a cloud, over all samples of a batch, while a network is measured
 STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
 TINY = 1e-30  # the least mean square of errors in deviations, which keeps the root's slope finite
@@ -207,6 +208,11 @@ class OperatorWorkload(Workload[Recipe]):
             measure=tensors[WEIGHTS] if self.file.weights is not None else None,
         )
 
+    @property
+    def at_once(self) -> int:
+        """How many samples a network sees at one time while it is measured: few where they have many points."""
+        return max(1, min(FIELDS, MEASURED_POINTS // self.samples.sides[0])) if self.file.scattered else FIELDS
+
     def batches(self, split: str, frames: int | None = None) -> SplitBatches:
         """Return the samples of a split in batches, each read from the disk when it is needed."""
         return SplitBatches(self, split, frames)
@@ -224,7 +230,7 @@ class OperatorWorkload(Workload[Recipe]):
             lead = self.file.inputs[0].name
             return self.as_batch(augment.disturbed(values, lead, samples.deviation, self.recipe.fit.noise, rng))
         if not self.is_trajectory:
-            return self.as_batch(self.moved(self.samples.read(self.rows[chosen]), rng))
+            return self.as_batch(self.seen(self.moved(self.samples.read(self.rows[chosen]), rng), rng))
         rows, starts = np.divmod(chosen, self.longest)
         length = self.history + min(self.recipe.fit.steps_of(share), self.longest)
         latest = (self.samples.frames or 1) - length
@@ -235,7 +241,16 @@ class OperatorWorkload(Workload[Recipe]):
                 given = values[name][:, : self.history]
                 size = level * self.samples.statistic(name, "deviation")
                 given += rng.normal(0, size, given.shape).astype(np.float32)
-        return self.as_batch(values)
+        return self.as_batch(self.seen(values, rng))
+
+    def seen(self, values: dict[str, NDArray[Any]], rng: Generator) -> dict[str, NDArray[Any]]:
+        """Draw the points of every sample that a training step sees, where it does not see all of them."""
+        most = self.recipe.fit.points
+        if most is None or not self.file.scattered:
+            return values
+        numbers = {one.name for one in (*self.file.parameters, *self.file.scalars)}
+        axes = {name: 2 if name in self.file.timed else 1 for name in values if name not in numbers}
+        return augment.drawn_points(values, axes, most, rng)
 
     def moved(
         self, values: dict[str, NDArray[Any]], rng: Generator, names: Sequence[str] | None = None
@@ -527,7 +542,7 @@ class SplitBatches(Dataset[Batch]):
 
     def __init__(self, work: OperatorWorkload, split: str, frames: int | None = None) -> None:
         self.work, self.rows, self.frames = work, work.samples.split(split), frames
-        self.starts = range(0, len(self.rows), BATCH[work.is_trajectory])
+        self.starts = range(0, len(self.rows), min(BATCH[work.is_trajectory], work.at_once))
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -30,6 +30,7 @@ FEWER = 4  # times as many gated layers as after a U-Net: in the same time, more
 DECADES = 30.0  # a positive quantity whose largest value is this many times its least enters by its logarithm
 TOKENS = {1: 64, 2: 400, 3: 512}  # about how many tokens a grid is cut into, by the number of axes
 POINTS = 8192  # about how many points a batch holds: in the same time, more steps are worth more than larger batches
+LARGE_CLOUD = 2 * POINTS  # points of a sample beyond which a step sees `POINTS` of them, drawn at random
 BATCHES = {False: (4, 8), True: (4, 16)}
 """The smallest and largest batch of fields, of trajectories; powers of two, which several processes can share."""
 RATE = 5e-3
@@ -118,8 +119,9 @@ def recipe(
 
 def fitting(samples: SampleFile, preset: Preset) -> Fit:
     """Choose time, batch, rate, averaging and rollouts of a training."""
-    is_trajectory = samples.problem.time is not None
-    fits = int(np.clip((2 if is_trajectory else 1) * POINTS / np.prod(samples.sides), *BATCHES[is_trajectory]))
+    is_trajectory, seen = samples.problem.time is not None, int(np.prod(samples.sides))
+    points = POINTS if samples.problem.scattered and seen > LARGE_CLOUD else None
+    fits = int(np.clip((2 if is_trajectory else 1) * POINTS / (points or seen), *BATCHES[is_trajectory]))
     batch = 2 ** int(np.log2(fits))
     fit = Fit(
         epochs=preset.most,
@@ -133,6 +135,7 @@ def fitting(samples: SampleFile, preset: Preset) -> Fit:
         keep="best",
         cycle_momentum=False,  # 20 % more error where Muon's momentum falls to 0.85 at the highest rate
         average=preset.average,
+        points=points,
     )
     if samples.problem.time is None or samples.frames is None:
         return fit

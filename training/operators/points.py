@@ -20,6 +20,7 @@ in their number. A grid without parameters of its own is enough of an encoder (a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from itertools import product
@@ -39,6 +40,8 @@ HALO = 1.0
 """Cells of the latent grid beyond the box."""
 LIGHT = 0.02
 """Weight at which a node counts as half filled: means stay continuous where the last point leaves a cell."""
+PART = 2**17
+"""Points, over all samples of a batch, whose features are in memory at one time where no gradients are needed."""
 COARSE = 4
 """Cells of the latent grid along one cell of the grid whose statistics decide how unusual an input is."""
 
@@ -170,12 +173,21 @@ class PointsOperator(Operator):
         """
         points = Points.of(self.config, inputs)
         place = self.lattice.place(points.coordinates) if place is None else place
-        features = self.features(points, place)
-        latent, filled = self.lattice.scatter(self.lift(features), place, points.weight)
+        parts = parts_of(points, place)
+        if len(parts) > 1:
+            sums = (self.lattice.sums(self.lift(self.features(*part)), part[1], part[0].weight) for part in parts)
+            latent, filled = self.lattice.means(functools.reduce(torch.add, sums), len(points.valid))
+            features = None
+        else:
+            features = self.features(points, place)
+            latent, filled = self.lattice.scatter(self.lift(features), place, points.weight)
         found = self.network(torch.cat([latent, filled, blur(filled)], dim=1))
         outputs: tuple[Tensor, ...] = ()
         if self.config.output_components:
-            values = self.head(torch.cat([self.lattice.gather(found, place), features], dim=2))
+            if features is None:
+                values = torch.cat([self.decoded(found, part[1], self.features(*part)) for part in parts], dim=1)
+            else:
+                values = self.decoded(found, place, features)
             outputs = self.outputs(self.output_normaliser.inverse(values), points.valid)
         if self.config.scalar_components:
             pooled = self.scalar_normaliser.inverse(self.pooling(found, filled[:, 0]))
@@ -184,6 +196,11 @@ class PointsOperator(Operator):
             sums = (one.of(outputs, inputs, inside=points.valid) for one in self.config.integrals)
             outputs = (*outputs, *sums)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    def decoded(self, latent: Tensor, place: Place, features: Tensor) -> Tensor:
+        """Return the channels of the outputs at points, on their scales and standardised."""
+        values: Tensor = self.head(torch.cat([self.lattice.gather(latent, place), features], dim=2))
+        return values
 
     def features(self, points: Points, place: Place) -> Tensor:
         """Return the standardised fields and parameters of every point, and where it is in box and cell.
@@ -257,6 +274,10 @@ class Points:
         numbers = [columns(x, count, kind) for x, count, kind in given]
         return cls(coordinates, channels, torch.cat(numbers, dim=1) if numbers else coordinates[:, 0, :0], valid)
 
+    def part(self, rows: slice) -> Points:
+        """Return some of the points."""
+        return Points(self.coordinates[:, rows], self.fields[:, rows], self.numbers, self.valid[:, rows])
+
     @property
     def weight(self) -> Tensor:
         """1 at valid points and 0 at padding, `[batch, point]`."""
@@ -275,6 +296,23 @@ class Place:
 
     def __init__(self, position: Tensor, inside: Tensor, nodes: Tensor, weights: Tensor) -> None:
         self.position, self.inside, self.nodes, self.weights = position, inside, nodes, weights
+
+    def part(self, rows: slice) -> Place:
+        """Return that of some of the points."""
+        return Place(*(each[:, rows] for each in (self.position, self.inside, self.nodes, self.weights)))
+
+
+def parts_of(points: Points, place: Place) -> list[tuple[Points, Place]]:
+    """Return points in parts of at most `PART`, so that their features take little memory.
+
+    Training takes all of them at once, and so does a graph: how many it has is not known when it is exported.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_exporting() or torch.jit.is_tracing():
+        return [(points, place)]
+    batch, count = points.coordinates.shape[:2]
+    step = max(1, PART // batch)
+    rows = [slice(start, start + step) for start in range(0, count, step)]
+    return [(points.part(each), place.part(each)) for each in rows]
 
 
 class Lattice:
@@ -314,11 +352,18 @@ class Lattice:
             place: Where the points are.
             weight: Of every point, `[batch, point]`.
         """
+        return self.means(self.sums(values, place, weight), values.shape[0])
+
+    def sums(self, values: Tensor, place: Place, weight: Tensor) -> Tensor:
+        """Return the sums over points near each node of values and of 1, weighted: `[batch * node, channel + 1]`."""
         batch, width = values.shape[0], values.shape[2] + 1
         joined = torch.cat([values, torch.ones_like(values[:, :, :1])], dim=2) * weight[:, :, None]
         spread = joined[:, :, None] * place.weights[:, :, :, None]
         empty = values.new_zeros((batch, self.count, width)).flatten(0, 1)
-        total = empty.index_add(0, place.nodes.flatten(), spread.flatten(0, 2))
+        return empty.index_add(0, place.nodes.flatten(), spread.flatten(0, 2))
+
+    def means(self, total: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        """Return the means of what `sums` returns, and how far each node is filled; see `scatter`."""
         found = total / (total[:, -1:] + LIGHT)
         grid = found.unflatten(0, (batch, self.count)).transpose(1, 2).unflatten(2, self.sides)
         return grid[:, :-1], grid[:, -1:]

@@ -47,7 +47,7 @@ SPACE = ("x", "y", "z")  # the components of coordinates
 INSIDE = "inside"  # the input that says where the domain is
 WEIGHTS = "weights"  # the array of samples that says how much every point counts in the loss and in errors
 POINT = "point"  # the axis of samples that have points of their own
-MOST_POINTS = 20_000
+MOST_POINTS = 1_000_000
 """The most points of a sample that a model accepts, or four times those of its data where that is more."""
 FEWEST_POINTS = 4  # the least number of points of a sample
 RESERVED = frozenset({*QUALITY, "outside", "quality", "solved_by"})

@@ -184,6 +184,25 @@ def test_weights_count_in_loss_and_errors(drawn: Arrays, tmp_path: Path) -> None
     assert work.measures(wrong, batch)["vrmse"].max() == 0
 
 
+def test_a_step_sees_points_that_are_drawn(drawn: Arrays, tmp_path: Path) -> None:
+    work = workload(opened(tmp_path, drawn))
+    fit = work.recipe.fit.model_copy(update={"points": 45})
+    fewer = OperatorWorkload(work.recipe.model_copy(update={"fit": fit}), tmp_path / "data")
+    chosen = np.arange(10) * work.longest  # the first frame of every trajectory
+    coordinates, start, counts, _ = (few := fewer.draw(chosen, np.random.default_rng(0), 0.0)).inputs
+    assert coordinates.shape == (10, 45, 2)
+    assert counts.tolist() == np.minimum(drawn["n"][:10], 45).tolist()
+    again = fewer.draw(chosen, np.random.default_rng(1), 0.0).inputs[0]
+    assert (again != coordinates).any()
+    for number, count in enumerate(counts.long().tolist()):
+        nodes = torch.from_numpy(drawn["xy"][number, : drawn["n"][number]]).float()
+        found = torch.cdist(coordinates[number, :count], nodes).argmin(dim=1)
+        assert len(found.unique()) == count
+        truth = torch.from_numpy(drawn["heat"][number]).float()[:, found]
+        torch.testing.assert_close(start[number, :count], truth[0])
+        torch.testing.assert_close(few.outputs[0][number, 0, :count], truth[1])
+
+
 def test_gradients_are_measured_at_every_frame(work: OperatorWorkload) -> None:
     batch = work.batch(range(2), frames=3)
     found = [1.5 * each for each in batch.outputs]

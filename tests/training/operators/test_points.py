@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from training.operators import points
 from training.operators.points import PointsConfig, PointsOperator
 
 
@@ -24,11 +25,11 @@ def operator(dimensions: int = 2) -> PointsOperator:
     return PointsOperator(config).eval()
 
 
-def arguments(points: int = 50, dimensions: int = 2) -> list[Tensor]:
+def arguments(count: int = 50, dimensions: int = 2) -> list[Tensor]:
     torch.manual_seed(1)
-    counts = torch.tensor([float(points), points // 2, 0])
-    fields = torch.rand(3, points) + 0.5, torch.randn(3, points, 2)
-    return [torch.rand(3, points, dimensions), *fields, counts, torch.randn(3)]
+    counts = torch.tensor([float(count), count // 2, 0])
+    fields = torch.rand(3, count) + 0.5, torch.randn(3, count, 2)
+    return [torch.rand(3, count, dimensions), *fields, counts, torch.randn(3)]
 
 
 def changed(inputs: list[Tensor], index: Tensor) -> list[Tensor]:
@@ -64,6 +65,16 @@ def test_padding_changes_nothing_and_has_outputs_of_zero() -> None:
     assert all((each[1, 25:] == 0).all() for each in found)
     alone = network(*(each[1:2] for each in changed(inputs, torch.arange(25))))
     assert_close(alone, tuple(each[1:2, :25] for each in found))
+
+
+@torch.inference_mode()
+def test_points_in_parts_are_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, inputs = operator(), arguments()
+    expected = network(*inputs)
+    monkeypatch.setattr(points, "PART", 3 * 7)  # of three samples
+    found = network(*inputs)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * float(other.abs().max()))
 
 
 @torch.inference_mode()
