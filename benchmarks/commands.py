@@ -493,6 +493,23 @@ def rollouts(
         draw.rollouts(rows, DOCS / f"{name}.png")
 
 
+@app.command()
+def sizes(
+    graph: Annotated[Path, typer.Option(help="A graph on points.")] = CHECKPOINTS / "plate/published/plate/model.onnx",
+    quick: Quick = False,
+) -> None:
+    """Measure time and memory of a model on points against their number, up to a million."""
+    from benchmarks import pictures as draw  # noqa: PLC0415
+    from benchmarks import sizes as program  # noqa: PLC0415
+
+    rows = [*program.measure(graph, program.SIZES[:2] if quick else program.SIZES)]
+    write("sizes", rows, quick=quick)
+    for row in rows:
+        Console().print(f"{row['points']:>9,} points: {row['seconds']:.4f} s, {row['megabytes']:.0f} MB")
+    if not quick:
+        draw.sizes(rows, RESULTS / "sizes.png")
+
+
 def keep_trajectories(**rows: list[Row]) -> None:
     """Write the rows of some comparisons beside those of the others."""
     TRAJECTORIES.write_text(json.dumps(json.loads(TRAJECTORIES.read_text()) | rows, indent=1) + "\n")

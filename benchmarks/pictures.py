@@ -276,3 +276,18 @@ def rollouts(rows: Sequence[Row], target: Path) -> None:
     logarithmic(axis, "milliseconds of one core per frame", "relative L2 error of the first frame")
     figure.legend(loc="outside upper center", ncols=2)  # where no point is
     save(figure, target)
+
+
+def sizes(rows: Sequence[Row], target: Path) -> None:
+    """Draw time and memory of a model on points against their number."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    points = [row["points"] for row in rows]
+    for axis, key, label in zip(axes, ("seconds", "megabytes"), ("seconds of one core", "megabytes"), strict=True):
+        values = [row[key] for row in rows]
+        axis.plot(points, values, marker="o", color=COLOURS[1], label="measured")
+        linear = [values[-1] * count / points[-1] for count in points]
+        axis.plot(points, linear, linestyle="--", color="gray", label="linear")
+        axis.set(xscale="log", yscale="log", xlabel="points", ylabel=label)
+        axis.grid(visible=True, alpha=0.3)
+    axes[0].legend(frameon=False)
+    save(figure, target)

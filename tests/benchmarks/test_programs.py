@@ -14,7 +14,20 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from benchmarks import compare, disturbed, inversion, methods, networks, own_data, quality, rollouts, transfer, wire
+from benchmarks import (
+    compare,
+    disturbed,
+    inversion,
+    methods,
+    networks,
+    own_data,
+    pictures,
+    quality,
+    rollouts,
+    sizes,
+    transfer,
+    wire,
+)
 from benchmarks.commands import app
 from benchmarks.harness import Kept
 from benchmarks.networks import ChannelNetwork, Samples, Settings
@@ -24,6 +37,7 @@ from physics.numerics.grid import axis
 from physics.numerics.volumes import Linearised
 from physics.posterior.sensors import Sensors, lattice
 from serving.protocols.grpc import ENVELOPE_BYTES
+from tests import toy_points
 from training import checkpoint
 from training import recipe as config
 from training.data.dataset import SampleFile, prepare
@@ -354,3 +368,13 @@ def test_every_large_body_is_nearly_as_large_as_it_may_be() -> None:
             limit = ENVELOPE_BYTES
         few = "one field" in name  # for many samples, which no body shows
         assert few or limit / 2 < len(body.content) < limit + 4096, name
+
+
+def test_time_and_memory_are_those_of_a_process_for_each_number_of_points(tmp_path: Path) -> None:
+    graph = tmp_path / "cloud.onnx"
+    graph.write_bytes(toy_points._graph(2))
+    rows = [*sizes.measure(graph, (1_000, 400_000))]
+    assert [row["points"] for row in rows] == [1_000, 400_000]
+    assert rows[1]["megabytes"] > rows[0]["megabytes"] + 1  # 400,000 sums and products are 4 MB
+    pictures.sizes(rows, tmp_path / "sizes.png")
+    assert (tmp_path / "sizes.png").stat().st_size > 10_000
