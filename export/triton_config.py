@@ -59,6 +59,10 @@ ROUNDED = {"use_tf32": "1"}  # of a recipe that asks for TF32 or less, which is 
 #: A graph of a rollout has thousands of nodes in its loop. ONNX Runtime plans for many seconds which of their tensors
 #: share memory (13 s for a product of `navier_stokes`, 1 s without), and the loop needs no more memory without it.
 ROLLOUT = {"enable_mem_reuse": "0"}
+#: ONNX Runtime (1.31) adds to one row of ScatterND from several threads at a time: of a million points one sum in some
+#: calls was wrong, and outputs were 2e-4 off. ScatterElements adds on one thread, and would need indices of the size of
+#: all features.
+ON_POINTS = {"intra_op_thread_count": "1"}
 #: A cloud of a million points takes 1 GB without an arena for what is between, and 2 GB with one, which keeps them.
 LARGE_CLOUDS, LARGE = {"enable_mem_arena": "0"}, 100_000  # where a model takes so many points
 
@@ -84,8 +88,8 @@ def config(name: str, signature: Signature, format_: str, precision: Precision =
     )
     if format_ == "onnx" and signature.frames is not None:
         parameters = parameters | ROLLOUT
-    if format_ == "onnx" and signature.scattered and signature.grid.maximum >= LARGE:
-        parameters = parameters | LARGE_CLOUDS
+    if format_ == "onnx" and signature.scattered:
+        parameters = parameters | ON_POINTS | (LARGE_CLOUDS if signature.grid.maximum >= LARGE else {})
     parameters = parameters | {f"default.{name}": f"{value:.9g}" for name, value in defaults.items()}
     for key, value in parameters.items():
         built.parameters[key].string_value = value

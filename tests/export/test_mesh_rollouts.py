@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import torch
 
-from export import parity
+from export import parity, triton_config
 from export.derivatives import agreement
 from export.derivatives.differentiate import differentiate_rollout
 from export.graphs import to_onnx
@@ -19,7 +19,7 @@ from export.signature import Signature
 from schema.card import KINDS, Kind
 from training.calibration.calibration import CalibratedOperator, Measured
 from training.calibration.samples import CalibrationSamples, calibrated
-from training.operators.points import PointsConfig
+from training.operators.points import PointsConfig, PointsOperator
 from training.operators.points_trajectory import PointsTrajectoryConfig, PointsTrajectoryOperator
 from training.problems.problem_file import ProblemFile
 
@@ -83,7 +83,9 @@ def graph(network: CalibratedOperator, signature: Signature) -> bytes:
 
 
 def opened(graph: bytes) -> parity.Graph:
-    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # as the config says
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))
 
@@ -112,6 +114,13 @@ def test_where_points_lie_is_computed_before_the_loop(graph: bytes) -> None:
     assert "Floor" in {node.op_type for node in model.graph.node}
 
 
+def test_the_config_asks_for_one_thread_and_no_arena(signature: Signature) -> None:
+    for about in (signature, signature.product("vjp")):
+        parameters = triton_config.config("stirred", about, "onnx").parameters
+        assert parameters["intra_op_thread_count"].string_value == "1"  # several add to one sum at a time
+        assert parameters["enable_mem_arena"].string_value == "0"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_products_agree_with_automatic_differentiation(
     kind: Kind, network: CalibratedOperator, signature: Signature, graph: bytes
@@ -121,3 +130,17 @@ def test_products_agree_with_automatic_differentiation(
     found = agreement.evidence(run, kind, network.operator, signature, {})
     assert max(one["frames"] for one in found["comparisons"]) == 16
     assert found["central_difference"] < 1e-6
+
+
+@pytest.mark.deep
+def test_a_graph_of_a_million_points_is_its_network() -> None:
+    torch.manual_seed(0)
+    step = STEP.model_copy(update={"input_components": (0,), "input_scales": ("linear",), "parameter_scales": ()})
+    step = step.model_copy(update={"output_components": (0,), "output_scales": ("linear",), "latent": 24})
+    document = {"name": "large", "data": {"files": ["a.npz"]}, "inputs": {"heat": {}}, "outputs": {"u": {}}}
+    problem = ProblemFile.model_validate(document | {"points": {}})
+    large = Signature.of(problem.describe((900,), 50, None, ((0.0, 1.0), (0.0, 2.0))))
+    assert large.grid.maximum == 1_000_000
+    made = PointsOperator(step).eval()
+    run = opened(to_onnx.graph_of(Deployable(made, large.argument_names), large))
+    parity.gate(parity.compare(run, made, large, over=[(1, 1_000_000)]), 1e-6)

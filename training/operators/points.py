@@ -307,10 +307,13 @@ def parts_of(points: Points, place: Place) -> list[tuple[Points, Place]]:
 
     Training takes all of them at once, and so does a graph: how many it has is not known when it is exported.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_exporting() or torch.jit.is_tracing():
+    tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+    if torch.is_grad_enabled() or torch.compiler.is_exporting() or tracing:
         return [(points, place)]
     batch, count = points.coordinates.shape[:2]
     step = max(1, PART // batch)
+    if count <= step:
+        return [(points, place)]
     rows = [slice(start, start + step) for start in range(0, count, step)]
     return [(points.part(each), place.part(each)) for each in rows]
 
