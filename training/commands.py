@@ -294,38 +294,25 @@ def data(
     recipe: RecipeOrProblem,
     overrides: Overrides = None,
     folder: DataFolder = Path("data"),
-    ray: Annotated[
-        bool, typer.Option("--ray", help="Compute on the Ray cluster of RAY_ADDRESS, or on a local one.")
-    ] = False,
 ) -> None:
     """Generate or complete the samples of a recipe, or find or fetch its corpus.
 
     Of a problem file the data are checked and prepared for training. Samples are
-    computed on all cores; a Ray cluster computes the same ones.
+    computed on all cores, or by the Ray cluster that RAY_ADDRESS names.
 
     python -m training data darcy-laptop
     """
     from training import recipe as recipes
-    from training.data.pools import RayPool
     from training.fit import run
-    from training.fit.operator_workload import OperatorWorkload
     from training.fit.start import problem_run
 
     own = problem_run(recipe, "quick", [], folder)
     if own is not None:
-        if overrides or ray:
-            raise typer.BadParameter(
-                "the data of a problem file have no recipe, and are read rather than computed",
-                param_hint="--set" if overrides else "--ray",
-            )
+        if overrides:
+            raise typer.BadParameter("the data of a problem file have no recipe", param_hint="--set")
         typer.echo(own.samples().path)
         return
-    work = run.workload(recipes.read(recipes.find(recipe), overrides), folder)
-    if ray:
-        if not isinstance(work, OperatorWorkload) or work.drawn is None:
-            raise typer.BadParameter("only samples of fields are computed", param_hint="--ray")
-        work.drawn.pool = RayPool()
-    typer.echo(work.prepare())
+    typer.echo(run.workload(recipes.read(recipes.find(recipe), overrides), folder).prepare())
 
 
 @app.command()

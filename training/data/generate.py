@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from schema.problem import Description, locations
 from training.data.dataset import DONE, named
 from training.data.dataset import write as write_checked
-from training.data.pools import ALL_CORES, Pool
+from training.data.pools import ALL_CORES, Pool, chosen
 from training.data.readers import DataFile, LazyArray
 from training.files import locked, replacing
 from training.problems.problem import Array, Problem, Published, Stream, Trajectories
@@ -69,11 +69,12 @@ class Request:
             )
 
 
-def prepare(request: Request, folder: Path, pool: Pool = ALL_CORES, progress: bool = True) -> Path:
+def prepare(request: Request, folder: Path, pool: Pool | None = None, progress: bool = True) -> Path:
     """Make or complete the file that holds the requested samples.
 
     Published samples are used where the problem has some for the requested mesh. Otherwise samples are computed. A file
-    is kept per problem, mesh and seed, and extended when more samples are requested.
+    is kept per problem, mesh and seed, and extended when more samples are requested. By default a Ray cluster computes
+    them where RAY_ADDRESS names one, else all cores of this machine.
 
     Raises:
         MissingPartError: The problem has neither a sampler nor published samples.
@@ -90,7 +91,7 @@ def prepare(request: Request, folder: Path, pool: Pool = ALL_CORES, progress: bo
             convert(published, request, path)
         else:
             make_room(request, path)
-            fill(request, path, pool, progress)
+            fill(request, path, pool or chosen(ALL_CORES), progress)
     return path
 
 

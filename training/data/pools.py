@@ -1,4 +1,7 @@
-"""Processes that compute independent jobs: on all cores of this machine, or on a Ray cluster."""
+"""Processes that compute independent jobs: this one, those of all cores of this machine, or a Ray cluster.
+
+`RAY_ADDRESS` chooses the cluster, and is all that a user sets. Without it Ray is not imported.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ Result = TypeVar("Result")
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """Environment of a worker: one thread each, so that they do not compete."""
 WAITING = 4  # jobs per core that a Ray cluster knows of at a time
+RETRIES = 20  # of a job whose machine or process dies; one that ends its process every time fails in the end
 IMPORTED = ["training.data.generate"]
 """What the process that forks local workers imports: once for all of them, and for those of later sets."""
 PACKAGES = ("schema", "physics", "training")
@@ -35,6 +39,14 @@ class Pool(ABC):
     @abstractmethod
     def completed(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
         """Compute jobs and yield each with its result as soon as it is done, in any order."""
+
+
+class ThisProcess(Pool):
+    """This process alone, for jobs that use all of its cores themselves or are few and short."""
+
+    def completed(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
+        for job in jobs:
+            yield job, work(job)
 
 
 @dataclass(frozen=True)
@@ -59,14 +71,15 @@ ALL_CORES = LocalPool()  # a process per core of this machine
 
 @dataclass(frozen=True)
 class RayPool(Pool):
-    """Workers of a Ray cluster: the one that RAY_ADDRESS names, or one on this machine.
+    """Workers of the Ray cluster that RAY_ADDRESS names, or of one on this machine.
 
-    The machines need the packages of the dependency group `train`; the project's own are sent to them.
+    The machines need the packages of the dependency group `train`; the project's own are sent to them. When one dies,
+    Ray repeats at another one the jobs that it had, and no others: a result is here as soon as it is yielded.
     """
 
     def completed(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
         ray = _started_ray()
-        remote = ray.remote(num_cpus=1)(_call)
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
         function, left, running = ray.put(work), iter(jobs), {}
         most = WAITING * max(1, int(ray.cluster_resources().get("CPU", 1)))
         while True:
@@ -79,6 +92,11 @@ class RayPool(Pool):
             done, _ = ray.wait([*running], num_returns=1)
             for reference in done:
                 yield running.pop(reference), ray.get(reference)
+
+
+def chosen(local: Pool) -> Pool:
+    """Return the pool of a Ray cluster where RAY_ADDRESS names one, else the local one."""
+    return RayPool() if os.environ.get("RAY_ADDRESS") else local
 
 
 def _call(work: Callable[[Job], Result], job: Job) -> Result:

@@ -16,10 +16,10 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from physics.numerics.grid import block_mean, common_grid
 from schema.problem import Description, Quantity
 from training.data.dataset import Rows, SampleGroup
+from training.data.pools import ThisProcess, chosen
 from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Problem, Stream
 from training.user_error import UserError
 
@@ -117,9 +118,9 @@ class Samples:
     def at_defaults(self) -> Samples:
         """Solve for the inputs on the stored mesh at the parameters' defaults."""
         named = {one.name: np.asarray(one.default or 0, np.float64) for one in self.problem.description.parameters}
-        outputs = [self.solved(field, named) for field in self.inputs]
+        outputs = self.solved([(field, named) for field in self.inputs])
         parameters = tuple(np.full(len(outputs), value, np.float32) for value in named.values())
-        return replace(self, outputs=np.stack(outputs), parameters=parameters)
+        return replace(self, outputs=outputs, parameters=parameters)
 
     def with_defaults(self) -> Samples:
         """Return the samples with their optional inputs, at their defaults."""
@@ -131,19 +132,29 @@ class Samples:
         Raises:
             MissingPartError: The problem varies none.
         """
-        fields, outputs, drawn = self.inputs[rows], [], []
-        for field in fields:
-            others = self.problem.require_vary()(rng, field.shape[0])
-            outputs.append(self.solved(field, others))
-            drawn.append([others[name] for name in self.optional_names])
-        optional = tuple(np.stack(each).astype(np.float32) for each in zip(*drawn, strict=True))
-        return replace(self, inputs=fields, outputs=np.stack(outputs), optional=optional)
+        fields = self.inputs[rows]
+        others = [self.problem.require_vary()(rng, field.shape[0]) for field in fields]
+        optional = tuple(np.stack([each[name] for each in others]).astype(np.float32) for name in self.optional_names)
+        outputs = self.solved([*zip(fields, others, strict=True)])
+        return replace(self, inputs=fields, outputs=outputs, optional=optional)
 
-    def solved(self, field: Array, others: Fields) -> Array:
-        """Return the output of one input, on the mesh, with other inputs and parameters by name."""
-        pair = only_pair(self.problem.description)
-        found = self.problem.solve({pair.input.name: field, **others}, Conditions(len(field)))
-        return found[pair.output.name].astype(np.float32)
+    def solved(self, inputs: Sequence[tuple[Array, Fields]]) -> Array:
+        """Return the outputs of some inputs, on the mesh, each with other inputs and parameters by name.
+
+        Where RAY_ADDRESS names a cluster, its machines compute them.
+        """
+        jobs = [(number, field, others) for number, (field, others) in enumerate(inputs)]
+        solved = chosen(ThisProcess()).completed(partial(output, self.problem), jobs)
+        found = {number: one for (number, *_), one in solved}
+        return np.stack([found[number] for number in range(len(jobs))])
+
+
+def output(problem: Problem, job: tuple[int, Array, Fields]) -> Array:
+    """Return the output of an input, which follows its number, with other inputs and parameters by name."""
+    _, field, others = job
+    pair = only_pair(problem.description)
+    found = problem.solve({pair.input.name: field, **others}, Conditions(len(field)))
+    return found[pair.output.name].astype(np.float32)
 
 
 def read(

@@ -15,7 +15,6 @@ from training.calibration import MOST_FITTED
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.augment import noisy
 from training.data.generate import Request, prepare
-from training.data.pools import ALL_CORES, Pool
 from training.data.views import Samples, grids, read
 from training.evaluation.cases import Case, Sides, Stored, cases_of_tests, validity
 from training.losses import Batch
@@ -30,11 +29,9 @@ class DrawnSamples:
     """The samples of the built-in problem of a recipe, in a folder.
 
     Attributes:
-        pool: Where they are computed.
         new: Calibration samples that are drawn anew; 0: the validation samples calibrate.
     """
 
-    pool: Pool = ALL_CORES
     new: int = 0
 
     def __init__(self, recipe: Recipe, folder: Path, *, progress: bool = True) -> None:
@@ -67,7 +64,7 @@ class DrawnSamples:
 
     def make(self, wanted: Request) -> Path:
         """Make samples, where they are missing."""
-        return prepare(wanted, self.folder, self.pool, progress=self.progress)
+        return prepare(wanted, self.folder, progress=self.progress)
 
     @cached_property
     def path(self) -> Path:

@@ -19,6 +19,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
 from torch import Tensor, nn
 
 from training import calibration, checkpoint
+from training.data.pools import RayPool, ThisProcess, chosen
 from training.files import write_json
 from training.fit import processes, search
 from training.fit.loop import Task
@@ -34,6 +35,7 @@ from training.fit.run_folder import (
     state_bytes,
     training_seconds,
 )
+from training.fit.turns import Elsewhere, Trainer, Turn
 from training.fit.workload import Scope, Workload
 from training.operators import Operator
 from training.precision import exact
@@ -124,24 +126,6 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
     The run's log begins with that of the winner.
     """
 
-    def advance(entry: Recipe, home: RunFolder, start: Path | None, until: float) -> float:
-        work = OperatorWorkload(entry, data, progress=False)
-        home.path.mkdir(parents=True, exist_ok=True)
-        state = processes.from_first(lambda: home.open(entry, resume=True))
-        if state is None and start is not None:
-            state = start
-            if processes.first():  # the log goes on, too
-                shutil.copyfile(start.parent.parent / home.metrics.name, home.metrics)
-        task = work.task(workers=workers)
-        task.budget.until = until
-        try:
-            fit(task, work, home, state, keep=False)
-        except RunError:
-            if processes.count() > 1:  # the others go on
-                raise
-            return search.LOST  # it diverged
-        return search.last_error(work, home)
-
     def holding(entry: Recipe, state: Path) -> tuple[str, ...]:
         work = OperatorWorkload(entry, data)
         task = work.task()
@@ -154,11 +138,30 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
         one.components or samples.statistic(one.name, "minimum") < 0 < samples.statistic(one.name, "maximum")
         for one in recipe.file.parameters
     )
-    event = search.Race(recipe, run, samples.sides, advance, holding, naive=naive, directed=directed)
+    cluster = processes.count() == 1 and isinstance(found := chosen(ThisProcess()), RayPool)
+    pool = Elsewhere(found) if cluster else ThisProcess()
+    turns = Trainer(partial(advance, workers), data)
+    event = search.Race(recipe, run, samples.sides, turns, holding, pool, naive=naive, directed=directed)
     winner = event.winner()
     if processes.first() and not run.metrics.exists():
         shutil.copyfile(event.home(event.found["winner"]).metrics, run.metrics)
     return winner, event.newest(event.found["winner"]), event.account()
+
+
+def advance(workers: int, turn: Turn, data: Path, init: Path | None) -> float:
+    """Train a candidate of a race for a turn, and return its error on validation samples."""
+    work, home = OperatorWorkload(turn.recipe, data, progress=False), turn.home
+    home.path.mkdir(parents=True, exist_ok=True)
+    state = processes.from_first(lambda: home.open(turn.recipe, resume=True))
+    task = work.task(init, workers)
+    task.budget.until = turn.until
+    try:
+        fit(task, work, home, state, keep=False)
+    except RunError:
+        if processes.count() > 1:  # the others go on
+            raise
+        return search.LOST  # it diverged
+    return search.last_error(work, home)
 
 
 def check_shares(batch: int, recipe: BaseRecipe) -> None:

@@ -13,7 +13,8 @@ wins, and trains for the rest of the budget.
 All turns are equally long, since a short one tells little. Nothing is decided before something is learned: as long as
 no network is better than the mean of the samples, or of trajectories the last frame, all stay for up to two rounds
 more; one that is not, beside others that are, stays for one, as it may learn late. The training then ends later, by a
-third of its budget at most.
+third of its budget at most. The turns of a round do not depend on one another: where RAY_ADDRESS names a cluster, its
+machines train them at the same time.
 
 Every candidate follows the schedule that it would have as the winner: its shares are those of the budget without the
 turns of the others (`Fit.raced`). So the winner goes on without a break, with its weights. A turn ends with the
@@ -26,7 +27,6 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +38,7 @@ import torch
 
 from schema.problem import Quantity, candidate_symmetries
 from training.data.dataset import SampleFile
+from training.data.pools import Pool, ThisProcess
 from training.evaluation.naive import naive
 from training.files import read_json, write_json
 from training.fit import processes
@@ -45,6 +46,7 @@ from training.fit.loop import Task
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import AFTER_UNET, FEWER, PRESETS
 from training.fit.run_folder import RunError, RunFolder, read_log, training_seconds
+from training.fit.turns import Ended, Turn, begin_copy
 from training.fit.warm_start import started
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
@@ -64,11 +66,8 @@ LINEAR = 1.2
 EARLIER = "the earlier model"  # its candidate
 WITH = " with "  # between the name of a candidate and its symmetries
 
-Advance = Callable[[Recipe, RunFolder, Path | None, float], float]
-"""Trains a candidate in a folder, from a state where the folder has none, to a share of its budget.
-
-Returns its error on validation samples.
-"""
+Advance = Callable[[Turn], Ended]
+"""Trains a candidate for a turn."""
 Holding = Callable[[Recipe, Path], tuple[str, ...]]
 """Returns which symmetries the validation samples do not contradict, by a candidate and its state."""
 
@@ -211,6 +210,7 @@ class Race:
         sides: Points per axis of the data.
         advance: Trains a candidate for a turn.
         holding: Chooses the symmetries of the last round.
+        pool: Where the turns of a round are trained.
         naive: The validation error of a prediction without a network.
         directed: Whether a parameter has both signs or components, so that flips are not tried.
     """
@@ -222,11 +222,13 @@ class Race:
         sides: Sequence[int],
         advance: Advance,
         holding: Holding,
+        pool: Pool | None = None,
         *,
         naive: float = math.inf,
         directed: bool = False,
     ) -> None:
         self.recipe, self.advance, self.holding, self.naive = recipe, advance, holding, naive
+        self.pool = ThisProcess() if pool is None else pool
         self.folder, problem = run.state / "race", recipe.file
         exact = problem.symmetries
         fields = (*problem.inputs, *problem.outputs)
@@ -249,7 +251,7 @@ class Race:
                 ask = partial(self.holding, self.entry(left[0]), self.newest(left[0]))
                 self.keep(symmetries=processes.from_first(ask) if knows else ())
             held = self.found["symmetries"]
-            # The copy starts from the state that the original leaves in its turn, so its own turn is the first.
+            # The copy starts from the state that the original leaves in its turn, so it is the first to begin.
             copies = [f"{left[0]}{WITH}{', '.join(held)}"] if held else []
             left = self.best(number, [*copies, left[0]], last=True)
         if "winner" not in self.found:
@@ -266,14 +268,12 @@ class Race:
         rounds = self.found["rounds"]
         rounds += [{} for _ in range(number + 1 - len(rounds))]
         errors = rounds[number]
-        for name in names:
-            if name not in errors:
-                began, parent = time.perf_counter(), name.partition(WITH)[0]
-                start = self.newest(parent) if parent != name else None
-                error = self.advance(self.entry(name), self.home(name), start, self.plan.until(number))
-                errors[name] = float(f"{error:.4g}")
-                self.keep(seconds=self.found["seconds"] + time.perf_counter() - began)
-                self.say(f"race, round {number + 1}, {name}: validation error {error:.3e}")
+        turns = [self.turn(name, self.plan.until(number)) for name in names if name not in errors]
+        for turn, ended in self.pool.completed(self.advance, turns):
+            errors[turn.name] = float(f"{ended.error:.4g}")
+            self.keep(seconds=self.found["seconds"] + ended.seconds)
+            self.say(f"race, round {number + 1}, {turn.name}: validation error {ended.error:.3e}")
+        rounds[number] = errors = {name: errors[name] for name in names}  # whichever was over first
         ranked = sorted(names, key=lambda name: errors[name] * self.candidate(name).handicap)
         half, waits = math.ceil(len(names) / 2), number < PATIENCE[self.learned(min(errors.values()))] and not last
         behind = [name for name in ranked[half:] if waits and not self.learned(errors[name]) and errors[name] < LOST]
@@ -287,6 +287,13 @@ class Race:
     def learned(self, error: float) -> bool:
         """Return whether a network is better than a prediction without one, by more than chance."""
         return error < LEARNED * self.naive
+
+    def turn(self, name: str, until: float) -> Turn:
+        """Return a turn of a candidate; a copy begins where the original is now."""
+        turn, original = Turn(name, self.entry(name), self.home(name), until), name.partition(WITH)[0]
+        if original != name:
+            begin_copy(turn.home, turn.recipe, self.newest(original))
+        return turn
 
     def candidate(self, name: str) -> Candidate:
         """Return a candidate by its name, which may have symmetries."""

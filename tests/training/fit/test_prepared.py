@@ -297,14 +297,11 @@ def test_workers_read_the_batches_that_the_training_process_would(samples: Sampl
     assert [(row["loss"], row["relative_l2"]) for row in first] == [(row["loss"], row["relative_l2"]) for row in second]
 
 
-@pytest.mark.parametrize("option", [("--set", "fit.epochs=2"), ("--ray",)])
-def test_options_that_change_nothing_of_a_user_s_samples_are_refused(
-    option: tuple[str, ...], samples: SampleFile, tmp_path: Path
-) -> None:
+def test_options_that_change_nothing_of_a_user_s_samples_are_refused(samples: SampleFile, tmp_path: Path) -> None:
     (tmp_path / "heat.toml").write_text(command("describe", tmp_path / "heat.h5", "--outputs", "T").stdout)
-    refused = command("data", tmp_path / "heat.toml", "--data", samples.path.parent, *option)
+    refused = command("data", tmp_path / "heat.toml", "--data", samples.path.parent, "--set", "fit.epochs=2")
     assert refused.exit_code == 2
-    assert f"Invalid value for {option[0]}" in refused.output
+    assert "Invalid value for --set" in refused.output
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from training.fit.run import train
 from training.fit.run_folder import RunFolder, read_log, training_seconds
 from training.fit.search import HANDICAP, LINEAR, Plan, Race, candidates, entered, possible_sources
 from training.fit.start import ProblemRun
+from training.fit.turns import Ended, Turn
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
 from training.recipe import Candidate, Recipe, changed
@@ -70,14 +71,15 @@ class Trainings:
         self.errors, self.last = errors, last
         self.turns: list[tuple[str, int, tuple[str, ...], float]] = []
 
-    def __call__(self, entry: Recipe, home: RunFolder, start: Path | None, until: float) -> float:
+    def __call__(self, turn: Turn) -> Ended:
         if len(self.turns) == self.last:
             raise KeyboardInterrupt
-        self.turns.append((home.path.name, entry.operator.detail, entry.fit.symmetries, until))
+        entry, home = turn.recipe, turn.home
+        assert home.newest() is not None or not entry.fit.symmetries
+        self.turns.append((home.path.name, entry.operator.detail, entry.fit.symmetries, turn.until))
         home.state.mkdir(parents=True, exist_ok=True)
         torch.save({}, home.state / f"epoch={len(self.turns)}.ckpt")
-        assert (start is not None) == bool(entry.fit.symmetries)
-        return self.errors[entry.operator.detail] - 0.01 * len(entry.fit.symmetries)
+        return Ended(self.errors[entry.operator.detail] - 0.01 * len(entry.fit.symmetries), 1.0)
 
 
 def flips(entry: Recipe, state: Path) -> tuple[str, ...]:
