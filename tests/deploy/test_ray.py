@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import httpx2
 import numpy as np
 import pytest
+import zarr
 
+from petrov_client._score_on_ray import PIECES
 from tests.conftest import wait_until
 from training import checkpoint
 from training.data.generate import Request, prepare
@@ -135,8 +138,8 @@ class Nodes:
 
     @contextmanager
     def running(self, *command: Any) -> Iterator[Path]:
-        """Start a command of Python whose work is that of the cluster, and wait for its end; yield its log."""
-        whole, log = [sys.executable, "-c", *map(str, command)], Path(self._log.name).with_name("command.txt")
+        """Run Python, whose work is that of the cluster, and wait for its end; yield its log."""
+        whole, log = [sys.executable, *map(str, command)], Path(self._log.name).with_name("command.txt")
         with log.open("w") as errors:
             process = subprocess.Popen(whole, env=os.environ | self.variables, stderr=errors)
         try:
@@ -158,7 +161,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 def test_a_killed_node_loses_no_sample_and_repeats_only_those_in_flight(nodes: Nodes, tmp_path: Path) -> None:
     begun = tmp_path / "begun.txt"
-    with nodes.running(SAMPLES, tmp_path / "ray", begun):
+    with nodes.running("-c", SAMPLES, tmp_path / "ray", begun):
         wait_until(lambda: begun.exists() and len(begun.read_text().splitlines()) >= 4)
         nodes.kill_one()
     assert len(begun.read_text().splitlines()) <= 15 + 2  # one was computed, and one may have been on its way
@@ -175,7 +178,7 @@ def test_a_killed_node_changes_nothing_about_a_race(nodes: Nodes, tmp_path: Path
     k = np.random.default_rng(0).standard_normal((44, 12))
     np.savez(tmp_path / "line.npz", k=k, u=k + np.roll(k, 1, axis=1))
     (tmp_path / "line.toml").write_text(PROBLEM)
-    with nodes.running(RACE, tmp_path, tmp_path / "ray") as log:
+    with nodes.running("-c", RACE, tmp_path, tmp_path / "ray") as log:
         wait_until(lambda: "race, round 1" in log.read_text())
         nodes.kill_one()
     variables = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -184,3 +187,29 @@ def test_a_killed_node_changes_nothing_about_a_race(nodes: Nodes, tmp_path: Path
     assert found.card["race"]["rounds"] == expected.card["race"]["rounds"]
     for one, other in zip(found.operator.parameters(), expected.operator.parameters(), strict=True):
         assert one.equal(other)
+
+
+def test_a_killed_node_loses_no_field_of_a_bulk_prediction(
+    nodes: Nodes, gateway: Any, blur: Any, tmp_path: Path
+) -> None:
+    fields = np.random.default_rng(8).uniform(3, 12, (2048, 16, 12)).astype(np.float32)
+    source, target = tmp_path / "in.zarr", tmp_path / "out.zarr"
+    zarr.open_group(source, mode="w").create_array("coefficient", data=fields, chunks=(100, 16, 12))
+    kept, before = tmp_path / "out.zarr.partial", requests(gateway)
+    command = ("score", "blur", source, target, "--url", gateway.url, "--in-flight", 1, "--no-progress")
+    with nodes.running("-m", "petrov_client", *command):
+        wait_until(lambda: len(list(kept.glob("*.safetensors"))) > 40)
+        nodes.kill_one()
+    found = zarr.open_group(target, mode="r")
+    np.testing.assert_allclose(found["solution"][...], blur(fields), rtol=1e-5)
+    assert (found.attrs["model"], found["solution"].attrs["units"]) == ("blur", "1")
+    # What the dead node had sent, and the description, which every task requests.
+    assert requests(gateway) - before <= 2048 / 8 + 1 + 2048 / 8 / PIECES + 2
+    assert not kept.exists()
+
+
+def requests(gateway: Any) -> float:
+    """Return how many requests for the model a gateway has finished."""
+    lines = httpx2.get(f"{gateway.url}/metrics").text.splitlines()
+    found = [line for line in lines if line.startswith("petrov_request_duration_seconds_count{") and '"blur"' in line]
+    return sum(float(line.rpartition(" ")[2]) for line in found)

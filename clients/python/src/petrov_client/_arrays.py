@@ -219,8 +219,12 @@ class PredictionOutput:
         return quality_of(self._numbers, self._solved_by, single=self._source.single, coverage=coverage)
 
 
-def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | None = None) -> PredictionInput:
+def check_input(
+    info: ModelInfo, array: Any = None, named: Mapping[str, Any] | None = None, *, read: bool = True
+) -> PredictionInput:
     """Check inputs and parameters, as `predict` takes them, against the description of a model.
+
+    Without `read` the values of fields are not checked, which takes as long as reading them.
 
     Raises:
         InvalidInput: A name is missing or unknown; type, rank, components or grid do not fit; or a value is not finite,
@@ -251,10 +255,10 @@ def check_input(info: ModelInfo, array: Any = None, named: Mapping[str, Any] | N
     numbers = {each.name: _numbers(each, passed[each.name], sizes) for each in info.parameters if each.name in passed}
     checked = PredictionInput(info, inputs, numbers, labels, mesh, count)
     mask = next((each for each in inputs if each.tensor.name == info.mask), None)
-    for each in inputs:
+    for each in inputs if read else ():
         for piece in checked.pieces():
-            read = None if mask is None or each is mask else mask.fields(piece) == 1
-            _check_values(each, piece, info.vocabulary, read)
+            domain = None if mask is None or each is mask else mask.fields(piece) == 1
+            _check_values(each, piece, info.vocabulary, domain)
     return checked
 
 

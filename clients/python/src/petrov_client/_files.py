@@ -6,6 +6,7 @@ interrupted run leaves no incomplete file.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import shutil
@@ -46,12 +47,15 @@ class Source:
 def opened(path: Path, info: ModelInfo, dataset: str | None = None) -> Iterator[Source]:
     """Open a file for reading: the arrays with the names of the model's inputs and parameters.
 
-    A model that requires one input reads the only array of a file under any name. Of HDF5, `dataset` is a dataset
-    for such a model, or a group; without it the file itself is searched or, if it holds no dataset, its only group.
+    A model that requires one input reads the only array of a file under any name. Of HDF5 and zarr, `dataset` is an
+    array for such a model, or a group; without it the file itself is searched or, if it holds no array, its only group.
     """
     if path.suffix in HDF5:
         with hdf5().File(path, "r") as file:
             yield _chosen(path, _datasets(file, path, info, dataset), info)
+    elif path.suffix == ZARR:
+        found = _tree(_opened_zarr(path))
+        yield _chosen(path, _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}, info)
     elif path.suffix in MESHES:
         yield _of_mesh(path, info)
     elif path.suffix == ".npz":
@@ -59,6 +63,16 @@ def opened(path: Path, info: ModelInfo, dataset: str | None = None) -> Iterator[
             yield _chosen(path, archive, info)
     else:
         yield _chosen(path, {info.first_name: _load(path, ".npy", "r")}, info)
+
+
+@contextmanager
+def group(path: Path, mode: str) -> Iterator[Any]:
+    """Open a file of HDF5 or a folder of zarr as a group of arrays, with mode `r` or `w`."""
+    if path.suffix == ZARR:
+        yield zarr().open_group(str(path), mode=mode)
+    else:
+        with hdf5().File(path, mode, **({"libver": "earliest", "track_order": False} if mode == "w" else {})) as file:
+            yield file
 
 
 def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool = False) -> None:
@@ -215,6 +229,47 @@ def _datasets(file: Any, path: Path, info: ModelInfo, name: str | None) -> Mappi
     if name is None and len(file) == len(groups) == 1:
         group = groups[0]
     return {name: each for name, each in group.items() if hasattr(each, "dtype")}
+
+
+class Blocks:
+    """An array of zarr that keeps the last chunks that it has read: pieces of a batch are smaller than these."""
+
+    KEPT = 2  # chunks
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape, self.dtype, self.attrs = array, array.shape, array.dtype, array.attrs
+        self._rows = int(array.chunks[0]) if array.shape else 1
+        self._block = functools.lru_cache(self.KEPT)(self._read)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.array[...], dtype, copy=copy)
+
+    def _read(self, number: int) -> Any:
+        return self.array[number * self._rows : (number + 1) * self._rows]
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, slice):
+            return self.array[index]
+        start, stop, step = index.indices(self.shape[0])
+        numbers = range(start // self._rows, -(-stop // self._rows))
+        if step != 1 or not numbers:
+            return self.array[index]
+        first = numbers[0] * self._rows
+        parts = [self._block(number) for number in numbers]
+        return (np.concatenate(parts) if parts[1:] else parts[0])[start - first : stop - first]
+
+
+def _opened_zarr(path: Path) -> Any:
+    library = zarr()
+    try:
+        return library.open(str(path), mode="r")
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"expected a zarr folder in {path} but: {error}") from error
+
+
+def _tree(node: Any) -> Any:
+    """Return an array of zarr, or the members of a group by name."""
+    return Blocks(node) if hasattr(node, "dtype") else {name: _tree(each) for name, each in node.members()}
 
 
 def _load(path: Path, suffix: str, mode: Any = None) -> Any:

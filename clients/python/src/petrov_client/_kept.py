@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 import threading
+import uuid
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,30 +30,74 @@ def kept_path(target: Path) -> Path:
     return target.with_name(f"{target.name}.partial")
 
 
-class Kept:
-    """What has been computed of a file that is not complete: the folder `OUT.partial`, a safetensors file per record.
+class Records:
+    """Records in a folder: a safetensors file each.
 
     A record is a frame of a trajectory or a piece of a batch. Each gets its name once it is written and has a checksum,
-    so that a kill or a power cut leaves whole records. Records of another job are refused; without `resume` the first
-    new record replaces all earlier ones. One process at a time may open the folder.
+    so that a kill or a power cut leaves whole records.
 
     Attributes:
         path: The folder.
-        done: The numbers of the whole records, from 0.
-        damaged: The numbers of those that are not whole.
+        done: The numbers of the whole records, from 0, as far as they are known here.
+    """
+
+    _RECORD, _CHECKSUM = ".safetensors", ".checksum"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.done = path, set[int]()
+
+    def find(self, numbers: Iterable[int]) -> None:
+        """Look for whole records of these numbers."""
+        for number in numbers:
+            with suppress(OSError):
+                self.read(number)
+                self.done.add(number)
+
+    def add(self, number: int, arrays: Mapping[str, Fields]) -> None:
+        """Keep a record; several threads or processes may do so at a time."""
+        record, checksum = self._record(number), np.array([_checksum(number, arrays)], np.uint32)
+        with replacing(record, record.with_suffix(f".{uuid.uuid4().hex}")) as temporary:
+            temporary.write_bytes(encode_safetensors({**arrays, self._CHECKSUM: checksum}))
+        self.done.add(number)
+
+    def read(self, number: int) -> dict[str, Fields]:
+        """Return a record."""
+        fault = f"record {number} of {self.path} has changed on the disk"
+        try:
+            arrays = safetensors.numpy.load(self._record(number).read_bytes())
+            checksum = arrays.pop(self._CHECKSUM)
+        except (SafetensorError, KeyError, FileNotFoundError) as error:
+            raise OSError(f"{fault}: {error!r}") from error
+        if checksum.tolist() != [_checksum(number, arrays)]:
+            raise OSError(fault)
+        return arrays
+
+    def _record(self, number: int) -> Path:
+        return self.path / f"{number}{self._RECORD}"
+
+
+class Kept(Records):
+    """What has been computed of a file that is not complete: the records in the folder `OUT.partial`.
+
+    Records of another job are refused; without `resume` the first new record replaces all earlier ones. One process at
+    a time may open the folder.
+
+    Attributes:
+        target: The file.
+        damaged: The numbers of records that are not whole.
 
     Raises:
         ValueError: The folder belongs to another job, holds something else, or another process has opened it.
         OSError: It cannot be read or written.
     """
 
-    _JOB, _LOCK, _RECORD, _WHOLE, _CHECKSUM = "job.json", "lock", ".safetensors", "whole", ".checksum"
+    _JOB, _LOCK, _WHOLE = "job.json", "lock", "whole"
 
     def __init__(self, target: Path, job: Description, *, resume: bool = True) -> None:
-        self._target, self.job, self._begun = target, job, False
+        self.target, self.job, self._begun = target, job, False
         self._beginning = threading.Lock()
-        self.path = kept_path(target)
-        self.done, self.damaged = set[int](), set[int]()
+        super().__init__(kept_path(target))
+        self.damaged = set[int]()
         if self.path.is_symlink() or (self.path.exists() and not self.path.is_dir()):
             raise ValueError(f"expected a folder of unfinished results but {self.path} is none: remove it")
         self.path.mkdir(exist_ok=True)
@@ -91,10 +136,8 @@ class Kept:
         for name in (entry.stem for entry in entries if entry.suffix == self._RECORD):
             if not (name.isascii() and name.isdecimal()):
                 raise self._fault(name + self._RECORD, "is no record")
-            try:
-                self.read(int(name))
-                self.done.add(int(name))
-            except OSError:
+            self.find([int(name)])
+            if int(name) not in self.done:
                 self.damaged.add(int(name))
 
     def __enter__(self) -> Self:
@@ -106,30 +149,23 @@ class Kept:
         self._lock.release()
 
     def add(self, number: int, arrays: Mapping[str, Fields]) -> None:
-        """Keep a record; several threads may do so at a time."""
         with self._beginning:
             if not self._begun:
-                for entry in self._entries():
-                    remove_path(entry)
-                (self.path / self._JOB).write_text(json.dumps(self.job), encoding="utf-8")
-                self._begun = True
-        record, checksum = self._record(number), np.array([_checksum(number, arrays)], np.uint32)
-        with replacing(record, record.with_suffix(".new")) as temporary:
-            temporary.write_bytes(encode_safetensors({**arrays, self._CHECKSUM: checksum}))
-        self.done.add(number)
+                self._begin()
+        super().add(number, arrays)
         self.damaged.discard(number)
 
-    def read(self, number: int) -> dict[str, Fields]:
-        """Return a record."""
-        fault = f"record {number} of {self.path} has changed on the disk"
-        try:
-            arrays = safetensors.numpy.load(self._record(number).read_bytes())
-            checksum = arrays.pop(self._CHECKSUM)
-        except (SafetensorError, KeyError, FileNotFoundError) as error:
-            raise OSError(f"{fault}: {error!r}") from error
-        if checksum.tolist() != [_checksum(number, arrays)]:
-            raise OSError(fault)
-        return arrays
+    def begin(self) -> None:
+        """Write down whose records follow, for processes that add some by themselves."""
+        with self._beginning:
+            if not self._begun:
+                self._begin()
+
+    def _begin(self) -> None:
+        for entry in self._entries():
+            remove_path(entry)
+        (self.path / self._JOB).write_text(json.dumps(self.job), encoding="utf-8")
+        self._begun = True
 
     @contextmanager
     def finishing(self) -> Iterator[Path]:
@@ -138,7 +174,7 @@ class Kept:
         remove_path(folder)  # of a process that was killed
         folder.mkdir()
         try:
-            with replacing(self._target, folder / self._target.name) as whole:
+            with replacing(self.target, folder / self.target.name) as whole:
                 yield whole
                 if whole.is_file():
                     with whole.open("rb") as file:
@@ -155,9 +191,6 @@ class Kept:
 
     def _entries(self) -> list[Path]:
         return sorted(entry for entry in self.path.iterdir() if entry.name != self._LOCK)
-
-    def _record(self, number: int) -> Path:
-        return self.path / f"{number}{self._RECORD}"
 
     def _fault(self, name: str, fault: str) -> ValueError:
         return ValueError(f"{self.path} is damaged ({name} {fault}): remove it to start again")

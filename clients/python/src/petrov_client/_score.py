@@ -3,6 +3,8 @@
 Each gateway has a few pieces of the batch in flight and receives the next one with each response, so the least busy
 gateway computes the most. A piece that fails for now returns to the queue, and the gateway is used again after a pause.
 Before its first piece, and after every fault, a gateway must serve the same model as the others.
+
+Where RAY_ADDRESS names a cluster of Ray, its machines send the pieces: see `petrov_client._score_on_ray`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import hashlib
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +35,7 @@ from petrov_client._errors import (
     Unavailable,
 )
 from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Advance, Progress, checked_timeout, reporting
-from petrov_client._kept import Description, Kept, check_same, outputs_of
+from petrov_client._kept import Description, Kept, Records, check_same, kept_path, outputs_of
 from petrov_client._models import ModelInfo
 from petrov_client._quality import NAMES, Options, Outside, Response, columns
 from petrov_client._schema import TensorInfo
@@ -41,6 +43,7 @@ from petrov_client._schema import TensorInfo
 #: Seconds without a response from any gateway before the job fails.
 PATIENCE_SECONDS = 300.0
 LONGEST_PAUSE = 15.0
+CHUNK_BYTES = 2**20  # of the outputs in a folder of zarr
 TEMPORARY = (ConnectionFailed, DeadlineExceeded, RateLimited, Unavailable)
 
 
@@ -61,7 +64,7 @@ class Scored:
     @property
     def quality(self) -> dict[str, npt.NDArray[np.float32]]:
         """What the file says about the errors of its outputs, `[fields]` by name."""
-        with files.hdf5().File(self.path, "r") as file:
+        with files.group(self.path, "r") as file:
             return {name: file[name][...] for name in NAMES if name in file}
 
     @property
@@ -92,17 +95,19 @@ def score(
     Memory holds `in_flight` pieces per gateway. The batch is checked as a whole before anything is sent. After a fault,
     a kill or a power cut the same call resumes, and the complete file has the same bytes. Until it is complete, what
     has been computed is in the folder `target.partial`, and the disk holds it twice for a moment at the end. Where an
-    event loop runs already (in a notebook), use `await asyncio.to_thread(score, …)`.
+    event loop runs already (in a notebook), use `await asyncio.to_thread(score, …)`. Where RAY_ADDRESS names a cluster
+    of Ray, its machines read `source`, send the requests and write what they receive. They see the files by the same
+    paths.
 
     Args:
         model: The model's name.
-        source: Batches `[batch, …]` in physical units, `.h5`, `.npz` or `.npy`. The arrays have the names of the
+        source: Batches `[batch, …]` in physical units, `.h5`, `.zarr`, `.npz` or `.npy`. Arrays have the names of the
             model's inputs and parameters; others are ignored. A model that requires one input reads the only array of
             a file under any name.
-        target: An HDF5 file for the outputs and for what the model reports about their errors; its attributes describe
-            the job.
+        target: An HDF5 file, or a folder of zarr, for the outputs and for what the model reports about their errors;
+            its attributes describe the job.
         urls: The gateways.
-        dataset: A dataset of `source`, for a model that requires one input, or a group that holds the datasets.
+        dataset: An array of `source`, for a model that requires one input, or a group that holds the datasets.
         parameters: Parameters by name, the same for all fields.
         tolerance: As for `Client.predict`.
         outside: As for `Client.predict`.
@@ -124,7 +129,8 @@ def score(
         PetrovError: Any other fault that is not temporary.
     """
     target = Path(target)
-    files.check_output(target, files.HDF5)
+    paths = str(Path(source).resolve()), str(kept_path(target).resolve())
+    files.check_output(target, files.HDF5 | {files.ZARR}, resumed=True)
     if in_flight < 1 or not urls:
         raise ValueError(f"expected gateways and requests in flight but got {len(urls)} and {in_flight}")
     for seconds in (timeout, patience):
@@ -150,11 +156,28 @@ def score(
                 bulk = await asyncio.to_thread(checked, info, arrays, options)
                 job = await asyncio.to_thread(bulk.job)
                 if target.exists():
-                    with files.hdf5().File(target, "r") as file:
+                    with files.group(target, "r") as file:
                         check_same(target, dict(file.attrs), job)
                         return Scored(target, shapes_of(file, tensors), 0)
                 with Kept(target, job) as kept, reporting(progress, info.name, len(bulk.batch)) as advance:
-                    computed = await bulk.run(clients, in_flight, kept, advance)
+                    if os.environ.get("RAY_ADDRESS"):
+                        from petrov_client import _score_on_ray  # noqa: PLC0415  where Ray is used
+
+                        shared = _score_on_ray.Job(
+                            info=info,
+                            source=paths[0],
+                            dataset=dataset,
+                            parameters=parameters or {},
+                            options=options,
+                            patience=patience,
+                            urls=tuple(urls),
+                            api_key=api_key,
+                            in_flight=in_flight,
+                            folder=paths[1],
+                        )
+                        computed = await asyncio.to_thread(_score_on_ray.run, shared, bulk, kept, advance)
+                    else:
+                        computed = await bulk.run(clients, in_flight, kept, advance)
                     shapes = await asyncio.to_thread(write, kept, bulk.pieces, tensors, job)
                     return Scored(target, shapes, computed)
 
@@ -191,16 +214,31 @@ class Bulk:
             "fields_per_request": self._count(0),
         }
 
-    async def run(self, clients: Sequence[AsyncClient], in_flight: int, kept: Kept, advance: Advance) -> int:
-        """Compute all pieces that are not kept, and return their number of fields."""
+    def missing(self, kept: Records, numbers: Iterable[int] | None = None) -> list[int]:
+        """Return which of these pieces, by default of all, are not kept."""
+        return [number for number in numbers or range(len(self.pieces)) if number not in kept.done]
+
+    def count(self, numbers: Iterable[int]) -> int:
+        """Return the number of fields in pieces."""
+        return sum(map(self._count, numbers))
+
+    async def run(
+        self,
+        clients: Sequence[AsyncClient],
+        in_flight: int,
+        kept: Records,
+        advance: Advance,
+        numbers: Sequence[int] | None = None,
+    ) -> int:
+        """Compute all pieces that are not kept, of these or of all, and return their number of fields."""
         if kept.done:
             number = min(kept.done)
             self._output.check(self.pieces[number], Response(outputs_of(kept.read(number), self.batch.info)))
         waiting: asyncio.Queue[int] = asyncio.Queue()
-        missing = [number for number in range(len(self.pieces)) if number not in kept.done]
+        missing = self.missing(kept, numbers)
         for number in missing:
             waiting.put_nowait(number)
-        fields = sum(map(self._count, missing))
+        fields = self.count(missing)
         advance(len(self.batch) - fields)
 
         async def work(client: AsyncClient) -> None:
@@ -281,22 +319,41 @@ async def _described(clients: Sequence[AsyncClient], model: str) -> ModelInfo:
 def write(
     kept: Kept, pieces: Sequence[slice], tensors: Sequence[TensorInfo], job: Description
 ) -> dict[str, tuple[int, ...]]:
-    """Make the HDF5 file of the pieces, and return the shapes of its datasets; no byte of it depends on the time."""
-    with kept.finishing() as whole, files.hdf5().File(whole, "w", libver="earliest", track_order=False) as file:
+    """Make the file of the pieces, and return the shapes of its arrays; no byte of it depends on the time."""
+    whole_chunks = kept.target.suffix == files.ZARR  # written at once; HDF5 is not chunked
+    record_bytes = sum(array.nbytes for array in kept.read(0).values()) if whole_chunks else CHUNK_BYTES
+    together = max(1, CHUNK_BYTES // max(1, record_bytes))
+    rows = together * (pieces[0].stop - pieces[0].start)
+    with kept.finishing() as whole, files.group(whole, "w") as file:
         file.attrs.update(job)
-        for number, piece in enumerate(pieces):
-            arrays = kept.read(number)
+        for first in range(0, len(pieces), together):
+            numbers = range(first, min(first + together, len(pieces)))
+            parts = [(pieces[number], kept.read(number)) for number in numbers]
+            span = slice(parts[0][0].start, parts[-1][0].stop)
             for tensor in tensors:
-                if tensor.name in arrays:  # a number may be known of some pieces alone, or of the newest version
-                    if tensor.name not in file:
-                        shape = (pieces[-1].stop, *arrays[tensor.name].shape[1:])
-                        fill = np.nan if tensor.axes == ("batch",) else None
-                        dataset = file.create_dataset(tensor.name, shape, "<f4", fillvalue=fill)
-                        dataset.attrs.update(files.attributes(tensor))
-                    file[tensor.name][piece] = arrays[tensor.name]
+                # A number may be known of some pieces alone, or of the newest version.
+                known = [(piece, arrays[tensor.name]) for piece, arrays in parts if tensor.name in arrays]
+                if known and tensor.name not in file:
+                    create(file, tensor, (pieces[-1].stop, *known[0][1].shape[1:]), rows)
+                if known:
+                    values = np.full((span.stop - span.start, *known[0][1].shape[1:]), np.nan, np.float32)
+                    for piece, array in known:
+                        values[piece.start - span.start : piece.stop - span.start] = array
+                    file[tensor.name][span] = values
         shapes = shapes_of(file, tensors)
     kept.remove()
     return shapes
+
+
+def create(file: Any, tensor: TensorInfo, shape: tuple[int, ...], rows: int) -> None:
+    """Make an array of a file of outputs, whose chunks have so many rows where it has chunks."""
+    fill = np.nan if tensor.axes == ("batch",) else None
+    if not hasattr(file, "create_array"):  # HDF5
+        made = file.create_dataset(tensor.name, shape, "<f4", fillvalue=fill)
+    else:
+        chunks = (min(rows, shape[0]), *shape[1:])
+        made = file.create_array(tensor.name, shape=shape, dtype="float32", chunks=chunks, fill_value=fill or 0.0)
+    made.attrs.update(files.attributes(tensor))
 
 
 def shapes_of(file: Any, tensors: Sequence[TensorInfo]) -> dict[str, tuple[int, ...]]:

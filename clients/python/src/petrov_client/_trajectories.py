@@ -163,11 +163,9 @@ def check_series(target: Path, mesh: Any) -> None:
 @contextmanager
 def _group_or_folder(path: Path) -> Iterator[tuple[Any, Path]]:
     """Open a new file or folder that takes arrays; or None, and where `.npy` files become the arrays."""
-    if path.suffix in files.HDF5:
-        with files.hdf5().File(path, "w") as group:
+    if path.suffix in files.HDF5 | {files.ZARR}:
+        with files.group(path, "w") as group:
             yield group, path
-    elif path.suffix == files.ZARR:
-        yield files.zarr().open_group(str(path), mode="w"), path
     elif path.suffix == ".npy":
         yield None, path.parent
     else:
@@ -194,10 +192,7 @@ def finished(path: Path, info: ModelInfo) -> Iterator[tuple[Mapping[str, Any], i
     That it is damaged, an `OSError`, is known at the latest when all frames have been read.
     """
     with ExitStack() as stack:
-        if path.suffix in files.HDF5:
-            file = stack.enter_context(files.hdf5().File(path, "r"))
-        else:
-            file = files.zarr().open_group(str(path), mode="r")
+        file = stack.enter_context(files.group(path, "r"))
         arrays: dict[str, tuple[Any, int]] = {}
         for tensor in (*info.outputs, *columns(info)):
             array = file.get(tensor.name)

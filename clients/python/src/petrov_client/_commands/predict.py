@@ -150,8 +150,8 @@ def reference(
 
 def score(
     model: Name,
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Batches of any length: .h5, .npz or .npy.")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", dir_okay=False, help="The output file: .h5.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Batches of any length: .h5, .zarr, .npz or .npy.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The output file: .h5 or .zarr.")],
     url: Annotated[
         list[str] | None,
         typer.Option(envvar="PETROV_URL", help="A gateway, http(s)://HOST:PORT; repeat the option to use several."),
@@ -183,7 +183,9 @@ def score(
     Memory holds a few requests per gateway. A gateway that is overloaded or
     gone is used again later, and the others take its share. Until OUT is
     complete it is called OUT.partial: after a kill or a power cut the same
-    command resumes, and the complete file has the same bytes.
+    command resumes, and the complete file has the same bytes. With
+    RAY_ADDRESS the machines of a Ray cluster send the requests; they see
+    both files by the same paths.
 
     Example: petrov score darcy fields.h5 pressures.h5 --url http://one:8080
     --url http://two:8080
