@@ -191,11 +191,25 @@ def wire(
 
 
 @app.command()
-def nodes(repository: Repository = EXPORTED, quick: Quick = False) -> None:
-    """Have clients of three nodes behind Envoy meet failing nodes and links. Six minutes; root for the links."""
-    from benchmarks import nodes as program  # noqa: PLC0415
+def nodes(
+    repository: Repository = EXPORTED,
+    only: Annotated[str, typer.Option(help="failures, load or plan; all three by default.")] = "failures,load,plan",
+    quick: Quick = False,
+) -> None:
+    """Have clients of three nodes behind Envoy meet failing nodes, links and more load. Ten minutes; root for links.
 
-    show("nodes", write("nodes", program.measure(repository, quick=quick), quick=quick))
+    `failures` are nodes and links that fail. `load` compares the queue of the
+    nodes with the simulation that `plan` computes numbers of nodes with.
+    """
+    from benchmarks import nodes as program  # noqa: PLC0415
+    from benchmarks import queues  # noqa: PLC0415
+
+    if "failures" in split(only):
+        show("nodes", write("nodes", program.measure(repository, quick=quick), quick=quick))
+    if "load" in split(only):
+        show("load", write("load", queues.check(quick=quick), quick=quick))
+    if "plan" in split(only):
+        show("plan", write("plan", queues.plan(repository, quick=quick), quick=quick))
 
 
 @app.command()

@@ -203,6 +203,37 @@ def nodes(found: Row) -> Cells:
 
 
 @made_of(
+    "load",
+    "bench/load.json",
+    "The queue of three nodes, measured and simulated",
+    "load | requests | mean, s: measured | simulated | ratio | p95, s: measured | simulated | ratio",
+)
+def load(found: Row) -> Cells:
+    """Return a row per load."""
+    for row in found["rows"]:
+        pairs = [(row["measured"][which], row["simulated"][which]) for which in (0, 2)]
+        cells = [cell for one, other in pairs for cell in (f"{one:.2f}", f"{other:.2f}", f"{one / other:.2f}")]
+        yield f"{100 * row['load']:.0f} %", str(row["requests"]), *cells
+
+
+@made_of(
+    "plan",
+    "bench/plan.json",
+    "Nodes for a number of requests per second",
+    "model | grid | file, MB | memory, MB | a request alone, ms | in a full batch, ms | a node computes, 1/s"
+    " | load of 4 nodes | queue there, ms | nodes for 1,000/s | nodes for 100,000/s",
+)
+def plan(found: Row) -> Cells:
+    """Return a row per model and grid."""
+    for row in found["rows"]:
+        times = f"{1e3 * row['seconds'][0]:.2f}", f"{1e3 * row['seconds'][-1] / row['batch']:.2f}"
+        sizes = (f"{row[name] / 1e6:.0f}" for name in ("file_bytes", "resident_bytes"))
+        load = f"{100 * row['loads']['4']:.0f} %", f"{1e3 * row['queued']:.1f}"
+        counts = (f"{each:,}" for each in row["nodes"].values())
+        yield row["model"], " x ".join(map(str, row["grid"])), *sizes, *times, f"{row['per_node']:.0f}", *load, *counts
+
+
+@made_of(
     "derivatives",
     "bench/derivatives.json",
     "The cost of derivatives",
