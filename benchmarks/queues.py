@@ -94,7 +94,7 @@ class Nodes:
         """Return the time of a batch."""
         return self.alone + self.each * batch
 
-    def simulate(self, arrivals: Sequence[float], rng: np.random.Generator) -> tuple[Array, Array]:
+    def simulate(self, arrivals: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return the seconds from each arrival to the response, and those of them in the queue.
 
         What the network and the gateway add is left out.
@@ -245,7 +245,7 @@ def summary(seconds: Array) -> list[float]:
     return [float(seconds.mean()), *(float(np.quantile(seconds, share)) for share in (0.5, 0.95))]
 
 
-async def responses(url: str, times: Sequence[float]) -> Array:
+async def responses(url: str, times: Array) -> Array:
     """Send requests at these times, whether or not earlier ones have their responses; return the seconds of each."""
     field, start = np.ones(8, np.float32), time.perf_counter()
     async with AsyncClient(url, timeout=120.0) as client:
@@ -258,7 +258,7 @@ async def responses(url: str, times: Sequence[float]) -> Array:
             return time.perf_counter() - began
 
         start = time.perf_counter()
-        return np.array(await asyncio.gather(*map(one, times)))
+        return np.array(await asyncio.gather(*map(one, times.tolist())))
 
 
 def write(repository: Path, model: Nodes) -> None:

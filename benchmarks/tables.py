@@ -227,7 +227,7 @@ def plan(found: Row) -> Cells:
     """Return a row per model and grid."""
     for row in found["rows"]:
         times = f"{1e3 * row['seconds'][0]:.2f}", f"{1e3 * row['seconds'][-1] / row['batch']:.2f}"
-        sizes = (f"{row[name] / 1e6:.0f}" for name in ("file_bytes", "resident_bytes"))
+        sizes = (f"{row[name] / 1e6:.1f}" for name in ("file_bytes", "resident_bytes"))
         load = f"{100 * row['loads']['4']:.0f} %", f"{1e3 * row['queued']:.1f}"
         counts = (f"{each:,}" for each in row["nodes"].values())
         yield row["model"], " x ".join(map(str, row["grid"])), *sizes, *times, f"{row['per_node']:.0f}", *load, *counts

@@ -6,6 +6,7 @@ tests of links are skipped, and fail under CI=true.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import threading
@@ -21,7 +22,7 @@ import pytest
 
 from deploy.nodes.cluster import Cluster, Node
 from deploy.nodes.envoy import Front
-from petrov_client import Client, GrpcClient
+from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient
 from serving.settings import Settings
 from tests import toy_rollouts
 from tests.conftest import wait_until
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::petrov_client.OutsideTrainingWa
 
 FIELDS = np.random.default_rng(0).random((4, 24, 24), np.float32)
 STATE = np.linspace(1, 2, 64, dtype=np.float32)
+STATES = np.tile(STATE, (80, 1))  # which are sent in several requests
 #: Larger than what sockets and Envoy hold, so that the end of the stream has not been computed when its node fails.
 LONG = np.linspace(1, 2, 80_000, dtype=np.float32)
 LONG_FRAMES, FRAMES, RATE = 100, 40, 0.999
@@ -85,10 +87,11 @@ class Load:
         states = [toy_rollouts.compute(STATE[None], RATE * factor, FRAMES)[0] for factor in factors]
         self._states = [each.astype(np.float32) for each in states]
         addresses = cluster.settings.url, f"127.0.0.1:{cluster.settings.grpc_port}"
+        self._factors, self._addresses = factors, dict(zip((Client, GrpcClient), addresses, strict=True))
         self._threads = [
             threading.Thread(target=self._run, args=(kind, address, work))
             for kind, address in zip((Client, GrpcClient), addresses, strict=True)
-            for work in (self._predict, self._roll)
+            for work in (self._predict, self._roll, *([self._predict_states] if factors[1:] else []))
         ]
 
     def __enter__(self) -> Self:
@@ -114,6 +117,16 @@ class Load:
 
     def _predict(self, client: Any) -> None:
         np.testing.assert_allclose(client.predict("blur", FIELDS), self._fields, **SAME)
+
+    def _predict_states(self, client: Any) -> None:
+        async def predicted() -> Any:  # four requests at a time
+            kind = AsyncClient if isinstance(client, Client) else AsyncGrpcClient
+            async with kind(self._addresses[type(client)]) as other:
+                return await other.predict("growth", STATES, rate=1.0)
+
+        found = asyncio.run(predicted())  # with frames
+        powers = [np.power(factor, np.arange(1, found.shape[1] + 1))[:, None] for factor in self._factors]
+        assert any(np.allclose(found, STATES[:, None] * each, rtol=2e-5) for each in powers), "versions are mixed"
 
     def _roll(self, client: Any) -> None:
         found = client.rollout("growth", STATE, FRAMES, rate=RATE)
@@ -238,12 +251,16 @@ def test_a_model_is_updated_on_one_node_after_the_other(cluster: Cluster) -> Non
         maximum = client.model("growth").frames.maximum
         rollout = client.rollout_stream("growth", STATE, maximum + 20, rate=1.0)  # more than one request may ask for
         next(rollout)
+        predictions = client.stream("growth", STATES, rate=1.0)
+        next(predictions)
         for node in cluster.nodes:
             toy_rollouts.add(node.settings.repository, 2, SECOND)
             wait_until(lambda node=node: newest(node) == 2)
             load.served(20)
         for frame in rollout:
             np.testing.assert_array_equal(frame, STATE)  # the first version's, to the end
+        for states in predictions:
+            np.testing.assert_array_equal(states, np.broadcast_to(STATE, states.shape))
         np.testing.assert_array_equal(client.rollout("growth", STATE, 2, rate=1.0)[-1], STATE * SECOND**2)
     assert load.errors == []
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from numbers import Real
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from petrov_client._arrays import Arrays, PredictionInput, check_input
 from petrov_client._errors import InvalidInput, PetrovError, RequestError, UnknownModel
-from petrov_client._flow import AsyncDriver, Attempts, Call, SyncDriver, checked_timeout, reporting
+from petrov_client._flow import AsyncDriver, Attempts, Call, OtherServer, SyncDriver, checked_timeout, reporting
 from petrov_client._models import ModelInfo, checked_name
 from petrov_client._quality import Options, Response
 
@@ -42,14 +42,21 @@ class Exchange:
             reply = await anext(replies)
         return call.read(reply)
 
-    async def perform(self, call: Call[T], seconds: float) -> T:
-        """Send a call, again where that is safe, and return its result."""
+    async def perform(self, call: Call[T], seconds: float, *, held: int | None = None) -> T:
+        """Send a call, again where that is safe, and return its result.
+
+        Where it names the version `held` because a batch has begun with it, another server may have that.
+        """
         attempts = Attempts(seconds)
         while True:
             try:
                 return await self.once(call, attempts.remaining())
             except PetrovError as fault:
-                await self.driver.pause(attempts.pause_after(fault))
+                seen: PetrovError = fault
+                if held is not None and isinstance(fault, UnknownModel):
+                    text = f"version {held}, which the batch has begun with, is no longer there: send it again"
+                    seen = OtherServer(text, problem=fault.problem)
+                await self.driver.pause(attempts.pause_after(seen))
 
     def _options(self, timeout: float | None, **wanted: Any) -> Options:
         for name, number in (
@@ -113,20 +120,33 @@ class Exchange:
     ) -> AsyncGenerator[Any]:
         """Send a batch in pieces, a few at a time, and yield what `each` makes of each and its response, in order.
 
+        All are computed by the version that has computed the first piece, unless the options name one. A piece that
+        was in flight with it and was computed by another one, as while a model is updated, is requested again.
+
         `call` makes the request of one field, instead of a prediction of several; it is sent alone.
         """
         pieces, in_flight = (checked.pieces(), self.driver.in_flight) if call is None else (checked.pieces(1), 1)
-        call = call or (lambda arrays: self.wire.prediction(checked.info, arrays, options))
+        predicts, held = call is None and options.version is None, options
         waiting: deque[tuple[slice, Any]] = deque()
+
+        def sent(piece: slice) -> Coroutine[Any, Any, Response]:
+            arrays = checked.arrays(piece)
+            made = call(arrays) if call is not None else self.wire.prediction(checked.info, arrays, held)
+            return self.perform(made, options.timeout, held=None if held is options else held.version)
+
         with self._forgetting(), reporting(options.progress, checked.info.name, len(checked)) as advance:
             try:
                 for piece in (*pieces, *[None] * in_flight):  # None only waits for one that is in flight
                     if piece is not None:
-                        sent = self.perform(call(checked.arrays(piece)), options.timeout)
-                        waiting.append((piece, self.driver.start(sent)))
+                        waiting.append((piece, self.driver.start(sent(piece))))
                     if waiting and (piece is None or len(waiting) == in_flight):
                         first, started = waiting.popleft()
-                        yield each(first, await started)
+                        response = await started
+                        if predicts and held is options and response.version is not None:
+                            held = replace(options, version=response.version)
+                        elif held is not options and response.version not in (None, held.version):
+                            response = await sent(first)
+                        yield each(first, response)
                         advance(first.stop - first.start)
             finally:
                 await self.driver.cancel([started for _, started in waiting])

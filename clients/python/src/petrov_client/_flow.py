@@ -118,12 +118,17 @@ def iterate(items: AsyncGenerator[T]) -> Generator[T]:
         run(items.aclose())
 
 
+class OtherServer(Unavailable):
+    """This server does not have the version that a batch or a rollout has begun with; another one may."""
+
+
 class Attempts:
     """The attempts at one request, under one time limit.
 
     A prediction changes nothing on the server, so it may be repeated after a broken connection and after an overload
-    (503). Over the rate of a key (429) it is repeated when the service says, as often as the time limit allows: the
-    service has not begun to compute. It is never repeated after a fault of the request itself, nor after a deadline.
+    (503). Over the rate of a key (429), and while servers are updated one after another (`OtherServer`), it is repeated
+    as often as the time limit allows: the service has not begun to compute. It is never repeated after a fault of the
+    request itself, nor after a deadline.
 
     Args:
         timeout: Seconds for all attempts and the pauses between them.
@@ -146,11 +151,12 @@ class Attempts:
         """Return the seconds to wait before the next attempt."""
         self._last = fault
         rate_limited = isinstance(fault, RateLimited) and fault.retry_after is not None
-        self._made += not rate_limited
+        waits = rate_limited or isinstance(fault, OtherServer)
+        self._made += not waits
         longest = FIRST_PAUSE * 2.0 ** (self._made - 1)
         pause = max(random.uniform(longest / 2, longest), fault.retry_after or 0.0)  # noqa: S311  spreads load
         repeatable = rate_limited or isinstance(fault, REPEATABLE)
-        if not repeatable or self._made == ATTEMPTS or time.monotonic() + pause >= self._end:
+        if not repeatable or (self._made == ATTEMPTS and not waits) or time.monotonic() + pause >= self._end:
             raise fault
         return pause
 

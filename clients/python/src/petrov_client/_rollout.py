@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._arrays import Fields, PredictionInput, PredictionOutput
-from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, Unavailable, UnknownModel, Where
+from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, UnknownModel, Where
+from petrov_client._flow import OtherServer
 from petrov_client._models import ModelInfo
 from petrov_client._quality import IncompleteRolloutWarning, Options, Quality, Response, issue, one_solver, quality_of
 from petrov_client._schema import FramesInfo
@@ -90,7 +91,7 @@ class Rollout:
             return fault
         name, version = self.info.name, self._wanted.version
         text = f'version {version} of "{name}", which the rollout has begun with, is no longer there'
-        return Unavailable(text, problem=fault.problem)
+        return OtherServer(text, problem=fault.problem)
 
     def given_up(self, fault: PetrovError) -> bool:
         """Return whether an error ends these samples alone: the model has failed on all of them, and on no others."""

@@ -54,7 +54,7 @@ def run(job: Job, bulk: Bulk, kept: Kept, advance: Advance) -> int:
     advance(len(bulk.batch) - bulk.count(missing))
     kept.begin()
     remote = ray.remote(num_cpus=1, max_retries=RETRIES)(compute)
-    shared, running = ray.put(job), dict[Any, Sequence[int]]()
+    shared, running = ray.put(job), dict[Any, list[int]]()
     most = WAITING * max(1, int(ray.cluster_resources().get("CPU", 1)))
     tasks = iter([missing[start : start + PIECES] for start in range(0, len(missing), PIECES)])
     try:
