@@ -127,12 +127,10 @@ def test_a_handicap_counts_in_the_comparison_alone(raced: Recipe, tmp_path: Path
 class Late(Trainings):
     """Trainings of which that of 4 channels learns nothing for two turns, and is by far the best later."""
 
-    def __call__(self, entry: Recipe, home: RunFolder, start: Path | None, until: float) -> float:
-        found, turns = (
-            super().__call__(entry, home, start, until),
-            sum(turn[0] == home.path.name for turn in self.turns),
-        )
-        return 0.1 if entry.operator.detail == 4 and (turns > 2 or start is not None) else found
+    def __call__(self, turn: Turn) -> Ended:
+        found, turns = super().__call__(turn), sum(done[0] == turn.home.path.name for done in self.turns)
+        late = turn.recipe.operator.detail == 4 and (turns > 2 or turn.recipe.fit.symmetries)
+        return Ended(0.1, 1.0) if late else found
 
 
 def test_a_network_that_learns_late_does_not_lose_before_it_has_learned_anything(raced: Recipe, tmp_path: Path) -> None:
