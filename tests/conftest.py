@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import functools
 import gc
 import hashlib
 import json
 import os
+import shutil
 import socket
 import threading
 import time
@@ -102,9 +104,22 @@ def blur() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
 def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a repository as export writes it: `blur` (ONNX), `blur_torchscript` and the other toys.
 
-    Copy it before changing it.
+    Copy it before changing it: the processes of pytest-xdist share one, which the first of them writes.
     """
-    repository: Path = tmp_path_factory.mktemp("model_repository")
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    repository, part = folder / "toy_repository", folder / "toy_repository.part"
+    with (folder / "toy_repository.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # which the kernel frees with the process
+        if not repository.exists():
+            shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+            part.mkdir()
+            _write_toys(part)
+            part.rename(repository)
+    return repository
+
+
+def _write_toys(repository: Path) -> None:
     _add(repository, "blur", "onnx", _onnx_blur())
     _add(repository, "blur_torchscript", "torchscript", _traced_blur())
     toy_sequences.add(repository)
@@ -113,7 +128,6 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy_gauges.add(repository)
     toy_rollouts.add(repository)
     toy_rollouts.add_pushed(repository)
-    return repository
 
 
 @pytest.fixture(scope="session")

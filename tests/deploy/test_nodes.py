@@ -107,7 +107,7 @@ class Load:
 
     def _run(self, kind: Any, address: str, work: Callable[[Any], None]) -> None:
         with kind(address) as client:
-            while not self._stop.wait(0.02):
+            while not self._stop.wait(0.05):  # four of them leave time for the nodes
                 try:
                     work(client)
                 except Exception as error:  # noqa: BLE001  the test says which
