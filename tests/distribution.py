@@ -1,6 +1,12 @@
-"""The order of the tests, and their distribution over the processes of pytest-xdist."""
+"""The order of the tests, and their distribution over the processes of pytest-xdist.
+
+Some files compute, others wait for services, browsers and clocks. They alternate, so that while one process waits
+another one has its processor; and what takes longest comes first, so that no process ends long after the others.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pytest
 from xdist.remote import Producer
@@ -9,24 +15,37 @@ from xdist.scheduler import LoadFileScheduling
 #: Its files share what they export: one process exports it once.
 TOGETHER = "tests/export/publication/"
 
-#: What takes longest, by processor time, comes first: no process then ends long after the others.
-LONGEST = (
+#: Files and folders that compute, the longest first by processor time.
+COMPUTING = (
     TOGETHER,
-    "tests/pipeline/test_playground.py",
     "tests/training/fit/test_fit.py",
+    "tests/export/",
+    "tests/training/fit/",
+    "tests/training/report/",
+    "tests/benchmarks/",
+    "tests/research/",
+    "tests/training/",
+    "tests/physics/",
+    "tests/schema/",
+)
+
+#: Those that wait, the longest first; the last entry is for all others.
+WAITING = (
+    "tests/pipeline/test_playground.py",
+    "tests/deploy/test_nodes.py",
     "tests/pipeline/test_terminal.py",
     "tests/pipeline/test_trajectories.py",
     "tests/pipeline/test_points.py",
     "tests/pipeline/test_several_tensors.py",
     "tests/pipeline/",
-    "tests/export/",
-    "tests/training/fit/",
-    "tests/training/report/",
+    "tests/serving/catalogue/test_loading.py",
     "tests/serving/test_commands.py",
-    "tests/benchmarks/",
+    "tests/serving/catalogue/",
+    "tests/serving/triton/",
     "tests/protocols/",
-    "tests/research/",
-    "tests/training/",
+    "tests/deploy/",
+    "tests/clients/",
+    "tests/",
 )
 
 
@@ -38,14 +57,27 @@ class Distribution(LoadFileScheduling):
         config.option.loadscopereorder = False
 
     def _split_scope(self, nodeid: str) -> str:
-        return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+        return scope(nodeid)
+
+
+def scope(nodeid: str) -> str:
+    """Return what one process runs as a whole: the test's file, or `TOGETHER`."""
+    return TOGETHER if nodeid.startswith(TOGETHER) else nodeid.partition("::")[0]
 
 
 def sort(items: list[pytest.Item]) -> None:
-    """Sort tests by how long their files and folders take; the order is else as it was."""
-    items.sort(key=lambda item: place(item.nodeid))
+    """Sort tests by the order of their files; that within a file is as it was."""
+    places = {each: place for place, each in enumerate(order(dict.fromkeys(scope(item.nodeid) for item in items)))}
+    items.sort(key=lambda item: places[scope(item.nodeid)])
 
 
-def place(nodeid: str) -> int:
-    """Return the place of a test's file or folder among the longest ones."""
-    return next((number for number, start in enumerate(LONGEST) if nodeid.startswith(start)), len(LONGEST))
+def order(files: Iterable[str]) -> list[str]:
+    """Return files so that those that compute and those that wait are spread evenly, each the longest first."""
+    kinds: tuple[list[str], list[str]] = ([], [])
+    for file in files:
+        kinds[not file.startswith(COMPUTING)].append(file)
+    shares = {}
+    for found, longest in zip(kinds, (COMPUTING, WAITING), strict=True):
+        found.sort(key=lambda file, longest=longest: [file.startswith(each) for each in longest].index(True))
+        shares |= {file: (number + 0.5) / len(found) for number, file in enumerate(found)}
+    return sorted(shares, key=shares.__getitem__)
