@@ -40,6 +40,7 @@ KEY_HEADER = "petrov-key"  # of the calls that a local Triton allows its gateway
 _ENVELOPE_BYTES = 2**20
 _PROBE_SECONDS = 3.0  # the index is in Triton's memory
 _UNLOAD_SECONDS = 10.0  # until it replies, which it does before it unloads
+_LOAD_SECONDS = 600.0  # a load takes as long as the model; one that hangs is tried again, and does not block others
 _UNLOAD_PAUSE = 0.02
 _JOINED_BYTES = 2**18  # up to here one copy and one write are cheaper than one write per buffer
 _SUFFIX = re.compile(r"__\d+$")
@@ -162,8 +163,8 @@ class Triton:
 
     async def _control(self, model: str, action: str, document: dict[str, Any]) -> bool:
         path = f"/v2/repository/models/{quote(model, safe='')}/{action}"
-        try:  # a load takes as long as the model
-            async with asyncio.timeout(_UNLOAD_SECONDS if action == "unload" else None):
+        try:
+            async with asyncio.timeout(_UNLOAD_SECONDS if action == "unload" else _LOAD_SECONDS):
                 reply = await self.http.request("POST", path, self._key, [orjson.dumps(document)])
         except TimeoutError as error:
             raise Problem("deadline-exceeded", f"Triton at {self.address} did not respond in time") from error

@@ -304,10 +304,13 @@ async def test_no_probe_waits_for_a_triton_that_is_frozen(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("serving.triton._PROBE_SECONDS", 0.1)
     monkeypatch.setattr("serving.triton._UNLOAD_SECONDS", 0.1)
+    monkeypatch.setattr("serving.triton._LOAD_SECONDS", 0.1)
     async with serving(hang) as (_, client), asyncio.timeout(30), Triton(client.address, MAX_BYTES) as inference:
         assert await inference.last_use("blur") is None
         with refused("deadline-exceeded"):
             await inference.unload("blur")
+        with refused("deadline-exceeded"):
+            await inference.load("blur")
         with refused("deadline-exceeded"):
             await inference.ready_versions()
 
