@@ -200,19 +200,19 @@ def solved(made: Trajectories, folder: Path, *, progress: bool) -> list[dict[str
     """
     starts = made.draw(made.file.seed)
     count = len(next(iter(starts.values())))
-    firsts = range(0, max(1, count - BLOCK + 1), BLOCK)
+    ends = [*range(BLOCK, count - BLOCK + 1, BLOCK), count]
+    blocks = [(slice(first, end), folder / f"{first:06}.npz") for first, end in zip([0, *ends], ends, strict=False)]
+    jobs = [(rows, file) for rows, file in blocks if not file.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{first:06}.npz" for first in firsts]
-    missing = [(index, file) for index, file in enumerate(files) if not file.exists()]
-    with counted(made.file.name, count, "trajectories", shown=progress) as advance:
-        for index, file in missing:
-            rows = slice(firsts[index], count if file is files[-1] else firsts[index] + BLOCK)
+    total = sum(rows.stop - rows.start for rows, _ in jobs)
+    with counted(made.file.name, total, "trajectories", shown=progress) as advance:
+        for rows, file in jobs:
             found = made.follow({key: each[rows] for key, each in starts.items()})
             arrays: dict[str, Any] = {key: each.astype(np.float32) for key, each in found.items()}
             with replacing(file) as aside, aside.open("wb") as whole:
                 np.savez(whole, **arrays)
             advance(rows.stop - rows.start)
-    return [dict(np.load(file)) for file in files]
+    return [dict(np.load(file)) for _, file in blocks]
 
 
 @dataclass(frozen=True)
