@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -76,6 +77,9 @@ class Software(BaseModel):
     packages: dict[str, str]  # package versions by name
 
 
+IDLE = ([], [0.0], (), (0.0,), 0)  # levels of noise that change nothing
+
+
 class Config(BaseModel):
     """What `config.json` holds. `software` is absent in checkpoints of earlier releases."""
 
@@ -92,6 +96,18 @@ class Config(BaseModel):
         match document:
             case {"recipe": {**recipe}, "problem": {"vocabulary": _}} if "kind" not in recipe:
                 return document | {"recipe": {"kind": "sequences", **recipe}}
+        return document
+
+    @model_validator(mode="before")
+    @classmethod
+    def ignore_idle_noise(cls, document: Any) -> Any:
+        """Read recipes of steady fields of files with a noise, which earlier releases accepted and did not follow."""
+        match document:
+            case {"recipe": {"problem": {**problem}, "fit": {"noise": noise, **fit}, **recipe}} if (
+                noise not in IDLE and problem.get("time") is None
+            ):
+                warnings.warn(f"fit.noise = {noise} is ignored: a training on steady fields has none", stacklevel=2)
+                return {**document, "recipe": {**recipe, "problem": problem, "fit": fit}}
         return document
 
 

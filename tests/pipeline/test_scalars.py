@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import httpx2
 import numpy as np
 import pytest
@@ -159,6 +163,41 @@ def test_um_bridge_and_tesseract_take_vectors_and_return_numbers(http: httpx2.Cl
     )
     assert shapes["u"]["shape"] == [12, 16]
     assert shapes["error_estimate.ends"]["shape"] == [2]
+
+
+@pytest.mark.parametrize("kind", ["http", "grpc"])
+def test_the_command_line_takes_numbers_and_the_grid(
+    http: httpx2.Client, gateway: Gateway, kind: str, tmp_path: Path
+) -> None:
+    url = gateway.url if kind == "http" else f"grpc://127.0.0.1:{gateway.settings.grpc_port}"
+    every = posted(http, PREDICT, {"inputs": INPUTS, "grid": [8, 9]})
+
+    def petrov(*arguments: object) -> str:
+        command = [sys.executable, "-m", "petrov_client", *map(str, arguments), "--url", url]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"}
+        )
+        return done.stdout + done.stderr
+
+    np.savez(tmp_path / "in.npz", **{name: np.array(value, np.float32) for name, value in INPUTS.items()})
+    said = petrov("predict", "waves", tmp_path / "in.npz", tmp_path / "out.npz", "--grid", "8,9")
+    assert "waves version 1" in said, said
+    with np.load(tmp_path / "out.npz") as found:
+        for name, output in every["outputs"].items():
+            assert found[name] == pytest.approx(np.array(output), rel=1e-4, abs=1e-5), name
+        for name in ("error_estimate.energy", "error_estimate.ends"):
+            assert found[name] == pytest.approx(np.array(every["quality"][name]), rel=1e-3)
+    np.savez(tmp_path / "k.npz", k=np.array(INPUTS["k"], np.float32))
+    said = petrov("predict", "waves", tmp_path / "k.npz", tmp_path / "one.h5", "-p", "size=0.5", "--grid", "6")
+    assert "waves version 1" in said, said
+    with h5py.File(tmp_path / "one.h5") as file:
+        assert file["u"].shape == (2, 6, 6)
+        assert file["energy"][0] == pytest.approx(every["outputs"]["energy"][0], rel=1e-4)
+    assert "--grid" in petrov("predict", "waves", tmp_path / "in.npz", tmp_path / "out.npz", "--grid", "8x9")
+    described = petrov("model", "waves")
+    for part in ("energy", "error_estimate.ends", "k: x, y"):
+        assert part in described
+    assert ("VRMSE" in described) == (kind == "http")  # gRPC has no card
 
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])

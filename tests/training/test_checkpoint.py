@@ -51,6 +51,15 @@ def test_the_config_of_an_earlier_release_of_own_data_is_read_as_it_was_written(
     assert checkpoint.Config.model_validate(again) == found
 
 
+def test_a_noise_of_steady_fields_of_an_earlier_release_is_ignored_with_a_remark(tmp_path: Path) -> None:
+    document = copy.deepcopy(next(one for one in OWN.values() if one["recipe"]["problem"].get("time") is None))
+    document["recipe"]["fit"]["noise"] = 0.01
+    (tmp_path / checkpoint.CONFIG).write_text(json.dumps(document))
+    with pytest.warns(UserWarning, match=r"fit.noise = 0.01 is ignored"):
+        found = checkpoint.read_config(tmp_path)
+    assert found.recipe.fit.noise == ()
+
+
 def kept(before: Any, after: Any) -> bool:
     """Return whether all that a document said is in another one, which may have keys of later releases, too."""
     if isinstance(before, dict):

@@ -13,7 +13,7 @@ from schema.problem import Axis, Description, GridLimits, Quantity
 from training import calibration
 from training.calibration import Measured, calibrate
 
-CALIBRATION, TEST = 4000, 8000
+CALIBRATION, TEST, REPETITIONS = 300, 2000, 20
 DEVIATION = 1e-6  # of the number, in its units
 
 #: How large errors are, in deviations, of a field and of standard normal numbers.
@@ -50,14 +50,21 @@ def drawn(law: str, samples: int, seed: int) -> Measured:
 
 @pytest.mark.parametrize("law", LAWS)
 def test_intervals_hold_for_nine_of_ten_samples(law: str) -> None:
-    held, test = (drawn(law, count, seed) for count, seed in ((CALIBRATION, 11), (TEST, 12)))
-    found = calibrate(described(), [drawn(law, 256, 0)], [held], {"drag": torch.tensor(DEVIATION)})
-    assert found is not None
-    assert found.names == ("error_estimate", "novelty")
+    """With 300 calibration samples one draw has a coverage of 90 +- 1.7 %: the mean over draws is what is promised."""
+    test, coverages = drawn(law, TEST, 99), []
     assert test.scalars is not None
-    half, _ = found(*test.inputs)
-    covered = (DEVIATION * test.scalars[:, 0] <= half[:, 0]).double().mean().item()
-    assert 0.88 <= covered <= 0.92, covered
+    for seed in range(REPETITIONS):
+        held = drawn(law, CALIBRATION, 3 * seed + 1)
+        found = calibrate(described(), [drawn(law, 256, 3 * seed)], [held], {"drag": torch.tensor(DEVIATION)})
+        assert found is not None
+        assert found.names == ("error_estimate", "novelty")
+        half, _ = found(*test.inputs)
+        coverages.append((DEVIATION * test.scalars[:, 0] <= half[:, 0]).double().mean().item())
+    mean, error = np.mean(coverages), np.std(coverages, ddof=1) / REPETITIONS**0.5
+    print(f"{law}: {100 * mean:.1f} +- {100 * error:.1f} %")  # noqa: T201 -- docs/quality.md has it
+    assert 0.88 <= mean <= 0.92, mean
+    assert error < 0.006
+    covered = coverages[-1]
     rows = calibration.samples.intervals(found, {"error_estimate": half}, test.scalars)
     assert rows["drag"][0]["coverage"] == pytest.approx(covered, abs=1e-4)
 

@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,25 +44,26 @@ class Source:
 
 
 @contextmanager
-def opened(path: Path, info: ModelInfo, dataset: str | None = None) -> Iterator[Source]:
-    """Open a file for reading: the arrays with the names of the model's inputs and parameters.
+def opened(path: Path, info: ModelInfo, dataset: str | None = None, given: Collection[str] = ()) -> Iterator[Source]:
+    """Open a file for reading: the arrays with the names of the model's inputs and parameters but those `given`.
 
     A model that requires one input reads the only array of a file under any name. Of HDF5 and zarr, `dataset` is an
     array for such a model, or a group; without it the file itself is searched or, if it holds no array, its only group.
     """
     if path.suffix in HDF5:
         with hdf5().File(path, "r") as file:
-            yield _chosen(path, _datasets(file, path, info, dataset), info)
+            yield _chosen(path, _datasets(file, path, info, dataset), info, given)
     elif path.suffix == ZARR:
         found = _tree(_opened_zarr(path))
-        yield _chosen(path, _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}, info)
+        arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
+        yield _chosen(path, arrays, info, given)
     elif path.suffix in MESHES:
         yield _of_mesh(path, info)
     elif path.suffix == ".npz":
         with _load(path, ".npz") as archive:
-            yield _chosen(path, archive, info)
+            yield _chosen(path, archive, info, given)
     else:
-        yield _chosen(path, {info.first_name: _load(path, ".npy", "r")}, info)
+        yield _chosen(path, {info.first_name: _load(path, ".npy", "r")}, info, given)
 
 
 @contextmanager
@@ -182,14 +183,15 @@ def attributes(tensor: TensorInfo | ParameterInfo) -> dict[str, str]:
     return {"units": tensor.units or "", "meaning": tensor.meaning or ""}
 
 
-def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo) -> Source:
+def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo, given: Collection[str]) -> Source:
     """Return the arrays of a file that the model takes; those of an archive are read now."""
     found, known = list(file), [each.name for each in info.arguments]
+    required = [name for name in info.required if name not in given]
     if len(info.required) <= 1 and len(found) == 1 and found[0] not in known:
         return Source({info.first_name: _read(path, file, found[0])})
-    if missing := [name for name in info.required if name not in found]:
+    if missing := [name for name in required if name not in found]:
         raise ValueError(
-            f"expected {_listed(info.required)} in {path} but found {_listed(found)}; missing: {_listed(missing)}"
+            f"expected {_listed(required)} in {path} but found {_listed(found)}; missing: {_listed(missing)}"
         )
     arrays = {name: _read(path, file, name) for name in known if name in found}
     return Source(arrays, tuple(name for name in found if name not in known))

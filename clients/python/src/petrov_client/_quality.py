@@ -258,9 +258,19 @@ def columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
     return (*found, *((FOLLOWS_OUTSIDE,) if info.frames is not None and NOVELTY in info.quality else ()))
 
 
+def intervals_of(info: ModelInfo) -> tuple[TensorInfo, ...]:
+    """Return the half-widths of the intervals of outputs that are numbers, where there are several outputs."""
+    return tuple(
+        TensorInfo(f"{INTERVALS}{one.name}", one.axes, one.units, f"half-width of an interval around {one.name}")
+        for one in info.outputs
+        if f"{INTERVALS}{one.name}" in info.quality
+    )
+
+
 def column_arrays(info: ModelInfo, quality: Quality) -> dict[str, Any]:
     """Return the numbers of a prediction by name: `[batch]`, or single numbers for a single field."""
     found = {name: getattr(quality, name, None) for name in info.quality}
+    found |= {f"{INTERVALS}{name}": half for name, half in quality.intervals.items()}
     return {name: np.asarray(value, np.float32) for name, value in found.items() if value is not None}
 
 

@@ -151,7 +151,7 @@ def score(
                 version or info.version, timeout, quality=bool(info.quality), tolerance=tolerance, outside=outside
             )
             tensors = (*info.outputs, *columns(info))
-            with files.opened(Path(source), info, dataset) as found:
+            with files.opened(Path(source), info, dataset, parameters or {}) as found:
                 arrays = files.with_numbers(found.arrays, parameters or {})
                 bulk = await asyncio.to_thread(checked, info, arrays, options)
                 job = await asyncio.to_thread(bulk.job)

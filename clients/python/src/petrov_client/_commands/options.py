@@ -53,6 +53,14 @@ OutsideOption = Annotated[
         "the classical solver) or refuse.",
     ),
 ]
+GridOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="POINTS",
+        help="Points of the outputs along every axis, such as 32,48, or one number for all: of a model whose inputs "
+        "are numbers alone. By default the grid of its training samples.",
+    ),
+]
 ShowProgress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -67,6 +75,14 @@ def numbers_of(options: list[str] | None) -> dict[str, float]:
         except ValueError as error:
             raise typer.BadParameter(f"expected NAME=NUMBER but got {option}", param_hint="--parameter") from error
     return numbers
+
+
+def points_of(option: str | None) -> list[int] | None:
+    """Return the points per axis of the command line."""
+    try:
+        return None if option is None else [int(part) for part in option.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"expected points such as 32,48 but got {option}", param_hint="--grid") from error
 
 
 def connected(url: str, timeout: float) -> SyncPredictor:

@@ -16,6 +16,7 @@ from petrov_client._client import AsyncClient
 from petrov_client._commands import texts
 from petrov_client._commands.options import (
     GATEWAY,
+    GridOption,
     Name,
     OutsideOption,
     Parameters,
@@ -29,13 +30,14 @@ from petrov_client._commands.options import (
     connected,
     connected_over_http,
     numbers_of,
+    points_of,
     published,
     report,
     report_unused,
     sentence,
 )
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._quality import Quality, column_arrays, columns
+from petrov_client._quality import Quality, column_arrays, columns, intervals_of
 from petrov_client._rollout import by_name
 from petrov_client._score import PATIENCE_SECONDS
 from petrov_client._score import score as score_file
@@ -60,6 +62,7 @@ def predict(
     parameter: Parameters = None,
     tolerance: Tolerance = None,
     outside: OutsideOption = "answer",
+    grid: GridOption = None,
     url: Url = GATEWAY,
     version: Version = None,
     timeout: Timeout = TIMEOUT_SECONDS,
@@ -90,6 +93,8 @@ def predict(
 
     Example: petrov predict heat in.npz out.npz --parameter wind=0.3
 
+    Example: petrov predict waves numbers.npz fields.npz --grid 32,48
+
     Example: petrov predict plate plate.vtu stress.vtu
 
     Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
@@ -103,7 +108,7 @@ def predict(
             raise typer.BadParameter("expected a file for the output", param_hint="OUT")
         suffixes = files.ARRAYS | (files.MESHES if Path(source).suffix in files.MESHES else frozenset())
         info, start = checked_files(client, model, Path(source), target, suffixes), time.monotonic()
-        with files.opened(Path(source), info) as found:
+        with files.opened(Path(source), info, given=numbers_of(parameter)) as found:
             report_unused(Path(source), found.unused)
             predicted = client.predict(
                 model,
@@ -113,15 +118,19 @@ def predict(
                 quality=bool(info.quality),
                 tolerance=tolerance,
                 outside=outside,
+                grid=points_of(grid),
             )
-            grid = np.shape(found.arrays[info.first_name])[-len(info.grid.axes) :] if info.grid else ()
+            lead = np.shape(found.arrays[info.first_name]) if info.inputs else ()
         seconds = time.monotonic() - start
         arrays, quality = predicted if info.quality else (predicted, Quality())
         outputs, numbers = by_name(arrays, info), column_arrays(info, quality)
         beside = numbers if target.suffix in files.SEVERAL else {}
-        files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info)), found.mesh)
+        files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info), *intervals_of(info)), found.mesh)
         report(outputs, target, beside)
-        known = sentence(numbers, quality.coverage) if numbers else published(info, grid)
+        if not info.inputs:  # the grid is that of an output
+            lead = next((np.shape(outputs[one.name]) for one in info.outputs if not one.scalar), ())
+        sides = lead[-len(info.grid.axes) :] if info.grid else ()
+        known = sentence(numbers, quality.coverage) if numbers else published(info, sides)
         typer.echo(f"{info.name} version {version or info.version}, {seconds:.2f} s{known and f', {known}'}")
 
 
@@ -140,7 +149,7 @@ def reference(
     """
     with connected_over_http(url, timeout, "reference") as client:
         info, start = checked_files(client, model, source, target), time.monotonic()
-        with files.opened(source, info) as found:
+        with files.opened(source, info, given=numbers_of(parameter)) as found:
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))
             outputs = by_name(client.reference(model, arrays, progress=progress), info)
         files.write(target, outputs, info.outputs)

@@ -108,7 +108,7 @@ def rollout(
     with connected(url, timeout) as client:
         info = checked_files(client, model, source, target, files.TRAJECTORIES, resumed=resume)
         time, number = time_axis(info), version or info.version
-        with files.opened(source, info) as found:
+        with files.opened(source, info, given=numbers_of(parameter)) as found:
             report_unused(source, found.unused)
             trajectories.check_series(target, found.mesh)
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))

@@ -174,7 +174,8 @@ def _described(info: ModelInfo) -> Group:
             table.add_row(*map(escape, (tensor.name, axes, tensor.units or "", meaning)))
     for each in info.parameters:
         usual = "required" if each.default is None else f"{each.default:g}"
-        table_row = (each.name, _range(each), usual, each.units or "", each.meaning or "")
+        name = f"{each.name}: {', '.join(each.components)}" if each.components else each.name
+        table_row = (name, _range(each), usual, each.units or "", each.meaning or "")
         parameters.add_row(*map(escape, table_row))
     title = Text(f"{info.name}  {info.title}".strip(), style="bold")
     tables = [inputs, *([parameters] if info.parameters else []), outputs]
