@@ -77,7 +77,7 @@ class Software(BaseModel):
     packages: dict[str, str]  # package versions by name
 
 
-IDLE = ([], [0.0], (), (0.0,), 0)  # levels of noise that change nothing
+IDLE: tuple[Any, ...] = ([], [0.0], (), (0.0,), 0)  # levels of noise that change nothing
 
 
 class Config(BaseModel):
