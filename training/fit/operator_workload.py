@@ -451,25 +451,21 @@ class OperatorWorkload(Workload[Recipe]):
 
     def account(self) -> dict[str, Any]:
         description = self.problem.description
+        known = {"distribution": description.distribution, "fields": len(self.rows), "processor": processor()}
         if self.drawn is not None:
-            known = {"distribution": description.distribution, "fields": len(self.rows), "processor": processor()}
             return known | self.drawn.account(self.network().remark)
+        coarse = self.coarse and {"fields": self.coarse.counts[0], "grid": [*self.coarse.sides]}
+        weights = self.file.weights and f"{self.file.weights}: what every point counts in errors"
+        start = self.recipe.start and self.recipe.start.model_dump(include={"folder", "digest"})
+        frames = {"frames": self.samples.frames, "horizon": self.horizon} if self.is_trajectory else {}
+        others = {"start": start, "coarse": coarse, "weights": weights} | frames
         return {
-            "distribution": description.distribution,
-            "fields": len(self.rows),
+            **known,
             "validation_fields": self.samples.counts[1],
             "grids": [list(self.samples.sides)],
-            "processor": processor(),
             "validity": {"untested": description.untested},
             "remarks": [line for line in str(self.samples.file.attrs["remarks"]).splitlines() if line],
-            **({"frames": self.samples.frames, "horizon": self.horizon} if self.is_trajectory else {}),
-            **({"start": self.recipe.start.model_dump(include={"folder", "digest"})} if self.recipe.start else {}),
-            **(
-                {}
-                if self.coarse is None
-                else {"coarse": {"fields": self.coarse.counts[0], "grid": [*self.coarse.sides]}}
-            ),
-            **({"weights": f"{self.file.weights}: what every point counts in errors"} if self.file.weights else {}),
+            **{name: value for name, value in others.items() if value},
         }
 
     def measure(self, network: Any, problem: Problem, scope: Scope) -> dict[str, Any]:
