@@ -58,6 +58,7 @@ from training.problems.roles import (
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters
 HOLDS_TIMES = "it holds times: see the section [time], if there is one"
+LONGITUDES, WHOLE = ("longitude", "lon", "lons"), 360.0  # an axis around the globe is periodic
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 
@@ -248,6 +249,11 @@ def ask(
     if taken and taken[0].dimensions is not None:
         if not file.samples and made.sample == "first" and "time" not in made.guesses:
             doubt = f"the first dimension ({taken[0].samples}), since none has a name such as sample, member or run"
+            if taken[0].first == "time":
+                doubt = (
+                    f"time ({taken[0].samples}), so that no step in time is learned: for steps cut the series into "
+                    "trajectories [sample, time, ...]"
+                )
             made.guesses["files"] = f"samples are counted by {doubt}"
         return
     axis, doubt = doubt_of_time(sides, others)
@@ -490,6 +496,9 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, A
         return entry | {"length": rounded(length)}
     step = float(positions[-1] - positions[0]) / max(1, len(positions) - 1)
     centred = np.isclose(positions[0], step / 2, rtol=1e-3)
+    if axis.lower() in LONGITUDES and np.isclose(abs(step) * len(positions), WHOLE, rtol=1e-3):
+        made.guesses.pop(f"{line}.boundary", None)
+        return {"length": WHOLE, "boundary": "periodic", "points": "left"}
     if boundary == "periodic" or centred:
         return entry | {"length": rounded(step * len(positions)), "points": "cells" if centred else "left"}
     return entry | {"length": rounded(float(np.ptp(positions))), "points": "nodes"}

@@ -24,7 +24,7 @@ from training.commands import app
 from training.data.dataset import SampleFile, prepare
 from training.data.readers import LazyArray, ReadError, open_file
 from training.data.readers.packed import unpacked
-from training.problems.draft import DraftError
+from training.problems.draft import DraftError, draft
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.problems.sections import ProblemFileError
@@ -560,3 +560,75 @@ def test_a_row_of_the_numbers_of_all_samples_is_an_output_in_a_file_of_its_own(o
     np.save(tmp_path / "drag.npy", NU[np.newaxis])
     _, samples = read(described(tmp_path, ("k.npy", "u.npy", "drag.npy"), outputs), tmp_path)
     assert samples.file["drag"][:] == pytest.approx(NU, rel=1e-6)
+
+
+def forecasts(path: Path, start: str, lead: str, *others: str) -> NDArray[Any]:
+    """Write a temperature on the globe for some starts and times since then, and more dimensions of two."""
+    rng = np.random.default_rng(0)
+    values = rng.random((20, *(2 for _ in others), 5, 8, 16)).astype(np.float32)
+    dims = (start, *others, lead, "latitude", "longitude")
+    axes = {start: np.arange(20) * 6, lead: np.arange(5) * 12.0, "latitude": np.linspace(90, -90, 8)}
+    data = xarray.Dataset({"t2m": (dims, values)}, axes | {"longitude": np.arange(16) * 22.5})
+    data.to_netcdf(path)
+    return values
+
+
+@pytest.mark.parametrize(
+    ("start", "lead"), [("init_time", "lead_time"), ("time", "step"), ("time", "prediction_timedelta")]
+)
+def test_forecasts_are_trajectories_that_their_starts_count(start: str, lead: str, tmp_path: Path) -> None:
+    values = forecasts(tmp_path / "t2m.nc", start, lead)
+    with open_file(tmp_path / "t2m.nc") as file:
+        assert file.arrays["t2m"].dimensions == ("time", "latitude", "longitude")
+        assert file.samples == f"the dimension {start}"
+        made = draft(file, [tmp_path / "t2m.nc"], outputs=("t2m",))
+        np.testing.assert_array_equal(file.arrays["t2m"].read(), values)
+    assert made.moving
+    assert made.step == 12
+    assert made.axes["longitude"] == {"length": 360.0, "boundary": "periodic", "points": "left"}
+    assert made.axes["latitude"] == {"length": 180.0, "boundary": "open", "points": "nodes"}
+
+
+def test_forecasts_of_several_members_are_left_out_by_name(tmp_path: Path) -> None:
+    forecasts(tmp_path / "t2m.nc", "time", "step", "number")
+    with open_file(tmp_path / "t2m.nc") as file:
+        assert "t2m" not in file.arrays
+        assert file.left_out["t2m"].startswith("time and number both count samples: make them one dimension")
+
+
+def test_a_single_series_in_time_is_marked_as_samples_without_steps(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    axes = {"time": np.arange(20) * 6, "latitude": np.linspace(90, -90, 8), "longitude": np.arange(16) * 22.5}
+    fields = {name: (("time", "latitude", "longitude"), rng.random((20, 8, 16))) for name in ("t2m", "z500")}
+    xarray.Dataset(fields, axes).to_netcdf(tmp_path / "era5.nc")
+    with open_file(tmp_path / "era5.nc") as file:
+        made = draft(file, [tmp_path / "era5.nc"], outputs=("z500",))
+    assert "samples are counted by time (20), so that no step in time is learned" in made.guesses["files"]
+
+
+def test_meshes_have_numbers_from_a_table_and_integrals_by_their_areas(tmp_path: Path) -> None:
+    """A file per sample, and a row of a table for each, in the order of the numbers in the names of the files."""
+    rng = np.random.default_rng(0)
+    drag, angle, pressure = rng.random(12), rng.random(12), rng.uniform(1, 2, 12)
+    across, cells = np.mgrid[0:1:4j, 0:2:3j].reshape(2, -1).T, [(0, 1, 4, 3), (1, 2, 5, 4)]
+    cells += [tuple(np.add(one, step)) for step in (3, 6) for one in cells[:2]]
+    for sample in range(12):
+        data = {"p": pressure[sample] * (1 + across[:, 0]), "k": across[:, 1] + drag[sample]}
+        meshio.Mesh(across, [("quad", np.array(cells))], point_data=data).write(tmp_path / f"run{sample}.vtu")
+    rows = "".join(f"{one},{other}\n" for one, other in zip(drag, angle, strict=True))
+    (tmp_path / "forces.csv").write_text(f"drag,angle\n{rows}")
+    number = {"files": ["forces.csv"]}
+    found = ProblemFile.model_validate(
+        {
+            "name": "wing",
+            "data": {"files": ["run*.vtu"], "validation": 2, "test": 2},
+            "points": {"weights": "area"},
+            "inputs": {"k": {}, "area": {}},
+            "parameters": {"angle": number},
+            "outputs": {"p": {}, "drag": {"scalar": True, **number}, "force": {"integral_of": "p"}},
+        }
+    )
+    samples = SampleFile(prepare(found, tmp_path, tmp_path / "data"), found)
+    assert samples.file["drag"][:] == pytest.approx(drag)
+    assert samples.file["angle"][:] == pytest.approx(angle)
+    assert samples.file["force"][:] == pytest.approx(pressure * 3, rel=1e-5)  # of 1 + x over [0, 1] x [0, 2]

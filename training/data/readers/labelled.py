@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 SAMPLE = ("sample", "samples", "batch", "realization", "realisation", "ensemble", "member", "case", "run", "trajectory")
 TIME = ("time", "t")
+# Of forecasts: what counts their starts, or else time does, and the time since then; and what counts their members.
+INITIAL = ("init_time", "initial_time", "initialization_time", "forecast_reference_time", "reference_time", "init")
+LEAD = ("lead_time", "leadtime", "lead", "step", "prediction_timedelta", "forecast_period", "forecast_hour")
+MEMBERS = (*SAMPLE, "number")
 COMPONENT = ("component", "components", "channel", "channels")
 
 
@@ -69,29 +73,54 @@ def plain(array: zarr.Array[Any], name: str) -> LazyArray:
 
 def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     """Describe variables with named dimensions; the sample axis is the one with a known name, else the first."""
+    left_out = {str(name): two_counts(value) for name, value in data.data_vars.items() if two_counts(value)}
+    data = data.drop_vars([*left_out])
     arrays = {str(name): variable(str(name), value) for name, value in data.data_vars.items()}
-    coordinates = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}
-    numeric = {
-        axis(name): value for name, value in coordinates.items() if value.dtype.kind in "fiu" and name not in SAMPLE
-    }
     samples = {sample_dimension(value) for value in data.data_vars.values() if value.ndim > 1}
-    said = all(dimension is not None and dimension.lower() in SAMPLE for dimension in samples)
+    leads = {lead_dimension(value) for value in data.data_vars.values()} - {None}
+    coordinates = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}
+    counts = {*SAMPLE, *INITIAL} | ({*MEMBERS, *TIME} if leads else set())
+    numeric = {
+        axis(name, leads): value
+        for name, value in coordinates.items()
+        if value.dtype.kind in "fiu" and name.lower() not in counts
+    }
+    said = all(dimension is not None and dimension.lower() in counts for dimension in samples)
     named = f"the dimension {', '.join(sorted(map(str, samples)))}" if samples and said else ""
-    return DataFile(path, format_, arrays, numeric, samples=named)
+    remarks = (f"{min(leads)} is the time of forecasts, which {min(map(str, samples))} counts",) if leads else ()  # type: ignore[type-var]
+    return DataFile(path, format_, arrays, numeric, samples=named, remarks=remarks, left_out=left_out)
 
 
 def sample_dimension(value: xarray.DataArray) -> str | None:
     """Return the dimension of a variable that counts samples; None where it has no dimensions."""
     dims = list(map(str, value.dims))
-    return next((dim for dim in dims if dim.lower() in SAMPLE), dims[0] if dims else None)
+    known = (*SAMPLE, *INITIAL, *((*MEMBERS, *TIME) if lead_dimension(value) else ()))
+    return next((dim for dim in dims if dim.lower() in known), dims[0] if dims else None)
+
+
+def lead_dimension(value: xarray.DataArray) -> str | None:
+    """Return the dimension of a forecast's variable that is the time since its start; None where there is none."""
+    dims = list(map(str, value.dims))
+    starts = [dim for dim in dims if dim.lower() in {*MEMBERS, *INITIAL, *TIME}]
+    return next((dim for dim in dims if dim.lower() in LEAD), None) if starts else None
+
+
+def two_counts(value: xarray.DataArray) -> str:
+    """Say that a forecast has starts and members, which both count samples; empty where one of them does."""
+    found = [str(dim) for dim in value.dims if str(dim).lower() in {*MEMBERS, *INITIAL, *TIME}]
+    if lead_dimension(value) is None or len(found) < 2:
+        return ""
+    stacked = f"ds.stack(sample={found}).reset_index('sample').transpose('sample', ...)"
+    return f"{' and '.join(found)} both count samples: make them one dimension, {stacked}"
 
 
 def variable(name: str, value: xarray.DataArray) -> LazyArray:
     """Describe one variable."""
     dims, sample = list(map(str, value.dims)), sample_dimension(value)
+    leads = {lead_dimension(value)} - {None}
     ahead = [dim for dim in dims if dim == sample]
-    for kind in (TIME, COMPONENT):
-        ahead += [dim for dim in dims if dim.lower() in kind and dim not in ahead]
+    for kind in (leads or TIME, COMPONENT):
+        ahead += [dim for dim in dims if (dim in leads or dim.lower() in kind) and dim not in ahead]
     order = [*ahead, *(dim for dim in dims if dim not in ahead)]
     turned = value.transpose(*order)
 
@@ -104,14 +133,14 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
         turned.shape,
         value.dtype,
         rows,
-        tuple(axis(dim) for dim in order[1:]) if dims else None,
+        tuple(axis(dim, leads) for dim in order[1:]) if dims else None,
         str(attributes.get("units", "")),
         str(attributes.get("long_name", attributes.get("description", ""))),
         first=axis(order[0]) if dims else "",
     )
 
 
-def axis(dimension: str) -> str:
+def axis(dimension: str, leads: Collection[str | None] = ()) -> str:
     """Return `time` or `component` for the names these go by, and any other name as it is."""
     lower = dimension.lower()
-    return "time" if lower in TIME else "component" if lower in COMPONENT else dimension
+    return "time" if lower in TIME or dimension in leads else "component" if lower in COMPONENT else dimension
