@@ -22,6 +22,7 @@ from typing import Any
 
 import httpcore2
 import httpx2
+import hypothesis
 import numpy as np
 import pytest
 import uvicorn
@@ -44,6 +45,10 @@ os.environ |= {"TERM": "dumb", "COLUMNS": "80"}
 os.environ.pop("FORCE_COLOR", None)
 # Every HTTP client reads the certificates of the system, which takes longer than most tests: a process does so once.
 setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))  # noqa: B010 - as below
+
+# No example has a time limit, whether CI is set or not: others use the machine.
+hypothesis.settings.register_profile("suite", hypothesis.settings.default, deadline=None)
+hypothesis.settings.load_profile("suite")
 
 ENVIRONMENT = Path(__file__).parents[1] / ".runtime" / "triton-env"
 KERNEL = np.outer([1, 2, 1], [1, 2, 1]).astype(np.float32) / 16
