@@ -496,12 +496,29 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, A
         return entry | {"length": rounded(length)}
     step = float(positions[-1] - positions[0]) / max(1, len(positions) - 1)
     centred = np.isclose(positions[0], step / 2, rtol=1e-3)
+    if not centred and positions[0] and are_centres(positions[0], positions[-1], step):
+        centred = True
+        made.guesses[f"{line}.points"] = "half a step beyond the outermost points are round numbers"
     if axis.lower() in LONGITUDES and np.isclose(abs(step) * len(positions), WHOLE, rtol=1e-3):
         made.guesses.pop(f"{line}.boundary", None)
         return {"length": WHOLE, "boundary": "periodic", "points": "left"}
     if boundary == "periodic" or centred:
         return entry | {"length": rounded(step * len(positions)), "points": "cells" if centred else "left"}
     return entry | {"length": rounded(float(np.ptp(positions))), "points": "nodes"}
+
+
+def are_centres(first: float, last: float, step: float) -> bool:
+    """Return whether points are the centres of cells, whose outermost ends are rounder numbers than the points.
+
+    Example:
+        >>> are_centres(-0.95, 0.95, 0.1), are_centres(-1.0, 1.0, 0.1)
+        (True, False)
+    """
+
+    def digits(value: float) -> int:
+        return len(f"{abs(value):.5e}".partition("e")[0].replace(".", "").rstrip("0")) or 1
+
+    return digits(first - step / 2) + digits(last + step / 2) < digits(first) + digits(last)
 
 
 def rounded(length: float) -> float:

@@ -632,3 +632,25 @@ def test_meshes_have_numbers_from_a_table_and_integrals_by_their_areas(tmp_path:
     assert samples.file["drag"][:] == pytest.approx(drag)
     assert samples.file["angle"][:] == pytest.approx(angle)
     assert samples.file["force"][:] == pytest.approx(pressure * 3, rel=1e-5)  # of 1 + x over [0, 1] x [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("positions", "points", "length"),
+    [
+        (np.arange(20) / 10 - 0.95, "cells", 2.0),
+        (np.arange(21) / 10 - 1.0, "nodes", 2.0),
+        (np.linspace(-np.pi, np.pi, 20), "nodes", 6.28319),
+        (np.arange(20) * 2.0 + 101, "cells", 40.0),
+        (np.arange(20) / 10 + 0.05, "cells", 2.0),
+    ],
+)
+def test_centres_of_cells_away_from_zero_are_told_from_nodes(
+    positions: NDArray[Any], points: str, length: float, tmp_path: Path
+) -> None:
+    k, u = np.random.default_rng(0).random((2, 10, len(positions)))
+    dims = ("sample", "x")
+    xarray.Dataset({"k": (dims, k), "u": (dims, u)}, {"x": positions}).to_netcdf(tmp_path / "line.nc")
+    with open_file(tmp_path / "line.nc") as file:
+        made = draft(file, [tmp_path / "line.nc"], outputs=("u",))
+    assert made.axes["x"] == {"length": length, "boundary": "open", "points": points}
+    assert ("axes.x.points" in made.guesses) == (points == "cells" and positions[0] != 0.05)
