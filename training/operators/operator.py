@@ -94,7 +94,7 @@ class CertifiedOperator(Operator):
 
     def __init__(self, operator: Operator, certificate: Certificate) -> None:
         super().__init__()
-        self.operator, self.certificate = operator, certificate
+        self.operator, self.certificate, self.config = operator, certificate, operator.config
         self.quality = (ERROR_BOUND, *operator.quality)
         self.optional, self.solve_limit = operator.optional, operator.solve_limit
         self.contains_solver = operator.contains_solver

@@ -22,9 +22,10 @@ from training.calibration import Calibration, Measured
 from training.calibration.calibration import CalibrationError, grid_points
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import workload
-from training.operators import Operator
+from training.operators import Operator, build
+from training.operators.operator import certified
 from training.problems.problem import PROBLEMS
-from training.recipe import find, read
+from training.recipe import find, read, read_fields
 from training.typed import typed
 
 GRIDS = (21, 29)
@@ -77,6 +78,18 @@ def test_estimates_cover_and_inputs_of_the_distribution_are_inside(found: Calibr
         covered = (new.errors <= estimate[:, 0]).double().mean().item()
         assert covered == pytest.approx(0.9, abs=3 * np.sqrt(0.09 / 400 + 0.09 / 400))
         assert (novelty < 0.01).double().mean().item() <= 0.03
+
+
+def test_a_calibrated_network_reports_the_bound_of_its_equation_first(found: Calibration) -> None:
+    operator = cast("Operator", build(read_fields(find("darcy_galerkin-paper85")).operator)).eval()
+    bounded = certified(operator, lambda *tensors: tensors[0].new_zeros(len(tensors[0]), 1))
+    network = calibration.CalibratedOperator(bounded, found)
+    inputs = fields(GRIDS[1], 0, 2)
+    assert network.quality == ("error_bound", *found.names)
+    with torch.inference_mode():
+        _, bound, *judged = network.with_quality(inputs)
+        torch.testing.assert_close(judged, [*found(inputs)])
+    assert bound.tolist() == [[0.0]] * 2
 
 
 LEVELS = torch.tensor([0.0, 0.01, 0.1], dtype=torch.float64)
