@@ -167,7 +167,7 @@ def trouble(cluster: Cluster, clients: Clients, seconds: float, one: Trouble) ->
 
 
 def update(cluster: Cluster) -> None:
-    """Publish the same model as a new version, on one node after the other."""
+    """Publish the same model as a new version, on one node after the other, each without requests meanwhile."""
     for node in cluster.nodes:
         folder = node.settings.repository / MODEL
         [old] = [each for each in folder.iterdir() if each.name.isdecimal()]
@@ -175,5 +175,7 @@ def update(cluster: Cluster) -> None:
         shutil.copytree(old, hidden)
         card = json.loads((hidden / "card.json").read_text()) | {"version": int(new.name)}
         (hidden / "card.json").write_text(json.dumps(card))
-        hidden.rename(new)
-        time.sleep(4.0)
+        with cluster.without(node), Client(node.url) as client:
+            hidden.rename(new)
+            while client.model(MODEL).version < int(new.name):
+                time.sleep(0.1)

@@ -16,7 +16,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from ipaddress import ip_address
 from pathlib import Path
@@ -158,6 +159,7 @@ class Cluster:
         self.front = front or Front(settings, settings.port, settings.grpc_port, _free_port(), settings.host)
         self.networks = has_networks() if networks is None else networks
         self.nodes: list[Node] = []
+        self._resting: list[Node] = []
         self._repository, self._reports = repository or (lambda _: settings.repository), reports
         self._made = self._version = 0
         self._network = _address(256 * random.SystemRandom().randrange(NETWORKS - 1))
@@ -200,6 +202,17 @@ class Cluster:
         self._announce()
         gone.process.end()
         gone.process.wait()
+
+    @contextmanager
+    def without(self, node: Node) -> Iterator[None]:
+        """Send a node no new requests for a while, as for an update of its models; it finishes those that it has."""
+        self._resting.append(node)
+        self._announce()
+        try:
+            yield
+        finally:
+            self._resting.remove(node)
+            self._announce()
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until every node is ready, and Envoy knows. A ClusterError quotes the log of one that is not."""
@@ -263,7 +276,8 @@ class Cluster:
         self._version += 1
         for cluster in ("http", "grpc"):
             path = self.folder / f"{cluster}.json"
-            document = envoy.endpoints(cluster, [each.endpoint for each in self.nodes], self._version)
+            serving = [each.endpoint for each in self.nodes if each not in self._resting]
+            document = envoy.endpoints(cluster, serving, self._version)
             path.with_suffix(".new").write_text(json.dumps(document))
             path.with_suffix(".new").replace(path)
 
