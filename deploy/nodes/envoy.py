@@ -4,8 +4,7 @@
 
 What is repeated. Everything that computes is a pure function of its request, so Envoy sends it to another node after a
 lost connection or a 503, and once more, beside the first, when it has waited for `try_seconds` (hedging: the first
-response counts, and a long computation is not cut), or for `quick_seconds` where its body is small, and so is the
-computation. Nothing is repeated once a response has begun: the client resumes a
+response counts, and a long computation is not cut). Nothing is repeated once a response has begun: the client resumes a
 rollout from its last frame. Inversions are jobs of one node: they are repeated only if no node has received them, and
 a cookie leads later requests for a job to its node.
 
@@ -34,12 +33,11 @@ Document = dict[str, Any]
 MANIFEST = Path(__file__).parents[1] / "kubernetes/components/envoy/envoy.json"
 #: Routes that only compute, under any prefix: `serving.protocols`. Those that only read are GET and HEAD.
 PURE = (
-    r"/v1/models/[^/]+(/versions/[^/]+)?/(predict|vjp|jvp)",
+    r"/v1/models/[^/]+(/versions/[^/]+)?/(predict|vjp|jvp|reference)",
     r"/v2/models/[^/]+(/versions/[^/]+)?/infer",
     r"/tesseract/[^/]+/(apply|vector_jacobian_product|jacobian_vector_product|abstract_eval)",
     r"/umbridge/(Info|ModelInfo|InputSizes|OutputSizes|Evaluate|Gradient|ApplyJacobian|ApplyHessian)",
 )
-SOLVER = r"/v1/models/[^/]+(/versions/[^/]+)?/reference"  # takes long for small fields, too
 STREAM = r"/v1/models/[^/]+(/versions/[^/]+)?/rollout"
 JOBS = r"/v1/models/[^/]+/inversions(/.*)?"
 GRPC_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
@@ -61,8 +59,6 @@ class Front:
         address: Where it listens.
         probe_port: Where anybody may read `/ready` and `/stats/prometheus`; 0 for none.
         try_seconds: When a request that waits for its response is sent to a second node, too.
-        quick_seconds: The same for predictions whose body has at most `quick_bytes`.
-        quick_bytes: Of what is computed in a fraction of that time: 128 x 128 numbers.
         frame_seconds: The longest silence in a stream.
         probe_seconds: How long a node may take to say that it is ready.
         heap_bytes: Memory of Envoy, beyond which it accepts no more; bodies are kept for repetitions.
@@ -75,8 +71,6 @@ class Front:
     address: str = "127.0.0.1"
     probe_port: int = 0
     try_seconds: float = 5.0
-    quick_seconds: float = 1.0
-    quick_bytes: int = 2**16 + 2**10
     frame_seconds: float = 30.0
     probe_seconds: float = 2.0
     heap_bytes: int = 2**30
@@ -184,11 +178,11 @@ def _cluster(front: Front, name: str, folder: Path | None, service: str) -> Docu
         },
         "outlier_detection": {
             "interval": "1s",
-            "base_ejection_time": "6s",  # until its readiness has failed, too
+            "base_ejection_time": "2s",
             "max_ejection_time": "30s",
             "max_ejection_percent": 50,
             "split_external_local_origin_errors": True,
-            "consecutive_local_origin_failure": 2,  # each of them is a request that waits
+            "consecutive_local_origin_failure": 3,
             "enforcing_consecutive_local_origin_failure": 100,
             **{f"enforcing_{name}": 0 for name in ("consecutive_5xx", "consecutive_gateway_failure", "success_rate")},
             "enforcing_local_origin_success_rate": 0,
@@ -215,9 +209,7 @@ def _http(front: Front) -> Document:
     prefix = front.settings.path_prefix
     whole = {"timeout": _seconds(_longest(front)), "idle_timeout": "0s"}
     stateful = "envoy.filters.http.stateful_session"
-    pure = [_match(pattern, prefix) for pattern in (*PURE, SOLVER)]
-    small = {"name": "content-length", "range_match": {"start": 0, "end": front.quick_bytes + 1}}
-    quick = [_match(pattern, prefix) | {"headers": [small]} for pattern in PURE]
+    pure = [_match(pattern, prefix) for pattern in PURE]
     reading = [_any() | {"headers": [_header(":method", "^(GET|HEAD|OPTIONS)$")]}]
     kind = "extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"
     jobs = {
@@ -228,11 +220,7 @@ def _http(front: Front) -> Document:
     routes = [
         jobs,
         {"match": _match(STREAM, prefix), "route": {"cluster": "http", **_stream(front)}},
-        *({"match": each, "route": {"cluster": "http", **whole, **_hedged(front.quick_seconds)}} for each in quick),
-        *(
-            {"match": each, "route": {"cluster": "http", **whole, **_hedged(front.try_seconds)}}
-            for each in [*pure, *reading]
-        ),
+        *({"match": each, "route": {"cluster": "http", **whole, **_hedged(front)}} for each in [*pure, *reading]),
         {"match": _any(), "route": {"cluster": "http", **whole, "retry_policy": _retries(None, safe=False)}},
     ]
     filters = [
@@ -246,7 +234,7 @@ def _grpc(front: Front) -> Document:
     whole = {"timeout": _seconds(_longest(front)), "idle_timeout": "0s"}
     routes = [
         {"match": {"path": GRPC_STREAM}, "route": {"cluster": "grpc", **_stream(front, ",unavailable")}},
-        {"match": _any(), "route": {"cluster": "grpc", **whole, **_hedged(front.try_seconds, ",unavailable")}},
+        {"match": _any(), "route": {"cluster": "grpc", **whole, **_hedged(front, ",unavailable")}},
     ]
     return _listener(front, "grpc", front.grpc_port, routes, [])
 
@@ -280,16 +268,16 @@ def _listener(front: Front, name: str, port: int, routes: list[Document], filter
     return {"name": name, "address": _address(front.address, port), "filter_chains": [{"filters": filters}]}
 
 
-def _hedged(seconds: float, statuses: str = "") -> Document:
+def _hedged(front: Front, statuses: str = "") -> Document:
     return {
-        "retry_policy": _retries(seconds, statuses=statuses),
+        "retry_policy": _retries(front.try_seconds, statuses=statuses),
         "hedge_policy": {"hedge_on_per_try_timeout": True},
     }
 
 
 def _stream(front: Front, statuses: str = "") -> Document:
     """Return the options of a stream: no end but silence; what is repeated is its beginning."""
-    return {"timeout": "0s", "idle_timeout": _seconds(front.frame_seconds), **_hedged(front.try_seconds, statuses)}
+    return {"timeout": "0s", "idle_timeout": _seconds(front.frame_seconds), **_hedged(front, statuses)}
 
 
 def _retries(seconds: float | None, statuses: str = "", *, safe: bool = True) -> Document:

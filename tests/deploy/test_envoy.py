@@ -31,7 +31,7 @@ from serving.triton import Triton
 from tests.conftest import wait_until
 
 PREDICT, ROLLOUT, JOBS = "/v1/models/m/predict", "/v1/models/m/versions/2/rollout", "/v1/models/m/inversions"
-QUICK_SECONDS, TRY_SECONDS, FRAME_SECONDS = 0.6, 2.5, 1.5
+TRY_SECONDS, FRAME_SECONDS = 0.6, 1.5
 LATE_SECONDS = 4.0
 
 
@@ -115,7 +115,7 @@ def start(free_ports: Callable[[int], list[int]], tmp_path_factory: pytest.TempP
         folder, nodes = tmp_path_factory.mktemp("envoy"), [Upstream(), Upstream()]
         port, grpc_port, admin, probes = free_ports(4)
         given = Settings.model_validate(settings)
-        patience = {"quick_seconds": QUICK_SECONDS, "try_seconds": TRY_SECONDS, "frame_seconds": FRAME_SECONDS}
+        patience = {"try_seconds": TRY_SECONDS, "frame_seconds": FRAME_SECONDS}
         front = Front(given, port, grpc_port, admin, probe_port=probes, **patience)
         for cluster in ("http", "grpc"):
             found = [Endpoint("127.0.0.1", each.server_port, each.server_port) for each in nodes]
@@ -225,20 +225,6 @@ def test_a_late_response_is_asked_for_elsewhere_too(before: Before) -> None:
     assert count(nodes, PREDICT) >= 2
 
 
-def test_a_large_body_and_a_solver_are_given_more_time(before: Before) -> None:
-    client, nodes, front = before
-    for path, size, times in (
-        (PREDICT, front.quick_bytes, 3),
-        (PREDICT, front.quick_bytes + 1, 2),
-        (PREDICT.replace("predict", "reference"), 1, 2),
-    ):
-        for each in nodes:
-            each.does = "late"
-            each.received.clear()
-        assert client.post(path, content=bytes(size)).status_code == 200
-        assert count(nodes, path) == times, (path, size)
-
-
 def test_a_stream_arrives_part_by_part_and_is_not_repeated(before: Before) -> None:
     client, nodes, _ = before
     for does, limit in (("break", FRAME_SECONDS), ("silent", LATE_SECONDS)):
@@ -302,7 +288,7 @@ def test_every_route_that_computes_is_known(tmp_path: Path) -> None:
     settings = Settings(repository=tmp_path, grpc_port=0)
     app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes))
     routes = {route.path for route in app.routes if isinstance(route, APIRoute) and "POST" in route.methods}
-    known = [*envoy.PURE, envoy.SOLVER, envoy.STREAM, envoy.JOBS]
+    known = [*envoy.PURE, envoy.STREAM, envoy.JOBS]
     plain = {re.sub(r"\{[^}]*\}", "7", path) for path in routes}
     assert len(plain) > 10
     assert {path for path in plain if not any(re.fullmatch(each, path) for each in known)} == set()

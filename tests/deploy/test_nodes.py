@@ -246,6 +246,24 @@ def test_a_node_is_added_and_another_removed(cluster: Cluster) -> None:
     assert cluster.healthy() == 3
 
 
+def test_a_node_gets_no_requests_before_its_update(cluster: Cluster) -> None:
+    node = cluster.nodes[0]
+
+    def served() -> float:
+        return total(node, "petrov_request_duration_seconds_count", "blur")
+
+    with Load(cluster) as load:
+        with cluster.without(node):
+            wait_until(lambda: cluster.healthy() == 2)
+            load.served(20)  # those that it had are over
+            before = served()
+            load.served()
+            assert served() == before
+        load.served()
+        assert served() > before
+    assert load.errors == []
+
+
 def test_a_model_is_updated_on_one_node_after_the_other(cluster: Cluster) -> None:
     with Client(cluster.settings.url) as client, Load(cluster, (1.0, SECOND)) as load:
         maximum = client.model("growth").frames.maximum
