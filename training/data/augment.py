@@ -38,6 +38,7 @@ from torch import Tensor
 from schema.problem import Schema
 
 NOISE = "noise of the input"  # the key of its size among a sample's tensors, which no name on the wire is like
+SHARE = "share of the points"  # likewise, of those that were drawn of a sample
 
 Real = TypeVar("Real", bound=np.floating[Any])
 Move = Callable[[Tensor], Tensor]
@@ -151,6 +152,8 @@ def drawn_points(
 ) -> dict[str, NDArray[Any]]:
     """Draw `most` points of every sample on points of its own; of one with fewer all of them, and padding behind.
 
+    What share of its points a sample has then is under `SHARE`.
+
     Args:
         values: The arrays of samples by name, among them `coordinates` and `counts`.
         axes: Which axis of an array is that of the points, by name; others stay as they are.
@@ -162,7 +165,8 @@ def drawn_points(
     counts = values["counts"].astype(np.int64)
     drawn = (rng.choice(n, most, replace=False, shuffle=False) if n > most else range(most) for n in counts)
     index = np.asarray([np.sort(each) for each in drawn])
-    found = {"counts": np.minimum(counts, most).astype(np.float32)}
+    left = np.minimum(counts, most).astype(np.float32)
+    found = {"counts": left, SHARE: left / counts.astype(np.float32)}
     for name, axis in axes.items():
         shape = [len(index), *(1,) * (values[name].ndim - 1)]
         shape[axis] = most

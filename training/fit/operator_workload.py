@@ -175,7 +175,7 @@ class OperatorWorkload(Workload[Recipe]):
         """
         if self.file.scattered:
             most, timed = int(values["counts"].max()), self.file.timed
-            numbers = {one.name for one in (*self.file.parameters, *self.file.scalars)}
+            numbers = {augment.SHARE, *(one.name for one in (*self.file.parameters, *self.file.scalars))}
             values = {
                 name: value if name in numbers else value[:, :, :most] if name in timed else value[:, :most]
                 for name, value in values.items()
@@ -206,6 +206,7 @@ class OperatorWorkload(Workload[Recipe]):
             noise=tensors.get(augment.NOISE),
             weight=tensors[weight] if weight else None,
             measure=tensors[WEIGHTS] if self.file.weights is not None else None,
+            share=tensors.get(augment.SHARE),
         )
 
     @property
@@ -331,12 +332,23 @@ class OperatorWorkload(Workload[Recipe]):
         return torch.stack(parts).sum() / len(found)
 
     def scalar_pairs(self, found: Sequence[Tensor], batch: Batch) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Return prediction, truth and deviation of every scalar."""
+        """Return prediction, truth and deviation of every scalar.
+
+        Where a step sees some points of a sample, an integral over these is compared with that of the true field over
+        the same ones, and both are divided by their share: no error of the draw is in the difference.
+        """
         if not self.file.scalars:
             return []
         count, outputs = len(self.file.output_fields), batch.outputs
         known = [each.to(outputs[-1].device) for each in self.deviations.values()]
-        return [*zip(found[count:], outputs[count:], known, strict=True)]
+        numbers, truth = [*found[count:]], [*outputs[count:]]
+        if batch.share is not None:
+            integrals = getattr(self.recipe.operator, "integrals", ())
+            for at, one in enumerate(integrals, start=len(numbers) - len(integrals)):
+                of_truth = one.of(outputs, batch.inputs)
+                share = batch.share.reshape(-1, *(1,) * (of_truth.ndim - 1))
+                numbers[at], truth[at] = numbers[at] / share, of_truth / share
+        return [*zip(numbers, truth, known, strict=True)]
 
     @cached_property
     def deviations(self) -> dict[str, Tensor]:

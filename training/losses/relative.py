@@ -47,6 +47,9 @@ class Batch(NamedTuple):
     # What every point counts in norms, `[batch, point]`, 0 at padding; None where all count alike. Predictions and
     # outputs that a loss sees are multiplied by its root, so that its norms are the weighted ones.
     measure: Tensor | None = None
+    # The share of a sample's points that these are, `[batch]`, where a step sees some of them: what an integral over
+    # them has to be divided by.
+    share: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from training.data.dataset import SampleFile, prepare
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.problems.problem_file import ProblemFile
+from training.recipe import changed
 
 ROWS = {"row": {"length": 2.0, "points": "nodes"}, "column": {"length": 3.0, "boundary": "periodic"}}
 CELLS = {"row": {"length": 2.0}, "column": {"length": 3.0, "points": "nodes"}}
@@ -117,6 +118,21 @@ def test_on_points_an_input_says_what_every_point_measures(tmp_path: Path) -> No
     inside = torch.arange(area.shape[1]) < counts[:, None]
     lift = -(outputs["p"] * normal[..., 1] * inside).sum(1)
     assert outputs["lift"].numpy() == pytest.approx(lift.numpy(), rel=1e-4, abs=1e-5)
+
+
+def test_a_step_that_sees_some_points_has_the_integrals_of_the_exact_field(tmp_path: Path) -> None:
+    found = clouds(tmp_path)
+    work = OperatorWorkload(changed(short(found, tmp_path), ["fit.points=20"]), tmp_path / "data")
+    batch = work.draw(np.arange(4), np.random.default_rng(0), 0.5)
+    _, area, normal, _ = batch.inputs
+    p = batch.outputs[0]
+    assert p.shape == (4, 20)
+    exact = [p, -(p * normal[..., 1]).sum(1), (p * area).sum(1)]
+    shares = 20 / work.samples.read(work.rows[np.arange(4)])["counts"]
+    lift, mean = (pair[:2] for pair in work.scalar_pairs(exact, batch))
+    assert lift[0].numpy() == pytest.approx(lift[1].numpy(), abs=1e-5)
+    assert mean[0].numpy() == pytest.approx(mean[1].numpy(), rel=1e-5)
+    assert mean[1].numpy() == pytest.approx((p * area).sum(1).numpy() / shares, rel=1e-5)
 
 
 def test_an_integral_of_a_masked_field_is_one_over_the_domain(tmp_path: Path) -> None:
