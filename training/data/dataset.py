@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Description
-from training.data.readers import DataFile, open_file
+from training.data.readers import DataFile, named_in, open_file
 from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
@@ -269,6 +269,8 @@ class SampleFile(SampleGroup):
 def checksum(paths: Sequence[Path], known: Path) -> str:
     """Return the SHA-256 of what files and folders, such as those of zarr, hold, whatever their names and times are.
 
+    Files that a list of meshes or an XDMF file names are part of what it holds.
+
     It is kept in the JSON file `known` with paths, sizes and times, and computed anew where these have changed.
     """
     described = [
@@ -284,7 +286,8 @@ def checksum(paths: Sequence[Path], known: Path) -> str:
     digest = hashlib.sha256()
     for path in paths:
         for each in contents(path):
-            name = each.relative_to(path).as_posix()  # "." for a file, which may be renamed
+            # "." for a file, which may be renamed; those that it names are beside it or below its folder.
+            name = each.relative_to(path.parent if each != path and path.is_file() else path).as_posix()
             with each.open("rb") as file:
                 digest.update(f"{name}\n{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     write_json(known, {"states": states, "sha256": digest.hexdigest()})
@@ -292,5 +295,8 @@ def checksum(paths: Sequence[Path], known: Path) -> str:
 
 
 def contents(path: Path) -> Iterator[Path]:
-    """Return a file, or the files of a folder in order."""
-    yield from sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    """Return a file and those that are read with it, or the files of a folder in order."""
+    if path.is_dir():
+        yield from sorted(each for each in path.rglob("*") if each.is_file())
+        return
+    yield from (path, *named_in(path))

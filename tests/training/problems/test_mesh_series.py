@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.toy_meshes import cooling, padded, write_series
 from training.commands import app
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile, checksum, prepare
 from training.data.readers import ReadError, open_file
 from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
@@ -78,6 +79,74 @@ def test_xdmf_with_steps_is_a_series(tmp_path: Path) -> None:
     assert problem.time.step == 0.5
     files = problem.data.model_copy(update={"files": ("run_*.xdmf",)})
     assert_prepared(problem.model_copy(update={"data": files}), tmp_path, 4)
+
+
+def plate(run: Path, listed: tuple[str, ...] = ()) -> None:
+    """Write three steps of a plate that bends out of its plane, and that many lists of them."""
+    run.mkdir(parents=True)
+    one = cooling(1, 3)[0]
+    points = np.column_stack([one.points, 0 * one.points[:, 0]])
+    for step in range(3):
+        data = {"u": step * points[:, [2, 2, 0]], "v": points + step, "distance": points[:, 0] - step}
+        data["v"][:, 2] = 0
+        meshio.Mesh(points, {"triangle": one.triangles}, data).write(run / f"o{step}.vtu")
+    steps = "".join(f'<DataSet timestep="{step}" file="o{step}.vtu"/>' for step in range(3))
+    for name in listed:
+        (run / name).write_text(f'<VTKFile type="Collection"><Collection>{steps}</Collection></VTKFile>')
+
+
+def test_what_leaves_the_plane_in_a_later_step_has_three_components_in_all(tmp_path: Path) -> None:
+    plate(tmp_path / "plate")
+    with open_file(tmp_path / "plate") as file:
+        points = file.array("coordinates").read()[0]
+        u, v, distance = (file.array(name) for name in ("u", "v", "distance"))
+        assert u.shape == (1, 3, len(points), 3)
+        assert u.read()[0, 2, :, 2] == pytest.approx(2 * points[:, 0], abs=1e-6)
+        assert v.shape == v.read().shape == (1, 3, len(points), 2)
+        assert distance.read()[0, :, 0] == pytest.approx(points[0, 0] - np.arange(3), abs=1e-6)
+
+
+def test_a_folder_with_a_list_is_what_it_lists(tmp_path: Path) -> None:
+    plate(tmp_path / "one", ("o.pvd",))
+    with open_file(tmp_path / "one") as file:
+        assert list(file.coordinates["time"]) == [0, 1, 2]
+    plate(tmp_path / "two", ("o.pvd", "b.pvd"))
+    for layout in ("auto", "series"):
+        with (
+            pytest.raises(ReadError, match=r"two: .* several, b.pvd, o.pvd: name one"),
+            open_file(tmp_path / "two", layout),
+        ):
+            pass
+
+
+def test_results_made_again_are_noticed_behind_lists_and_xdmf(tmp_path: Path) -> None:
+    known, one = tmp_path / "known.json", cooling(1, 3)[0]
+    plate(tmp_path / "run", ("o.pvd",))
+    first = checksum([tmp_path / "run" / "o.pvd"], known)
+    copy = (tmp_path / "run").rename(tmp_path / "copy")
+    assert checksum([copy / "o.pvd"], known) == first
+    mesh = meshio.read(copy / "o1.vtu")
+    mesh.point_data["u"] += 1
+    mesh.write(copy / "o1.vtu")
+    assert checksum([copy / "o.pvd"], known) != first
+
+    def write(factor: float) -> tuple[str, float]:
+        points = np.column_stack([one.points, 0 * one.points[:, 0]])
+        values = {"heat": factor * one.points[:, 0]}
+        # The writer names the HDF5 file by the path that it is called with, and files are only read beside.
+        with contextlib.chdir(tmp_path):
+            meshio.Mesh(points, {"triangle": one.triangles}, values).write("mesh.xdmf")
+            with meshio.xdmf.TimeSeriesWriter("steps.xdmf") as writer:
+                writer.write_points_cells(points, {"triangle": one.triangles})
+                for step in range(2):
+                    writer.write_data(float(step), point_data=values)
+        with open_file(tmp_path / "steps.xdmf") as file:
+            heat = file.array("heat").read()[0, 1, 0]
+        return " ".join(checksum([tmp_path / f"{name}.xdmf"], known) for name in ("mesh", "steps")), heat
+
+    (mesh_and_steps, heat), (again, hotter) = write(1), write(3)
+    assert all(old != new for old, new in zip(mesh_and_steps.split(), again.split(), strict=True))
+    assert hotter == pytest.approx(3 * heat)
 
 
 def test_frames_of_a_cloud_in_arrays_are_drafted(tmp_path: Path) -> None:

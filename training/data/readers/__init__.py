@@ -7,6 +7,7 @@ from training.data.readers.data_file import (
     ReadError,
     detect,
     meshes_in,
+    named_in,
     natural,
     open_file,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "detect",
     "is_complex",
     "meshes_in",
+    "named_in",
     "natural",
     "open_file",
     "real_part",

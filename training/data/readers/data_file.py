@@ -262,6 +262,44 @@ def meshes_in(folder: Path) -> list[Path]:
     return [path for path in meshes if path.suffix == max(suffixes, key=lambda each: suffixes[each])]
 
 
+def lists_in(folder: Path) -> list[Path]:
+    """Return the list of meshes, `.pvd`, in a folder; none where it has none.
+
+    Raises:
+        ReadError: It has several.
+    """
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".pvd")
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise ReadError(
+            f"{folder}: expected one list of meshes but found several, {names}: name one, as in "
+            f"files = ['{folder.name}/{found[0].name}']"
+        )
+    return found
+
+
+def named_in(path: Path) -> list[Path]:
+    """Return the files that a list of meshes, or an XDMF file, names: what it holds is in them."""
+    suffix = path.suffix.lower()
+    if suffix not in {".pvd", ".xdmf", ".xmf"}:
+        return []
+    try:
+        root = ET.parse(path)  # noqa: S314 -- expat bounds and ignores entities
+    except ET.ParseError:
+        return []  # the reader says what is wrong
+    if suffix == ".pvd":
+        names = [entry.get("file") or "" for entry in root.iter("DataSet")]
+    else:
+        heavy = (item for item in root.iter("DataItem") if item.get("Format", "XML") != "XML")
+        names = [(item.text or "").strip().partition(":")[0] for item in heavy]
+    found = {path.parent / name: None for name in names if name}
+    # Others are refused when they are read.
+    within = path.resolve().parent
+    return [
+        each for each in found if each.resolve().is_relative_to(within) and each.is_file() and ".." not in each.parts
+    ]
+
+
 def natural(name: str | Path) -> tuple[Any, ...]:
     """Return a sort key in which 10 follows 9."""
     return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(name)))
@@ -307,7 +345,7 @@ def detect_folder(path: Path) -> str:
     """Return the name of the reader for a folder: a store of zarr, or meshes that are the steps of a series."""
     if any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
         return "zarr"
-    if len(meshes_in(path)) > 1:
+    if lists_in(path) or len(meshes_in(path)) > 1:
         return "series"
     raise ReadError(f"{path}: expected a file, a zarr store or a series of meshes but found a folder of others")
 

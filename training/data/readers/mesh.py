@@ -110,7 +110,22 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[dict[str, ND
 
 def fields_of(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
     """Return point data, and means of cell data at the nodes, `[point]` or `[point, component]`, by name."""
-    varying, found = np.ptp(np.asarray(mesh.points, np.float64), axis=0) > 0, {}
+    return {name: in_plane(mesh, values) for name, values in whole_fields_of(mesh, points).items()}
+
+
+def in_plane(mesh: meshio.Mesh, values: NDArray[Any]) -> NDArray[Any]:
+    """Return vectors `[…, point, 3]` that are all in the plane of a plane mesh with two components, others as they are.
+
+    Mesh files give every vector three.
+    """
+    varying = np.ptp(np.asarray(mesh.points, np.float64), axis=0) > 0
+    plane = varying.sum() == 2 and values.ndim > 1 and values.shape[-1] == 3 and not values[..., ~varying].any()
+    return values[..., varying] if plane else values
+
+
+def whole_fields_of(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Return what `fields_of` does with all components of vectors."""
+    found = {}
     data = {name: np.asarray(values) for name, values in mesh.point_data.items()}
     for name, blocks in mesh.cell_data.items():
         if all(np.asarray(block).dtype.kind in "fiub" for block in blocks):
@@ -119,7 +134,5 @@ def fields_of(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArr
         if values.dtype.kind not in "fiub" or name == "coordinates":
             continue
         flat = values.reshape(len(points), -1)
-        if varying.sum() == 2 and flat.shape[1] == 3 and not flat[:, ~varying].any():
-            flat = flat[:, varying]  # mesh files give every vector three components
         found[name] = flat[:, 0] if flat.shape[1] == 1 else flat
     return found

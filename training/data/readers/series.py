@@ -1,8 +1,9 @@
 """Series of meshes in time, one sample each: a `.pvd` list, a folder of numbered mesh files, or XDMF with steps.
 
 The mesh is the same in every step. What follows from it alone, `coordinates`, `boundary`, `distance` and `area`, is
-`[1, point, …]` as of one mesh file; point data and the means of cell data at each node are `[1, time, point,
-(component)]`. Regions are those of the first step. The steps are read when they are needed, and those of one series at
+`[1, point, …]` as of one mesh file; point data, of whatever name, and the means of cell data at each node are
+`[1, time, point, (component)]`. Regions are those of the first step, and a vector that leaves the plane of a plane mesh
+in any step has three components in all. The steps are read when they are needed, and those of one series at
 a time are held in memory.
 """
 
@@ -21,8 +22,17 @@ import numpy as np
 from meshio.xdmf.time_series import TimeSeriesReader
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, is_temporal, meshes_in
-from training.data.readers.mesh import described, fields_of, first_bad, narrowed, read_mesh
+from training.data.readers.data_file import (
+    DataFile,
+    LazyArray,
+    ReadError,
+    damage_named,
+    is_temporal,
+    lists_in,
+    meshes_in,
+    named_in,
+)
+from training.data.readers.mesh import described, first_bad, in_plane, narrowed, read_mesh, whole_fields_of
 from training.data.readers.mesh_guard import guarded
 
 UNEVEN = 1e-2  # the largest part of a step by which two steps may differ
@@ -54,16 +64,21 @@ def open_series(path: Path) -> Iterator[DataFile]:
     if steps == 1:
         yield replace(made, format="series")
         return
-    still = {name: made.arrays[name] for name in ("coordinates", "boundary", "distance", "area") if name in made.arrays}
+    stored = whole_fields_of(first, points)
+    followed = made.arrays.keys() & {"coordinates", "boundary", "distance", "area"}  # unless a field has the name
+    still = {name: made.arrays[name] for name in made.arrays if name in followed - stored.keys()}
     still |= {name: one for name, one in made.arrays.items() if name.rpartition("=")[0] in made.regions}
     changing = {name: one for name, one in {**made.arrays, **made.parts}.items() if name not in still}
-    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in series.files)
+    holding = (*series.files, *named_in(path))
+    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in holding)
 
     def array(name: str, one: LazyArray) -> LazyArray:
         def rows(start: int, stop: int) -> NDArray[Any]:
             return loaded(path, stamps)[name].astype(one.dtype, copy=False)[np.newaxis][start:stop]
 
-        shape = (1, steps, *one.shape[1:])
+        # A later step may leave the plane that the first one is in.
+        dropped = name in stored and stored[name].shape != one.shape[1:]
+        shape = (1, *loaded(path, stamps)[name].shape) if dropped else (1, steps, *one.shape[1:])
         return replace(one, shape=shape, rows=rows, dimensions=FRAME[: len(shape) - 1])
 
     arrays = {name: array(name, one) for name, one in changing.items()}
@@ -80,7 +95,8 @@ def open_series(path: Path) -> Iterator[DataFile]:
 def series_of(path: Path) -> Series:
     """Return the steps of a series."""
     if path.is_dir():
-        return of_files(tuple(meshes_in(path)), ())
+        lists = lists_in(path)
+        return of_files(*listed(lists[0])) if lists else of_files(tuple(meshes_in(path)), ())
     if path.suffix.lower() == ".pvd":
         return of_files(*listed(path))
     if not is_temporal(path):
@@ -168,7 +184,8 @@ def loaded(path: Path, stamps: tuple[Any, ...]) -> dict[str, NDArray[Any]]:
                     f"{path}: the points move, point {int(moved.argmax())} at step {step} first: expected points that "
                     "stay where they are; save displacements from them as a field"
                 )
-            steps.append(fields_of(mesh, np.asarray(points, np.float64)))
+            plane = mesh
+            steps.append(whole_fields_of(mesh, np.asarray(points, np.float64)))
             if missing := steps[0].keys() - steps[-1].keys():
                 raise ReadError(f"{path}: expected {min(missing)!r} in every step but step {step} has none")
-        return {name: narrowed(np.stack([each[name] for each in steps])) for name in steps[0]}
+        return {name: narrowed(in_plane(plane, np.stack([each[name] for each in steps]))) for name in steps[0]}
