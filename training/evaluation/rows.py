@@ -33,8 +33,9 @@ def report(work: Any, network: Any, cases: Iterable[Case], *, patient: bool = Tr
     """
     cases, most = [*cases], PATIENT_FIELDS if patient else IMPATIENT_FIELDS
     coarsest = work.recipe.drawn.grids[0]
+    rows = [errors(work, network, case) for case in cases]
     baselines = [classical(work, case, most) for case in cases if has_baseline(case, coarsest, patient=patient)]
-    return account([errors(work, network, case) for case in cases], baselines, time="of the processor, one thread")
+    return account(rows, baselines, time="of the processor, one thread")
 
 
 def account(rows: list[dict[str, Any]], baselines: Iterable[dict[str, Any]] = (), **clock: str) -> dict[str, Any]:
