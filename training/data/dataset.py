@@ -34,10 +34,11 @@ from training.problems.files import data_files, tensor_files
 from training.problems.integrals import unlike_integrals, with_integrals
 from training.problems.problem import Array
 from training.problems.problem_file import ProblemFile
+from training.problems.times import unlike_times
 
 Rows = NDArray[np.int64]
 
-READ_AS = 2
+READ_AS = 3
 """The version of what readers make of files: raise it where values of the same files become others."""
 UNVERSIONED = "unversioned"  # the attribute that has the name without the version of the readers
 DONE = "done"  # the dataset of a group that is being filled: 1 where the sample is there
@@ -98,6 +99,7 @@ def write(
     `others` are the open files of tensors that have files of their own. `unversioned` is the file's name without the
     version of the readers, if it is another one.
     """
+    times = unlike_times(problem, files)
     columns = with_integrals(problem, columns_of(problem, files, others))
     with replacing(path) as aside, h5py.File(aside, "w") as file:
         for name, column in columns.items():
@@ -121,7 +123,7 @@ def write(
             file["coordinates"].attrs["box"] = np.stack([np.min(box, axis=0), np.max(box, axis=0)], axis=1)
         if unversioned:
             file.attrs[UNVERSIONED] = unversioned
-        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *unlike_integrals(problem, columns)])
+        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *unlike_integrals(problem, columns), *times])
 
 
 class SampleGroup:

@@ -232,6 +232,10 @@ def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: i
     if problem.points is not None and problem.points.merge:
         try:
             timed = {problem.stored[name].array for name in problem.timed}
+            arrays = {
+                name: one if name in timed or not in_series(one) else steady(one, file.path, CHANGES)
+                for name, one in arrays.items()
+            }
             arrays = merged_points(arrays, coordinates, problem.weights, timed)
         except UnequalPointsError as error:
             raise DataError(f"{file.path}: {found.name!r}: {error}, and `merge` takes the same for all") from error
@@ -263,9 +267,14 @@ def steady(found: LazyArray, path: Path, sentence: str) -> LazyArray:
 
 def of_a_series(problem: ProblemFile, one: Quantity | Parameter, found: LazyArray, path: Path) -> LazyArray:
     """Return a steady array without the axis of time that a series of meshes gives it."""
-    if not problem.scattered or has_frames(problem, one) or (found.dimensions or ("",))[0] != "time":
+    if not problem.scattered or has_frames(problem, one) or not in_series(found):
         return found
     return steady(found, path, CHANGES)
+
+
+def in_series(found: LazyArray) -> bool:
+    """Return whether an array has the axis of time behind that of the samples."""
+    return (found.dimensions or ("",))[0] == "time"
 
 
 def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:
@@ -351,8 +360,22 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
     if components and side["component"] != len(one.components):
         wanted = f"{len(one.components)} components ({', '.join(one.components)})"
         raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
+    if misplaced := swapped(problem, one, found):
+        said = ", ".join(("sample", *(found.dimensions or ())))
+        raise unexpected(
+            f"the axes in their order, {', '.join(('sample', *axes))}", f"{said}: {misplaced!r} is another"
+        )
     order = (*grid, *components) if problem.scattered else (*components, *grid)
     return tuple(side[axis] for axis in (*(time if name in problem.timed else ()), *order))
+
+
+def swapped(problem: ProblemFile, one: Quantity, found: LazyArray) -> str:
+    """Return the axis of a file that has the name of another axis of the grid than the one in its place; or empty."""
+    if problem.scattered or found.dimensions is None:
+        return ""
+    names = [name for name in found.dimensions if name != "component"] if one.components else [*found.dimensions]
+    pairs = zip(names[-len(problem.axes) :], problem.axis_names, strict=False)
+    return next((name for name, axis in pairs if name != axis and name in problem.axis_names), "")
 
 
 def unlike_numbers(one: Quantity | Parameter, count: int) -> str:

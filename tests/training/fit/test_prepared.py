@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from training import checkpoint
 from training.calibration import CalibratedOperator
 from training.commands import app
-from training.data.dataset import SampleFile, checksum, prepare
+from training.data.dataset import READ_AS, SampleFile, checksum, prepare
 from training.fit import run_folder
 from training.fit.calibrating import with_errors
 from training.fit.loop import Task
@@ -103,7 +103,7 @@ def test_samples_are_prepared_anew_where_readers_changed_and_earlier_recipes_fin
     released = made.model_copy(update={"samples": str(samples.attributes["unversioned"])})
     with pytest.warns(UserWarning, match="as they are read now: .* are not those that it was trained on"):
         assert OperatorWorkload(released, data).prepare() == samples.path
-    monkeypatch.setattr("training.data.dataset.READ_AS", 3)
+    monkeypatch.setattr("training.data.dataset.READ_AS", READ_AS + 1)
     assert prepare(problem(), tmp_path, data) != samples.path
     assert OperatorWorkload(made.model_copy(update={"samples": samples.path.name}), data).prepare() == samples.path
 

@@ -24,6 +24,7 @@ from training.commands import app
 from training.data.dataset import SampleFile, prepare
 from training.data.readers import LazyArray, ReadError, open_file
 from training.data.readers.packed import unpacked
+from training.problems.columns import DataError
 from training.problems.draft import DraftError, draft
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
@@ -587,6 +588,31 @@ def test_forecasts_are_trajectories_that_their_starts_count(start: str, lead: st
     assert made.step == 12
     assert made.axes["longitude"] == {"length": 360.0, "boundary": "periodic", "points": "left"}
     assert made.axes["latitude"] == {"length": 180.0, "boundary": "open", "points": "nodes"}
+
+
+def test_a_step_behind_other_axes_of_samples_is_an_axis_of_the_grid(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((20, 8, 9, 6))
+    xarray.Dataset(dict.fromkeys("ab", (("sample", "x", "y", "step"), values))).to_netcdf(tmp_path / "g.nc")
+    for order, refused in ("x y step", False), ("y x step", True):
+        axes = {axis: {"length": 1.0} for axis in order.split()}
+        found = ProblemFile.model_validate(
+            {"name": "g", "data": {"files": ["g.nc"]}, "inputs": {"a": {}}, "outputs": {"b": {}}, "axes": axes}
+        )
+        if refused:
+            with pytest.raises(DataError, match=r"their order, sample, y, x, step in 'a' .*: 'x' is another"):
+                prepare(found, tmp_path, tmp_path / "data")
+        else:
+            samples = SampleFile(prepare(found, tmp_path, tmp_path / "data"), found)
+            assert samples.read(range(20))["a"] == pytest.approx(values)
+
+
+def test_a_field_beside_forecasts_counts_none_of_them(tmp_path: Path) -> None:
+    forecasts(tmp_path / "t2m.nc", "time", "step")
+    with xarray.open_dataset(tmp_path / "t2m.nc", decode_times=False) as data:
+        data.assign(land=data["t2m"][0, 0]).to_netcdf(tmp_path / "more.nc")
+    with open_file(tmp_path / "more.nc") as file:
+        assert file.remarks == ("step is the time of forecasts, which time counts",)
+        assert file.samples == "the dimension time"
 
 
 def test_forecasts_of_several_members_are_left_out_by_name(tmp_path: Path) -> None:

@@ -149,6 +149,43 @@ def test_results_made_again_are_noticed_behind_lists_and_xdmf(tmp_path: Path) ->
     assert hotter == pytest.approx(3 * heat)
 
 
+def test_steady_fields_of_discontinuous_elements_are_merged_with_those_that_change(tmp_path: Path) -> None:
+    write_series(tmp_path / "runs", cooling(4, 4))
+    for path in tmp_path.glob("runs/*/*.vtu"):  # nodes of their own for every triangle
+        mesh = meshio.read(path)
+        nodes = mesh.cells_dict["triangle"].ravel()
+        data = {name: values[nodes] for name, values in mesh.point_data.items()}
+        triangles = np.arange(len(nodes)).reshape(-1, 3)
+        meshio.Mesh(mesh.points[nodes], {"triangle": triangles}, data).write(path)
+    problem = described(tmp_path / "runs")
+    assert problem.points is not None
+    assert problem.points.merge
+    samples = SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem)
+    found = samples.read(range(4))
+    for number, one in enumerate(cooling(4, 4)):
+        assert found["counts"][number] == len(one.points)
+        assert found["rate"][number, : len(one.points)] == pytest.approx(one.rate, rel=1e-6)
+        assert found["heat"][number, :, : len(one.points)].sum() == pytest.approx(one.heat.sum(), rel=1e-4)
+
+
+def test_other_steps_than_those_of_the_problem_file_and_of_other_samples_are_told(tmp_path: Path) -> None:
+    write_series(tmp_path / "runs", cooling(4, 4))
+    problem = described(tmp_path / "runs")
+    assert problem.time is not None
+
+    def said(step: float) -> str:
+        one = problem.model_copy(update={"time": problem.time.model_copy(update={"step": step})})
+        samples = SampleFile(prepare(one, tmp_path, tmp_path / "data"), one)
+        return str(samples.file.attrs["remarks"])
+
+    assert "between two frames" not in said(0.02)
+    assert "the data have 0.02 between two frames and [time] says step = 0.7" in said(0.7)
+    listed = tmp_path / "runs" / "run-03" / "out.pvd"
+    listed.write_text(re.sub(r'timestep="(.*?)"', lambda at: f'timestep="{5 * float(at[1])}"', listed.read_text()))
+    with pytest.raises(DataError, match=r"run-03/out.pvd: expected 0.02 between two frames, as in .* but found 0.1"):
+        said(0.02)
+
+
 def test_frames_of_a_cloud_in_arrays_are_drafted(tmp_path: Path) -> None:
     np.savez(tmp_path / "cloud.npz", t=0.02 * np.arange(4), **padded(cooling(4, 4)))
     marked = CliRunner().invoke(app, ["describe", str(tmp_path / "cloud.npz"), "--outputs", "heat"]).stdout

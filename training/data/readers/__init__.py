@@ -2,6 +2,7 @@
 
 from training.data.readers.data_file import (
     READERS,
+    UNEVEN,
     DataFile,
     LazyArray,
     ReadError,
@@ -23,6 +24,7 @@ from training.data.readers.layout import (
 
 __all__ = [
     "READERS",
+    "UNEVEN",
     "DataFile",
     "LazyArray",
     "ReadError",

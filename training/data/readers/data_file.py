@@ -55,6 +55,7 @@ SUFFIXES = (
 )
 
 
+UNEVEN = 1e-2  # the largest part of a step in time by which two steps may differ
 SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
 SAVE_MESHES = "save a .vtu file per sample, as ParaView and meshio do"
 UNREAD = (

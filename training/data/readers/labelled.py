@@ -76,8 +76,11 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     left_out = {str(name): two_counts(value) for name, value in data.data_vars.items() if two_counts(value)}
     data = data.drop_vars([*left_out])
     arrays = {str(name): variable(str(name), value) for name, value in data.data_vars.items()}
-    samples = {sample_dimension(value) for value in data.data_vars.values() if value.ndim > 1}
-    leads = {lead_dimension(value) for value in data.data_vars.values()} - {None}
+    forecasts = [value for value in data.data_vars.values() if lead_dimension(value)]
+    # Beside forecasts, what has no starts is the same for all of them, as a mask of land.
+    counted = [value for value in data.data_vars.values() if value.ndim > 1 and (not forecasts or starts_of(value))]
+    samples = {sample_dimension(value) for value in counted}
+    leads = {lead_dimension(value) for value in forecasts}
     coordinates = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}
     counts = {*SAMPLE, *INITIAL} | ({*MEMBERS, *TIME} if leads else set())
     numeric = {
@@ -87,7 +90,10 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     }
     said = all(dimension is not None and dimension.lower() in counts for dimension in samples)
     named = f"the dimension {', '.join(sorted(map(str, samples)))}" if samples and said else ""
-    remarks = (f"{min(leads)} is the time of forecasts, which {min(map(str, samples))} counts",) if leads else ()  # type: ignore[type-var]
+    remarks = tuple(
+        f"{lead_dimension(value)} is the time of forecasts, which {sample_dimension(value)} counts"
+        for value in forecasts[:1]
+    )
     return DataFile(path, format_, arrays, numeric, samples=named, remarks=remarks, left_out=left_out)
 
 
@@ -98,16 +104,28 @@ def sample_dimension(value: xarray.DataArray) -> str | None:
     return next((dim for dim in dims if dim.lower() in known), dims[0] if dims else None)
 
 
+def starts_of(value: xarray.DataArray) -> list[str]:
+    """Return the dimensions of a variable that may count forecasts: samples, starts, or time."""
+    return [str(dim) for dim in value.dims if str(dim).lower() in {*MEMBERS, *INITIAL, *TIME}]
+
+
 def lead_dimension(value: xarray.DataArray) -> str | None:
-    """Return the dimension of a forecast's variable that is the time since its start; None where there is none."""
+    """Return the dimension of a forecast's variable that is the time since its start; None where there is none.
+
+    Where only samples are counted, it is one that follows them: behind others `step` may be an axis of a grid.
+    """
     dims = list(map(str, value.dims))
-    starts = [dim for dim in dims if dim.lower() in {*MEMBERS, *INITIAL, *TIME}]
-    return next((dim for dim in dims if dim.lower() in LEAD), None) if starts else None
+    starts = starts_of(value)
+    found = next((dim for dim in dims if dim.lower() in LEAD), None)
+    if not starts or found is None:
+        return None
+    sure = any(dim.lower() not in SAMPLE for dim in starts)
+    return found if sure or dims.index(found) == len(starts) else None
 
 
 def two_counts(value: xarray.DataArray) -> str:
     """Say that a forecast has starts and members, which both count samples; empty where one of them does."""
-    found = [str(dim) for dim in value.dims if str(dim).lower() in {*MEMBERS, *INITIAL, *TIME}]
+    found = starts_of(value)
     if lead_dimension(value) is None or len(found) < 2:
         return ""
     stacked = f"ds.stack(sample={found}).reset_index('sample').transpose('sample', ...)"

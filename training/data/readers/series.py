@@ -23,6 +23,7 @@ from meshio.xdmf.time_series import TimeSeriesReader
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import (
+    UNEVEN,
     DataFile,
     LazyArray,
     ReadError,
@@ -35,7 +36,6 @@ from training.data.readers.data_file import (
 from training.data.readers.mesh import described, first_bad, in_plane, narrowed, read_mesh, whole_fields_of
 from training.data.readers.mesh_guard import guarded
 
-UNEVEN = 1e-2  # the largest part of a step by which two steps may differ
 FRAME = ("time", "point", "component")  # the axes of a field behind the sample's
 
 
