@@ -362,9 +362,8 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
         raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
     if misplaced := swapped(problem, one, found):
         said = ", ".join(("sample", *(found.dimensions or ())))
-        raise unexpected(
-            f"the axes in their order, {', '.join(('sample', *axes))}", f"{said}: {misplaced!r} is another"
-        )
+        wanted = f"the axes in their order, {', '.join(('sample', *axes))}"
+        raise unexpected(wanted, f"{said}: {misplaced!r} is another")
     order = (*grid, *components) if problem.scattered else (*components, *grid)
     return tuple(side[axis] for axis in (*(time if name in problem.timed else ()), *order))
 
@@ -373,7 +372,7 @@ def swapped(problem: ProblemFile, one: Quantity, found: LazyArray) -> str:
     """Return the axis of a file that has the name of another axis of the grid than the one in its place; or empty."""
     if problem.scattered or found.dimensions is None:
         return ""
-    names = [name for name in found.dimensions if name != "component"] if one.components else [*found.dimensions]
+    names = [*found.dimensions[: -1 if one.components and one.component_axis == "last" else None]]
     pairs = zip(names[-len(problem.axes) :], problem.axis_names, strict=False)
     return next((name for name, axis in pairs if name != axis and name in problem.axis_names), "")
 
