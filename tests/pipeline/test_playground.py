@@ -155,6 +155,7 @@ class Visit:
 
     def drag(self, start: tuple[float, float], *stops: tuple[float, float], number: int = 0) -> None:
         """Press at a share (right, down) of the view of an input, move over the stops and let go."""
+        self.page.evaluate("scrollTo(0, 0)")  # else the end of the page moves when panels without a truth leave
         self.surface(number=number).scroll_into_view_if_needed()
         box = self.surface(number=number).bounding_box()
         assert box is not None
