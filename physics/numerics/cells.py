@@ -153,7 +153,7 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
     """Return which nodes lie on facets of one cell alone.
 
     Raises:
-        UnknownCellsError: Facets of neighbours do not match, or no cell has one of its own.
+        UnknownCellsError: A cell has a node twice, facets of neighbours do not match, or no cell has one of its own.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.5, 0.5]])
@@ -162,10 +162,17 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
     """
     found: dict[int, list[tuple[Indices, Indices]]] = {}  # corners and nodes of facets, by the number of corners
     for kind, nodes in cells.blocks:
-        for facet, named in zip(kind.facets, kind.nodes, strict=True):
-            found.setdefault(len(facet), []).append((nodes[:, facet], padded(nodes[:, named])))
+        wrong = repeated(nodes)
+        if wrong.any():
+            raise UnknownCellsError(f"a cell has a node twice: {nodes[wrong.argmax()].tolist()[:8]}")
+        if len(np.unique(keys(np.sort(nodes, axis=1)))) < len(nodes):
+            raise UnknownCellsError("two cells have the same nodes")
+        for facets, named in alike(kind):
+            of_facets = nodes[:, facets].reshape(-1, facets.shape[1])
+            every = of_facets if named is facets else nodes[:, named].reshape(-1, named.shape[1])
+            found.setdefault(facets.shape[1], []).append((of_facets, every))
     for face in (face for cell in cells.polyhedra for face in cell):
-        found.setdefault(len(face), []).append((face[np.newaxis], padded(face[np.newaxis])))
+        found.setdefault(len(face), []).append((face[np.newaxis], face[np.newaxis]))
     alone = {count: once(each) for count, each in found.items()}
     if len(alone.get(4, ((), ()))[0]) and len(alone.get(3, ((), ()))[0]):
         alone = without_halves(alone)
@@ -181,20 +188,55 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
 
 def distance(points: Points, marked: NDArray[np.bool_]) -> Points:
     """Return the distance of all points to the nearest of those that are marked."""
-    nearest, _ = cKDTree(points[marked]).query(points)
+    nearest, _ = cKDTree(np.unique(points[marked], axis=0)).query(points)
     return np.asarray(nearest)
 
 
-def padded(nodes: Indices) -> Indices:
-    """Return nodes of facets in nine columns, the last of them repeated; those of faces that have more as they are."""
-    return np.pad(nodes, [(0, 0), (0, max(0, 9 - nodes.shape[1]))], mode="edge")
+def repeated(nodes: Indices) -> NDArray[np.bool_]:
+    """Return which cells or facets `[cell, node]` have a node twice."""
+    ordered = np.sort(nodes, axis=1)
+    return np.asarray((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+
+
+def alike(kind: Kind) -> list[tuple[Indices, Indices]]:
+    """Return corners and nodes of the facets of a type of cell as arrays `[facet, node]`, those of one size each."""
+    found: dict[tuple[int, int], list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    for facet, named in zip(kind.facets, kind.nodes, strict=True):
+        found.setdefault((len(facet), len(named)), []).append((facet, named))
+    pairs = [tuple(np.array(each, np.int64) for each in zip(*group, strict=True)) for group in found.values()]
+    return [(facets, facets if facets.shape == named.shape else named) for facets, named in pairs]
+
+
+def keys(rows: Indices) -> Indices:
+    """Return a number for each row of nodes, the same for rows that are the same."""
+    base = int(rows.max(initial=0)) + 1
+    found, largest = rows[:, 0], base
+    for column in rows.T[1:]:
+        if largest * base >= 2**63:
+            found, largest = np.unique(found, return_inverse=True)[1].astype(np.int64), len(rows)
+        found, largest = found * base + column, largest * base
+    return found
 
 
 def once(parts: list[tuple[Indices, Indices]]) -> tuple[Indices, Indices]:
-    """Return corners and nodes of the facets that belong to one cell."""
-    facets, nodes = (np.concatenate(each) for each in zip(*parts, strict=True))
-    _, index, count = np.unique(np.sort(facets, axis=1), axis=0, return_index=True, return_counts=True)
+    """Return corners and nodes of the facets that belong to one cell.
+
+    Raises:
+        UnknownCellsError: Three cells share a facet.
+    """
+    width = max(nodes.shape[1] for _, nodes in parts)
+    every = [(facets, padded(nodes, width)) for facets, nodes in parts]
+    facets, nodes = every[0] if len(every) == 1 else (np.concatenate(each) for each in zip(*every, strict=True))
+    _, index, count = np.unique(keys(np.sort(facets, axis=1)), return_index=True, return_counts=True)
+    if count.max(initial=0) > 2:
+        raise UnknownCellsError(f"three cells share the nodes {facets[index[count.argmax()]].tolist()[:8]}")
     return facets[index[count == 1]], nodes[index[count == 1]]
+
+
+def padded(nodes: Indices, width: int) -> Indices:
+    """Return nodes of facets in so many columns, the last of them repeated."""
+    more = width - nodes.shape[1]
+    return np.pad(nodes, [(0, 0), (0, more)], mode="edge") if more else nodes
 
 
 def without_halves(alone: dict[int, tuple[Indices, Indices]]) -> dict[int, tuple[Indices, Indices]]:
@@ -217,8 +259,10 @@ def refuse_hanging(points: NDArray[np.float64], facets: list[Indices]) -> None:
         UnknownCellsError: There are such nodes.
     """
     ends = [np.stack([each, np.roll(each, 1, axis=1)], axis=-1).reshape(-1, 2) for each in facets]
-    edges = np.unique(np.sort(np.concatenate(ends), axis=1), axis=0)
+    edges = np.sort(np.concatenate(ends), axis=1)
+    edges = edges[np.unique(keys(edges), return_index=True)[1]]
     nodes = np.unique(edges)
+    nodes = nodes[np.unique(points[nodes], axis=0, return_index=True)[1]]  # a search among equal ones takes all of them
     first, last = points[edges[:, 0]], points[edges[:, 1]]
     along = last - first
     squares = np.square(along).sum(axis=1)
@@ -229,7 +273,6 @@ def refuse_hanging(points: NDArray[np.float64], facets: list[Indices]) -> None:
         share = (apart * along).sum(axis=1) / np.where(squares > 0, squares, 1)
         off = np.square(apart - share[:, np.newaxis] * along).sum(axis=1)
         hanging = (off < ON_EDGE**2 * squares) & (share > ON_EDGE) & (share < 1 - ON_EDGE)
-        hanging &= (node != edges[:, 0]) & (node != edges[:, 1])
         if hanging.any():
             raise UnknownCellsError(f"node {node[hanging.argmax()]} hangs on an edge of another cell")
 
@@ -243,12 +286,14 @@ def sizes(cells: Cells, points: Points) -> Points:
     for kind, nodes in cells.blocks:
         middle = points[nodes[:, : kind.corners]].mean(axis=1)
         size = np.zeros(len(nodes))
-        for facet in kind.facets:  # triangles or tetrahedra between the middle and the facets
+        if flat:  # edges run around their cell, which may be no convex one
+            x, y = np.moveaxis(points[nodes[:, : kind.corners]] - middle[:, np.newaxis], 2, 0)
+            size = (x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1) / 2
+        for facet in () if flat else kind.facets:  # tetrahedra between the middle and the facets
             rays = [points[nodes[:, each]] - middle for each in facet]
             fans = [rays] if len(rays) < 4 else [rays[:3], [rays[0], *rays[2:]]]
             for fan in fans:
-                part = np.linalg.det(np.stack(fan, axis=1)) / (2 if flat else 6)
-                size += part if flat else np.abs(part)  # edges run around their cell, which may be no convex one
+                size += np.abs(np.linalg.det(np.stack(fan, axis=1))) / 6
         np.add.at(found, nodes, np.abs(size)[:, None] / nodes.shape[1])
     for cell in cells.polyhedra:
         own = np.unique(np.concatenate(cell))
