@@ -2,23 +2,31 @@
 
 A caller who has points and triangles sends these as `cells` in place of the inputs that a training on mesh files
 derives from them. Cells are `[cell, node]` of one type: polygons of so many corners on a plane; tetrahedra, pyramids,
-wedges or hexahedra in space.
+wedges or hexahedra in space. They are those of every sample, `[sample, cell, node]`, or of one mesh for all; rows and
+columns of -1 are padding. A mesh has a bounded number of them for each of its points, so that what they take, which is
+counted before (`Derivation.bytes`), is in proportion to the points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from physics.numerics.cells import Cells, UnknownCellsError, boundary, distance, sizes
-from schema.card import COORDINATES, COUNTS, Card
-from serving.errors import Problem
+from physics.numerics.cells import Cells, UnknownCellsError, boundary, distance, repeated, sizes
+from schema.card import COORDINATES, Card
+from serving import checks
+from serving.errors import Problem, Where
 
 CELLS = "cells"
 DERIVED = ("boundary", "distance", "area")
+#: Nodes of all cells per point, by dimensions. The cells of a plane have at most six (Euler's formula: there are fewer
+#: than three edges per point, each of two cells); tetrahedra some thirty, and all that five points can have are fewer.
+MOST_NODES = {2: 6, 3: 64}
+NODE_BYTES, POINT_BYTES, SAMPLE_BYTES = 256, 640, 2**14  # that one of them takes, at most; of a sample, its work
+PIECE = 2**23  # bytes of work between which a request may end
 
 
 def derivable(card: Card) -> tuple[str, ...]:
@@ -26,58 +34,119 @@ def derivable(card: Card) -> tuple[str, ...]:
     return tuple(tensor.name for tensor in card.inputs if tensor.name in DERIVED) if card.scattered else ()
 
 
-def derived(
-    arrays: Mapping[str, NDArray[Any]], cells: Sequence[NDArray[Any]] | NDArray[Any], card: Card
-) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a request with the inputs that follow from its cells and that it has not sent.
+def among(arrays: Mapping[str, NDArray[Any]], card: Card) -> bool:
+    """Return whether arrays of a request have cells, which are no input of the model."""
+    return CELLS in arrays and CELLS not in card.names
+
+
+class Derivation:
+    """The inputs of a request that follow from its cells and that it has not sent, in pieces of its samples.
 
     Args:
-        arrays: Single samples, or batches padded to one number of points, by name.
-        cells: `[cell, node]` per sample, or of one mesh for all; rows of -1 are padding.
+        arrays: Single samples, or batches padded to one number of points, by name, with `cells`.
         card: Of the model.
 
+    Attributes:
+        bytes: The memory that all of it takes at one time, at most.
+        work: That of all samples, one after the other: how long it takes.
+        arrays: Those of the request without cells, and those that follow; complete after the last of the `pieces`.
+
     Raises:
-        Problem: The model takes none of what follows, or the boundary does not follow from the cells.
+        Problem: The cells, or the points that they belong to, are no arrays of the form that is expected, or there are
+            more of them than a mesh has.
     """
-    names = [name for name in derivable(card) if name not in arrays]
-    if not derivable(card):
-        raise Problem("wrong-input", f'"{CELLS}": no input of the model follows from cells', array=CELLS)
-    points = arrays.get(COORDINATES)
-    if points is None or points.ndim not in {2, 3} or not names:
-        return dict(arrays)
-    batch = points if points.ndim == 3 else points[np.newaxis]
-    each = [cells] * len(batch) if isinstance(cells, np.ndarray) and cells.ndim == 2 else [*cells]
-    if len(each) != len(batch):
-        raise Problem("wrong-shape", f"{CELLS} has {len(each)} samples; {COORDINATES} has {len(batch)}", array=CELLS)
-    counts = np.broadcast_to(np.asarray(arrays.get(COUNTS, 0)), (len(batch),))
-    found = {name: np.zeros(batch.shape[:2], np.float32) for name in names}
-    for index, (coordinates, nodes, count) in enumerate(zip(batch, each, counts, strict=True)):
-        valid = int(count) if 0 < count <= len(coordinates) else len(coordinates)
-        where = f"[{index}]" if points.ndim == 3 else ""
-        for name, values in _of_sample(coordinates[:valid], np.asarray(nodes), f"{CELLS}{where}").items():
-            if name in found:
-                found[name][index, :valid] = values
-    return {**arrays, **{name: values if points.ndim == 3 else values[0] for name, values in found.items()}}
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], card: Card) -> None:
+        self.arrays = {name: array for name, array in arrays.items() if name != CELLS}
+        self._nodes = nodes = arrays[CELLS]
+        names = [name for name in derivable(card) if name not in arrays]
+        if not names:
+            follows = f"{' and '.join(derivable(card))} are sent already" if derivable(card) else "none of the model's"
+            raise Problem("wrong-input", f"no input follows from {CELLS}: {follows}", where=_at())
+        self._counts = checks.points_of_samples(arrays, card)
+        points = arrays[COORDINATES]
+        self._single = points.ndim == 2
+        self._points = points[np.newaxis] if self._single else points
+        if nodes.dtype.kind not in "iu":
+            raise Problem("wrong-dtype", f"{CELLS} are {nodes.dtype.name}; expected whole numbers", where=_at())
+        if nodes.ndim not in {2, 3} or not nodes.size:
+            detail = f"{CELLS} has shape {nodes.shape}; expected (cell, node), or (sample, cell, node)"
+            raise Problem("wrong-shape", detail, where=_at())
+        samples, most, dimensions = self._points.shape
+        if nodes.ndim == 3 and len(nodes) != samples:
+            detail = f"{CELLS} has {len(nodes)} samples; {COORDINATES} has {samples}"
+            raise Problem("wrong-shape", detail, where=_at())
+        named = np.atleast_1d(np.count_nonzero(nodes >= 0, axis=(-2, -1)))
+        limits = MOST_NODES.get(dimensions, 0) * self._counts
+        if (named > limits).any():
+            index = int((named > limits).argmax())
+            count, limit = int(np.broadcast_to(named, samples)[index]), int(limits[index])
+            detail = f"{self._label(index)} names points {count} times; a mesh of so many points does at most {limit}"
+            raise Problem("wrong-input", detail, where=_at(*self._index(index)))
+        work = NODE_BYTES * named + POINT_BYTES * self._counts + SAMPLE_BYTES
+        self.bytes = 4 * samples * most * len(names) + int(work.max()) + nodes.size
+        self.arrays |= {name: np.zeros((samples, most)[self._single :], np.float32) for name in names}
+        self._names, self._work = names, np.cumsum(np.broadcast_to(work, samples))
+        self.work = int(self._work[-1])
+
+    def pieces(self) -> Iterator[range]:
+        """Yield parts of the samples, each of much work or of one sample."""
+        start, total = 0, len(self._work)
+        while start < total:
+            done = self._work[start - 1] if start else 0
+            end = max(start + 1, int(np.searchsorted(self._work, done + PIECE, "right")))
+            yield range(start, end)
+            start = end
+
+    def derive(self, piece: range) -> None:
+        """Derive the inputs of some samples.
+
+        Raises:
+            Problem: Cells name points that there are none of, or the boundary does not follow from them.
+        """
+        for index in piece:
+            nodes = self._nodes if self._nodes.ndim == 2 else self._nodes[index]
+            count = int(self._counts[index])
+            found = self._of_sample(self._points[index, :count], nodes, index)
+            for name in self._names:
+                array = self.arrays[name]
+                (array if self._single else array[index])[:count] = found[name]
+
+    def _of_sample(self, points: NDArray[Any], sent: NDArray[Any], index: int) -> dict[str, NDArray[Any]]:
+        """Return all that follows from the cells of one sample."""
+        label, some = self._label(index), sent >= 0
+        rows, columns = np.flatnonzero(some.any(axis=1)), np.flatnonzero(some.any(axis=0))
+        if not len(rows):
+            raise Problem("wrong-shape", f"{label} has no cells", where=_at(*self._index(index)))
+        nodes = sent if some.all() else sent[np.ix_(rows, columns)]
+        wrong = (nodes < 0) | (nodes >= len(points))
+        if wrong.any():
+            row, column = checks.first(wrong)
+            place, named = (int(rows[row]), int(columns[column])), nodes[row, column]
+            detail = f"{label} names the point {named} in cell {place[0]}; expected 0 to {len(points) - 1}"
+            raise Problem("out-of-range", detail, where=_at(*self._index(index), *place))
+        nodes, places = nodes.astype(np.int64), np.asarray(points, np.float64)
+        twice = repeated(nodes)
+        if twice.any():
+            row = int(rows[twice.argmax()])
+            detail = f"{label} has a point twice in cell {row}; expected corners that differ"
+            raise Problem("wrong-input", detail, where=_at(*self._index(index), row))
+        try:
+            known = Cells.of(nodes, places.shape[1])
+            marked = boundary(known, places)
+        except UnknownCellsError as error:
+            detail = f"{label}: {error}: send {' and '.join(DERIVED[:2])} as inputs"
+            raise Problem("wrong-input", detail, where=_at(*self._index(index))) from error
+        return {"boundary": marked, "distance": distance(places, marked), "area": sizes(known, places)}
+
+    def _index(self, sample: int) -> tuple[int, ...]:
+        """Return the index of the cells of a sample in the array that was sent."""
+        return (sample,) if self._nodes.ndim == 3 else ()
+
+    def _label(self, sample: int) -> str:
+        return checks.shown(CELLS, self._index(sample))
 
 
-def _of_sample(points: NDArray[Any], nodes: NDArray[Any], label: str) -> dict[str, NDArray[Any]]:
-    """Return all that follows from the cells of one sample."""
-    if nodes.ndim != 2 or nodes.dtype.kind not in "iu" or not len(nodes):
-        detail = f"{label} has shape {nodes.shape} and dtype {nodes.dtype.name}; expected whole numbers (cell, node)"
-        raise Problem("wrong-shape", detail, array=CELLS)
-    nodes = nodes[(nodes >= 0).any(axis=1)].astype(np.int64)
-    wrong = (nodes < 0) | (nodes >= len(points))
-    if wrong.any():
-        row, column = (int(i) for i in np.unravel_index(int(wrong.argmax()), wrong.shape))
-        detail = f"{label} names the point {nodes[row, column]} in cell {row}; expected 0 to {len(points) - 1}"
-        raise Problem("out-of-range", detail, array=CELLS)
-    places = np.asarray(points, np.float64)
-    if not np.isfinite(places).all():
-        return {}  # which the check of the coordinates names
-    try:
-        known = Cells.of(nodes, places.shape[1])
-        marked = boundary(known, places)
-    except UnknownCellsError as error:
-        detail = f"{label}: {error}: send {' and '.join(DERIVED[:2])} as inputs"
-        raise Problem("wrong-input", detail, array=CELLS) from error
-    return {"boundary": marked, "distance": distance(places, marked), "area": sizes(known, places)}
+def _at(*index: int) -> Where:
+    """Return a location in cells, which a body in JSON has beside the inputs."""
+    return Where(array=CELLS, index=list(index) or None, inputs=False)

@@ -169,6 +169,19 @@ def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str,
     return found
 
 
+def points_of_samples(arrays: Mapping[str, NDArray[Any]], card: Card) -> NDArray[np.int64]:
+    """Return the number of points `[B]` of every sample on points, after checks of coordinates and counts."""
+    sent = {name: arrays[name] for name in (COORDINATES, COUNTS) if name in arrays}
+    samples, points = _field(
+        (without_padding(sent, card) if card.padded else sent)[COORDINATES], card.inputs[0], card
+    ).shape[:2]
+    counts = np.zeros(samples)
+    if card.padded:
+        parameter = next(each for each in card.parameters if each.name == COUNTS)
+        counts = _numbers(arrays.get(COUNTS), parameter, samples)
+    return np.where(counts == 0, points, counts).astype(np.int64)
+
+
 def padded(arrays: Batch, card: Card) -> Batch:
     """Return a call on points, padded to the next of few numbers of points, so that Triton merges calls.
 

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.card import FRAME, Card
-from serving import checks, system
+from serving import cells, checks, system
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
@@ -243,9 +243,12 @@ class Predictor:
             request.limit.reschedule(min(begin + exchange.seconds, request.deadline))
         # Arrays of another type are converted, and a sample that stands for many is repeated: this is counted before it
         # takes memory. What is left out becomes a view, which takes none.
-        converted = 4 * sum(array.size for array in sent.values() if not _as_sent(array))
+        converted = _converted_bytes(sent)
         if request.ticket is not None:
             request.ticket.settle(exchange.size + own_bytes(sent) + converted)
+        if cells.among(sent, card):
+            sent = await self._derived(request, exchange.size, sent)
+            converted = _converted_bytes(sent)
         inputs = await offload(max(exchange.size, converted), check)
         sent = {}
         if request.ticket is not None:  # outputs are joined from those of several calls
@@ -255,6 +258,19 @@ class Predictor:
         solved = request.reference or policy.bypasses(card)
         request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
         return inputs
+
+    async def _derived(self, request: Prediction, size: int, sent: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a body of so many bytes with what follows from its cells, piece by piece.
+
+        A request that ends meanwhile, such as at its deadline, begins no other piece.
+        """
+        converted = _converted_bytes(sent)
+        derivation = await offload(max(size, converted), cells.Derivation, sent, request.card)
+        if request.ticket is not None:
+            request.ticket.settle(size + own_bytes(sent) + converted + derivation.bytes)
+        for piece in derivation.pieces():
+            await offload(derivation.work, derivation.derive, piece)
+        return derivation.arrays
 
     def _spread_bytes(self, inputs: Inputs) -> int:
         """Return the bytes that views of repeated numbers take in the calls that are in flight at one time."""
@@ -465,6 +481,11 @@ class Predictor:
 def _as_sent(array: NDArray[Any]) -> bool:
     """Return whether an array is sent to Triton as it is."""
     return array.dtype == np.float32 and array.flags.c_contiguous
+
+
+def _converted_bytes(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return the bytes of arrays as float32 that are not sent to Triton as they are."""
+    return 4 * sum(array.size for array in arrays.values() if not _as_sent(array))
 
 
 def own_bytes(arrays: Batch) -> int:

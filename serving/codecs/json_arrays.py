@@ -30,6 +30,7 @@ DTYPES = frozenset(
 )
 _MOST_FRAMES = 10**9
 _MOST_SAMPLES = 2**16  # of unequal numbers of points
+_CELLS = "cells"
 
 
 class Base64Array(Document):
@@ -72,7 +73,7 @@ def read(
     for member in members:
         prefix = "" if member == "inputs" else f"{member}."
         inputs |= {f"{prefix}{name}": value for name, value in document[member].items()}
-    options = Options.of(document)
+    options = Options.of(document, max_bytes)
     checks.names(inputs, names, optional if options.cells is None else {*optional, *derivable})
     counts = None
     if COUNTS in names and COUNTS not in inputs:
@@ -94,10 +95,10 @@ class Options(NamedTuple):
 
     frames: int | None = None
     grid: tuple[int, ...] | None = None
-    cells: tuple[NDArray[Any], ...] | None = None  # `[cell, node]` of every sample, or of one
+    cells: NDArray[Any] | None = None  # `[cell, node]`, or `[sample, cell, node]` with -1 behind the fewer ones
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Options:
+    def of(cls, document: Mapping[str, Any], max_bytes: int) -> Options:
         """Read them; `grid` is a number of points, or a list of one for each axis."""
 
         def count(value: Any) -> bool:
@@ -109,15 +110,38 @@ class Options(NamedTuple):
         points = [grid] if type(grid) is int else grid
         if points is not None and not (isinstance(points, list) and 0 < len(points) <= 3 and all(map(count, points))):
             raise Problem("unreadable-body", "grid: expected a positive whole number, or one for each axis")
-        return cls(frames, None if points is None else tuple(points), _cells(document.get("cells")))
+        return cls(frames, None if points is None else tuple(points), _cells(document.get(_CELLS), max_bytes))
 
 
-def _cells(value: Any) -> tuple[NDArray[Any], ...] | None:
-    """Return lists of the nodes of cells, of one sample or of several."""
-    if value is None:
-        return None
-    samples = _samples(value, "cells", 3)
-    return (nested(value, "cells"),) if samples is None else tuple(samples)
+def _cells(value: Any, max_bytes: int) -> NDArray[Any] | None:
+    """Return the nodes of cells, which a body has beside its inputs."""
+    try:
+        return None if value is None else _nodes(value, max_bytes)
+    except Problem as problem:
+        problem.where = problem.where and problem.where.model_copy(update={"inputs": False})
+        raise
+
+
+def _nodes(value: Any, max_bytes: int) -> NDArray[Any]:
+    """Return the nodes of the cells of one mesh, or of one for each sample, which may have unequal numbers of them."""
+    if isinstance(value, dict):
+        coded = validated(Base64Array, value, _CELLS)
+        return from_base64(coded.base64, coded.dtype, coded.shape, _CELLS, f"{_CELLS}.base64", max_bytes)
+    samples = _samples(value, _CELLS, 3)
+    if samples is None:
+        return nested(value, _CELLS)
+    for index, each in enumerate(samples):
+        if each.ndim != 2:
+            detail = f"{_CELLS}[{index}] has shape {each.shape}; expected (cell, node)"
+            raise Problem("wrong-shape", detail, array=_CELLS, index=[index])
+    sides = tuple(max(each.shape[axis] for each in samples) for axis in (0, 1))
+    if 8 * len(samples) * math.prod(sides) > max_bytes:
+        detail = f"those of {len(samples)} samples padded to {sides} take more than {max_bytes} bytes"
+        raise Problem("body-too-large", f"{_CELLS}: {detail}", array=_CELLS)
+    found = np.full((len(samples), *sides), -1, np.result_type(*{each.dtype for each in samples}))
+    for each, nodes in zip(found, samples, strict=True):
+        each[: nodes.shape[0], : nodes.shape[1]] = nodes
+    return found
 
 
 def _by_sample(

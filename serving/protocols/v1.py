@@ -275,14 +275,19 @@ class Body:
             before = {tensor.name: len(tensor.leading) for tensor in card.inputs}
             found = json_arrays.read(self._content, names, max_bytes, optional, before, cells.derivable(card))
             arrays, self.base64, (self.frames, self.grid, known), self.counts = found
-            arrays = arrays if known is None else cells.derived(arrays, known, card)
+            if known is not None and cells.CELLS in names:
+                raise Problem("wrong-input", f'"{cells.CELLS}" is an input of the model, and belongs there')
+            arrays |= {} if known is None else {cells.CELLS: known}
         else:
             arrays = binary.read_safetensors(self._content, max_bytes)
             # A stored sample can be sent back as it came.
             arrays = {name: array for name, array in arrays.items() if not name.startswith(TRUTH) or name in names}
-            if cells.CELLS in arrays and cells.CELLS not in names:
-                arrays = cells.derived(arrays, arrays.pop(cells.CELLS), card)
-            checks.names(arrays, names, optional)
+            if cells.among(arrays, card):
+                checks.names(
+                    [name for name in arrays if name != cells.CELLS], names, {*optional, *cells.derivable(card)}
+                )
+            else:
+                checks.names(arrays, names, optional)
         if self._derivative:
             role = f"{VECTORS[card.product.kind]}." if card.product else ""
             if not any(name.startswith(role) for name in arrays):
