@@ -175,7 +175,7 @@ def points_of_samples(arrays: Mapping[str, NDArray[Any]], card: Card) -> NDArray
     samples, points = _field(
         (without_padding(sent, card) if card.padded else sent)[COORDINATES], card.inputs[0], card
     ).shape[:2]
-    counts = np.zeros(samples)
+    counts: NDArray[Any] = np.zeros(samples)
     if card.padded:
         parameter = next(each for each in card.parameters if each.name == COUNTS)
         counts = _numbers(arrays.get(COUNTS), parameter, samples)

@@ -167,10 +167,10 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
             raise UnknownCellsError(f"a cell has a node twice: {nodes[wrong.argmax()].tolist()[:8]}")
         if len(np.unique(keys(np.sort(nodes, axis=1)))) < len(nodes):
             raise UnknownCellsError("two cells have the same nodes")
-        for facets, named in alike(kind):
-            of_facets = nodes[:, facets].reshape(-1, facets.shape[1])
-            every = of_facets if named is facets else nodes[:, named].reshape(-1, named.shape[1])
-            found.setdefault(facets.shape[1], []).append((of_facets, every))
+        for ends, named in alike(kind):
+            own = nodes[:, ends].reshape(-1, ends.shape[1])
+            every = own if named is ends else nodes[:, named].reshape(-1, named.shape[1])
+            found.setdefault(ends.shape[1], []).append((own, every))
     for face in (face for cell in cells.polyhedra for face in cell):
         found.setdefault(len(face), []).append((face[np.newaxis], face[np.newaxis]))
     alone = {count: once(each) for count, each in found.items()}

@@ -38,7 +38,7 @@ from petrov_client import (
 from petrov_client._codecs import decode_npy as decode
 from petrov_client._codecs import encode_npy as encode
 from petrov_client._errors import retry_after
-from petrov_client._flow import ATTEMPTS, Attempts
+from petrov_client._flow import ATTEMPTS, LONGEST_PAUSE, Attempts, OtherServer
 
 FIELD = np.ones((4, 4), np.float32)
 NPY = {"Content-Type": "application/x-npy"}
@@ -254,6 +254,13 @@ def test_pauses_grow_and_end_with_the_fault_itself() -> None:
     with pytest.raises(ConnectionFailed) as caught:
         attempts.pause_after(fault)
     assert caught.value is fault
+
+
+def test_pauses_grow_while_no_other_server_has_a_version() -> None:
+    attempts = Attempts(600.0)
+    pauses = [attempts.pause_after(OtherServer("there is no version 1")) for _ in range(50)]
+    assert pauses[0] < 0.2
+    assert LONGEST_PAUSE / 2 <= min(pauses[10:]) <= max(pauses) <= LONGEST_PAUSE
 
 
 def test_a_service_gets_the_time_it_requests() -> None:

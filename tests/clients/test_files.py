@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import meshio
 import numpy as np
 import pytest
 import zarr
 
+from petrov_client import ModelInfo
 from petrov_client import _files as local
 from petrov_client import _trajectories as trajectories
 from petrov_client._kept import Kept
-from petrov_client._quality import Quality, columns_of_frame
+from petrov_client._operations import of_passed
+from petrov_client._quality import Options, Quality, columns, columns_of_frame
+from petrov_client._schema import TensorInfo
+from petrov_client._score_on_ray import Job
 from tests.clients.test_movie import described
 
 
@@ -117,3 +122,53 @@ def read(path: Path, name: str = "state") -> Any:
 def test_only_trajectories_are_written_as_zarr(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected an output file that ends in"):
         local.check_output(tmp_path / "fields.zarr")
+
+
+def test_the_only_array_of_a_file_has_any_name_where_the_other_inputs_are_given(tmp_path: Path) -> None:
+    fields = (TensorInfo("u", ("batch", "row")), TensorInfo("wind", ("batch", "row")))
+    info = ModelInfo("flow", 1, (1,), fields, (), 8)
+    np.savez(tmp_path / "a.npz", field=np.ones((2, 3)))
+    for given, first in (({"wind": 0.3}, "u"), ({"u": 0.3}, "wind")):
+        with local.opened(tmp_path / "a.npz", info, given=given) as found:
+            assert list(found.arrays) == [first]
+    with pytest.raises(ValueError, match='expected "u", "wind"'), local.opened(tmp_path / "a.npz", info):
+        pass
+
+
+def test_frames_replace_only_those_of_the_same_series(tmp_path: Path) -> None:
+    mesh = meshio.Mesh(np.eye(3), [("triangle", np.array([[0, 1, 2]]))], {"state": np.zeros(3)})
+    target, folder, source = tmp_path / "flow.pvd", tmp_path / "flow_frames", tmp_path / "start.vtu"
+    folder.mkdir()
+    trajectories.check_series(source, target, mesh)
+    mesh.write(folder / "frame_1.vtu")
+    with pytest.raises(ValueError, match=r"holds frame_1.vtu, which .*flow.pvd does not list"):
+        trajectories.check_series(source, target, mesh)
+    (folder / "frame_1.vtu").unlink()
+    read = {"state": np.zeros(3, np.float32)}
+    trajectories.write_series(target, target, mesh, lambda _: read, described(), 2)
+    trajectories.check_series(source, target, mesh)
+    with pytest.raises(ValueError, match=r"would replace .*flow_frames, which has"):
+        trajectories.check_series(folder / "frame_2.vtu", target, mesh)
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_what_is_reported_of_numbers_are_columns_in_every_file() -> None:
+    drag = TensorInfo("drag", ("batch",), units="N")
+    info = ModelInfo("wing", 1, (1,), (TensorInfo("u", ("batch", "row")),), (drag,), 8)
+    info = replace(info, quality=("novelty", "error_estimate.drag"))
+    assert [each.name for each in columns(info)] == ["novelty", "error_estimate.drag"]
+    found = columns_of_frame(info, Quality(intervals={"drag": np.array([0.1, 0.2])}), (2,))
+    assert found["error_estimate.drag"] == pytest.approx([0.1, 0.2])
+    assert np.isnan(found["novelty"]).all()
+
+
+def test_a_job_on_a_cluster_is_shown_without_its_key() -> None:
+    job = Job(described(), "in.h5", None, {}, Options(), 1.0, ("http://here",), "secret", 1, "out")
+    assert "secret" not in repr(job)
+
+
+def test_there_is_no_gradient_by_cells() -> None:
+    gradients = {"coordinates": 1, "boundary": 2, "cells": 3}
+    assert of_passed({"coordinates": 0, "cells": 0}, {"coordinates": 1}, "coordinates") == {"coordinates": 1}
+    assert of_passed({"coordinates": 0, "cells": 0}, gradients, "coordinates") == {"coordinates": 1, "cells": 3}
+    assert of_passed([0.0], gradients, "coordinates") == 1

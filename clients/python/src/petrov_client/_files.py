@@ -187,8 +187,8 @@ def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo, given: Collect
     """Return the arrays of a file that the model takes; those of an archive are read now."""
     found, known = list(file), [each.name for each in info.arguments]
     required = [name for name in info.required if name not in given]
-    if len(info.required) <= 1 and len(found) == 1 and found[0] not in known:
-        return Source({info.first_name: _read(path, file, found[0])})
+    if len(required) <= 1 and len(found) == 1 and found[0] not in known:
+        return Source({next(iter(required), info.first_name): _read(path, file, found[0])})
     if missing := [name for name in required if name not in found]:
         raise ValueError(
             f"expected {_listed(required)} in {path} but found {_listed(found)}; missing: {_listed(missing)}"

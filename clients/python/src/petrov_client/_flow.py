@@ -25,6 +25,8 @@ REPEATABLE = (ConnectionFailed, Unavailable)
 ATTEMPTS = 4
 #: Seconds before the second attempt; doubled before each further one. Jitter of half of it keeps clients apart.
 FIRST_PAUSE = 0.1
+#: Of a request that waits for another server, which is repeated as long as its time limit allows.
+LONGEST_PAUSE = 3.0
 
 Progress = bool | Callable[[int, int], None]
 Advance = Callable[[int], object]
@@ -137,7 +139,7 @@ class Attempts:
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
         self._end = time.monotonic() + timeout
-        self._made = 0
+        self._made = self._moved = 0
         self._last: PetrovError | None = None
 
     def remaining(self) -> float:
@@ -151,9 +153,10 @@ class Attempts:
         """Return the seconds to wait before the next attempt."""
         self._last = fault
         rate_limited = isinstance(fault, RateLimited) and fault.retry_after is not None
-        waits = rate_limited or isinstance(fault, OtherServer)
-        self._made += not waits
-        longest = FIRST_PAUSE * 2.0 ** (self._made - 1)
+        moves = isinstance(fault, OtherServer)
+        waits = rate_limited or moves
+        self._made, self._moved = self._made + (not waits), self._moved + moves
+        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._made + self._moved - 1, 16))
         pause = max(random.uniform(longest / 2, longest), fault.retry_after or 0.0)  # noqa: S311  spreads load
         repeatable = rate_limited or isinstance(fault, REPEATABLE)
         if not repeatable or (self._made == ATTEMPTS and not waits) or time.monotonic() + pause >= self._end:

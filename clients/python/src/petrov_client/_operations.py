@@ -16,10 +16,18 @@ from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._errors import InvalidInput, RequestError, UnknownModel, Where
 from petrov_client._exchange import exhausted
 from petrov_client._flow import Progress
+from petrov_client._meshes import CELLS
 from petrov_client._models import COTANGENTS, GRADIENTS, PER_FIELD, TANGENTS, ModelInfo, Models
 from petrov_client._quality import Options, Outside, Quality, warn
 from petrov_client._rollout import unwrapped
 from petrov_client._rollout_operations import RolloutOperations
+
+
+def of_passed(array: Any, gradients: Mapping[str, Any], first: str) -> Any:
+    """Return gradients by the names of what was passed, or that of the first input; there is none by cells."""
+    if not isinstance(array, Mapping):
+        return gradients[first]
+    return {name: gradients[name] for name in array if name != CELLS or name in gradients}
 
 
 class Operations(RolloutOperations):
@@ -207,8 +215,7 @@ class Operations(RolloutOperations):
         """
         options = self._options(timeout, version=version, progress=progress)
         first, outputs, gradients = await self._derivative("vjp", options, model, array, cotangents)
-        passed = {name: gradients[name] for name in array} if isinstance(array, Mapping) else gradients[first]
-        return outputs, passed
+        return outputs, of_passed(array, gradients, first)
 
     async def jvp(
         self,

@@ -253,8 +253,9 @@ FOLLOWS_OUTSIDE = TensorInfo(
 
 
 def columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
-    """Return what a model reports about its errors: one number per field, or per frame of a trajectory."""
+    """Return what a model reports about its errors: numbers per field, or per frame of a trajectory."""
     found = [TensorInfo(name, ("batch",), "1", QUALITY.get(name, "")) for name in info.quality if name in NAMES]
+    found += intervals_of(info)
     return (*found, *((FOLLOWS_OUTSIDE,) if info.frames is not None and NOVELTY in info.quality else ()))
 
 
@@ -276,7 +277,8 @@ def column_arrays(info: ModelInfo, quality: Quality) -> dict[str, Any]:
 
 def columns_of_frame(info: ModelInfo, quality: Quality, batch: tuple[int, ...]) -> dict[str, Any]:
     """Return the numbers of a frame by name, NaN where one is not known."""
-    found = {tensor.name: getattr(quality, tensor.name, None) for tensor in columns(info)}
+    found: dict[str, Any] = {tensor.name: getattr(quality, tensor.name, None) for tensor in columns(info)}
+    found |= {f"{INTERVALS}{name}": half for name, half in quality.intervals.items()}
     return {
         name: np.array(np.broadcast_to(np.nan if value is None else value, batch), np.float32)
         for name, value in found.items()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ class Job:
     options: Options
     patience: float
     urls: tuple[str, ...]
-    api_key: str | None
+    api_key: str | None = field(repr=False)
     in_flight: int
     folder: str
 
@@ -91,7 +91,7 @@ def compute(job: Job, numbers: Sequence[int]) -> None:
             clients = [await stack.enter_async_context(AsyncClient(url, job.api_key, timeout)) for url in job.urls]
             await bulk.run(clients, job.in_flight, records, lambda _: None, numbers)
 
-    with files.opened(Path(job.source), job.info, job.dataset) as found:
+    with files.opened(Path(job.source), job.info, job.dataset, job.parameters) as found:
         arrays = files.with_numbers(found.arrays, job.parameters)
         bulk = Bulk(check_input(job.info, arrays, read=False), job.options, job.patience)
         asyncio.run(computed())

@@ -144,20 +144,26 @@ def frames_folder(target: Path) -> Path:
     return target.with_name(f"{target.stem}_frames")
 
 
-def check_series(target: Path, mesh: Any) -> None:
-    """Check that a series of meshes can be written, if the target is one.
+def check_series(source: Path, target: Path, mesh: Any) -> None:
+    """Check that a series of meshes can be written, if the target is one; its folder of frames is replaced.
 
     Raises:
-        ValueError: There is no mesh, or the folder of the frames holds something else than frames.
+        ValueError: There is no mesh, or the folder holds the source, or something else than the frames of the target.
     """
     if target.suffix != files.SERIES:
         return
     if mesh is None:
         raise ValueError(f"expected a mesh file as input for {target.name}, which holds outputs on its mesh")
     folder = frames_folder(target)
+    if folder.resolve() in source.resolve().parents:
+        raise ValueError(f"expected another name than {target}: its frames would replace {folder}, which has {source}")
+    listed = target.read_text(encoding="utf-8", errors="replace") if target.is_file() else ""
     entries = folder.iterdir() if folder.is_dir() else [folder] if folder.exists() else []
-    if others := [each for each in entries if not (each.name.startswith(FRAME_FILE) and each.suffix == ".vtu")]:
-        raise ValueError(f"expected a new folder {folder} for the frames but it holds {others[0].name}")
+    if others := [
+        each for each in entries if f'file="{escape(f"{folder.name}/{each.name}", quote=True)}"' not in listed
+    ]:
+        detail = f"it holds {others[0].name}, which {target} does not list"
+        raise ValueError(f"expected a new folder {folder} for the frames but {detail}")
 
 
 @contextmanager

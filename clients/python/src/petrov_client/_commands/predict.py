@@ -37,7 +37,7 @@ from petrov_client._commands.options import (
     sentence,
 )
 from petrov_client._flow import TIMEOUT_SECONDS
-from petrov_client._quality import Quality, column_arrays, columns, intervals_of
+from petrov_client._quality import Quality, column_arrays, columns
 from petrov_client._rollout import by_name
 from petrov_client._score import PATIENCE_SECONDS
 from petrov_client._score import score as score_file
@@ -125,7 +125,7 @@ def predict(
         arrays, quality = predicted if info.quality else (predicted, Quality())
         outputs, numbers = by_name(arrays, info), column_arrays(info, quality)
         beside = numbers if target.suffix in files.SEVERAL else {}
-        files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info), *intervals_of(info)), found.mesh)
+        files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info)), found.mesh)
         report(outputs, target, beside)
         if not info.inputs:  # the grid is that of an output
             lead = next((np.shape(outputs[one.name]) for one in info.outputs if not one.scalar), ())

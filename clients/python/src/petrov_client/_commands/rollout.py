@@ -110,7 +110,7 @@ def rollout(
         time, number = time_axis(info), version or info.version
         with files.opened(source, info, given=numbers_of(parameter)) as found:
             report_unused(source, found.unused)
-            trajectories.check_series(target, found.mesh)
+            trajectories.check_series(source, target, found.mesh)
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))
             checked = check_input(info, arrays)
             total, job = frames or checked.frames or time.trained, _description(checked, number)
