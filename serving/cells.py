@@ -26,6 +26,7 @@ DERIVED = ("boundary", "distance", "area")
 #: than three edges per point, each of two cells); tetrahedra some thirty, and all that five points can have are fewer.
 MOST_NODES = {2: 6, 3: 64}
 NODE_BYTES, POINT_BYTES, SAMPLE_BYTES = 256, 640, 2**14  # that one of them takes, at most; of a sample, its work
+_FORM = "(cell, node), or (sample, cell, node)"
 PIECE = 2**23  # bytes of work between which a request may end
 
 
@@ -67,16 +68,22 @@ class Derivation:
         points = arrays[COORDINATES]
         self._single = points.ndim == 2
         self._points = points[np.newaxis] if self._single else points
-        if nodes.dtype.kind not in "iu":
-            raise Problem("wrong-dtype", f"{CELLS} are {nodes.dtype.name}; expected whole numbers", where=_at())
-        if nodes.ndim not in {2, 3} or not nodes.size:
-            detail = f"{CELLS} has shape {nodes.shape}; expected (cell, node), or (sample, cell, node)"
-            raise Problem("wrong-shape", detail, where=_at())
+        self._shared = nodes.ndim == 2
+        if nodes.ndim != (1 if nodes.dtype == object else 3) and not self._shared:
+            raise Problem("wrong-shape", f"{CELLS} has shape {nodes.shape}; expected {_FORM}", where=_at())
         samples, most, dimensions = self._points.shape
-        if nodes.ndim == 3 and len(nodes) != samples:
+        each = [nodes] if self._shared else [*nodes]
+        for index, one in enumerate(each):
+            if one.dtype.kind not in "iu" and one.ndim == 2 and one.size:
+                detail = f"{self._label(index)} are {one.dtype.name}; expected whole numbers"
+                raise Problem("wrong-dtype", detail, where=_at(*self._index(index)))
+            if one.ndim != 2 or not one.size:
+                detail = f"{self._label(index)} has shape {one.shape}; expected {_FORM}"
+                raise Problem("wrong-shape", detail, where=_at(*self._index(index)))
+        if not self._shared and len(nodes) != samples:
             detail = f"{CELLS} has {len(nodes)} samples; {COORDINATES} has {samples}"
             raise Problem("wrong-shape", detail, where=_at())
-        named = np.atleast_1d(np.count_nonzero(nodes >= 0, axis=(-2, -1)))
+        named = np.array([np.count_nonzero(one >= 0) for one in each])
         limits = MOST_NODES.get(dimensions, 0) * self._counts
         if (named > limits).any():
             index = int((named > limits).argmax())
@@ -84,7 +91,7 @@ class Derivation:
             detail = f"{self._label(index)} names points {count} times; a mesh of so many points does at most {limit}"
             raise Problem("wrong-input", detail, where=_at(*self._index(index)))
         work = NODE_BYTES * named + POINT_BYTES * self._counts + SAMPLE_BYTES
-        self.bytes = 4 * samples * most * len(names) + int(work.max()) + nodes.size
+        self.bytes = 4 * samples * most * len(names) + int(work.max()) + max(one.size for one in each)
         self.arrays |= {name: np.zeros((samples, most)[self._single :], np.float32) for name in names}
         self._names, self._work = names, np.cumsum(np.broadcast_to(work, samples))
         self.work = int(self._work[-1])
@@ -105,7 +112,7 @@ class Derivation:
             Problem: Cells name points that there are none of, or the boundary does not follow from them.
         """
         for index in piece:
-            nodes = self._nodes if self._nodes.ndim == 2 else self._nodes[index]
+            nodes = self._nodes if self._shared else self._nodes[index]
             count = int(self._counts[index])
             found = self._of_sample(self._points[index, :count], nodes, index)
             for name in self._names:
@@ -141,7 +148,7 @@ class Derivation:
 
     def _index(self, sample: int) -> tuple[int, ...]:
         """Return the index of the cells of a sample in the array that was sent."""
-        return (sample,) if self._nodes.ndim == 3 else ()
+        return () if self._shared else (sample,)
 
     def _label(self, sample: int) -> str:
         return checks.shown(CELLS, self._index(sample))

@@ -169,6 +169,28 @@ def without_padding(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str,
     return found
 
 
+def unequal(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that arrays of arrays have once they are padded: samples of unequal numbers of points."""
+    found = {}
+    for tensor in card.inputs:
+        array, axis = arrays.get(tensor.name), len(tensor.leading)
+        if array is not None and array.dtype == object:
+            first = array[0].shape
+            most = max(each.shape[axis] for each in array)
+            found[tensor.name] = (len(array), *first[:axis], most, *first[axis + 1 :])
+    return found
+
+
+def rectangular(arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[Any]]:
+    """Return arrays in the shapes of those that are `unequal`, with NaN behind the shorter samples."""
+    found = dict(arrays)
+    for name, shape in shapes.items():
+        found[name] = np.full(shape, np.nan)
+        for place, each in zip(found[name], arrays[name], strict=True):
+            place[tuple(map(slice, each.shape))] = each
+    return found
+
+
 def points_of_samples(arrays: Mapping[str, NDArray[Any]], card: Card) -> NDArray[np.int64]:
     """Return the number of points `[B]` of every sample on points, after checks of coordinates and counts."""
     sent = {name: arrays[name] for name in (COORDINATES, COUNTS) if name in arrays}

@@ -241,6 +241,8 @@ class Predictor:
         sent = await offload(exchange.size, exchange.read, card, self.settings.max_body_bytes)
         if exchange.seconds is not None and request.limit is not None:
             request.limit.reschedule(min(begin + exchange.seconds, request.deadline))
+        if shapes := checks.unequal(sent, card):
+            sent = await self._padded(request, exchange.size, sent, shapes)
         # Arrays of another type are converted, and a sample that stands for many is repeated: this is counted before it
         # takes memory. What is left out becomes a view, which takes none.
         converted = _converted_bytes(sent)
@@ -258,6 +260,19 @@ class Predictor:
         solved = request.reference or policy.bypasses(card)
         request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
         return inputs
+
+    async def _padded(
+        self, request: Prediction, size: int, sent: dict[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a body of so many bytes, those of samples of unequal numbers of points in such shapes."""
+        values = sum(map(math.prod, shapes.values()))
+        for name, shape in shapes.items():
+            if 4 * math.prod(shape) > self.settings.max_body_bytes:
+                detail = f"{shape[0]} samples padded to {shape} take more than {self.settings.max_body_bytes} bytes"
+                raise Problem("body-too-large", f"{name}: {detail}", array=name)
+        if request.ticket is not None:
+            request.ticket.settle(size + own_bytes(sent) + 16 * values)  # float64, and without the values of padding
+        return await offload(8 * values, checks.rectangular, sent, shapes)
 
     async def _derived(self, request: Prediction, size: int, sent: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return the arrays of a body of so many bytes with what follows from its cells, piece by piece.

@@ -7,7 +7,6 @@ missing value, which becomes NaN and is refused as such; `true` and `false` are 
 from __future__ import annotations
 
 import base64
-import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
@@ -46,15 +45,16 @@ def read(
     names: Sequence[str],
     max_bytes: int,
     optional: Collection[str] = (),
-    before: Mapping[str, int] = MappingProxyType({}),
+    on_points: Mapping[str, int] = MappingProxyType({}),
     derivable: Collection[str] = (),
 ) -> tuple[dict[str, NDArray[Any]], bool, Options, list[int] | None]:
     """Return the arrays of a body `{"inputs": {name: array}}`, and the other members that it may hold, `OPTIONS`.
 
     The array `cotangents.solution` is the member `solution` of `cotangents`, which stands beside `inputs`. Samples on
-    points (there is an input `counts`, which the body leaves out) may have unequal numbers of them: lists are padded,
-    and counted. `before` is how many axes a sample of an input has before that of the points, such as its frames. Where
-    the body has `cells`, the inputs that are `derivable` from them may be missing, too.
+    points (there is an input `counts`, which the body leaves out) may have unequal numbers of them: they are counted,
+    and such an input is an array of arrays, which is padded later (`checks.rectangular`). `on_points` says of inputs on
+    points how many axes a sample has before that of the points, such as its frames. Where the body has `cells`, the
+    inputs that are `derivable` from them may be missing, too.
 
     Returns:
         The arrays by name, whether one of them was in base64, the frames and the grid that it asks for and its cells,
@@ -77,7 +77,7 @@ def read(
     checks.names(inputs, names, optional if options.cells is None else {*optional, *derivable})
     counts = None
     if COUNTS in names and COUNTS not in inputs:
-        inputs, counts = _by_sample(inputs, max_bytes, before)
+        inputs, counts = _by_sample(inputs, on_points)
     coded = False
     arrays: dict[str, NDArray[Any]] = {}
     for name, value in inputs.items():
@@ -95,7 +95,7 @@ class Options(NamedTuple):
 
     frames: int | None = None
     grid: tuple[int, ...] | None = None
-    cells: NDArray[Any] | None = None  # `[cell, node]`, or `[sample, cell, node]` with -1 behind the fewer ones
+    cells: NDArray[Any] | None = None  # `[cell, node]`, or an array of those of every sample
 
     @classmethod
     def of(cls, document: Mapping[str, Any], max_bytes: int) -> Options:
@@ -128,37 +128,22 @@ def _nodes(value: Any, max_bytes: int) -> NDArray[Any]:
         coded = validated(Base64Array, value, _CELLS)
         return from_base64(coded.base64, coded.dtype, coded.shape, _CELLS, f"{_CELLS}.base64", max_bytes)
     samples = _samples(value, _CELLS, 3)
-    if samples is None:
-        return nested(value, _CELLS)
-    for index, each in enumerate(samples):
-        if each.ndim != 2:
-            detail = f"{_CELLS}[{index}] has shape {each.shape}; expected (cell, node)"
-            raise Problem("wrong-shape", detail, array=_CELLS, index=[index])
-    sides = tuple(max(each.shape[axis] for each in samples) for axis in (0, 1))
-    if 8 * len(samples) * math.prod(sides) > max_bytes:
-        detail = f"those of {len(samples)} samples padded to {sides} take more than {max_bytes} bytes"
-        raise Problem("body-too-large", f"{_CELLS}: {detail}", array=_CELLS)
-    found = np.full((len(samples), *sides), -1, np.result_type(*{each.dtype for each in samples}))
-    for each, nodes in zip(found, samples, strict=True):
-        each[: nodes.shape[0], : nodes.shape[1]] = nodes
-    return found
+    return nested(value, _CELLS) if samples is None else _several(samples)
 
 
-def _by_sample(
-    inputs: dict[str, Any], max_bytes: int, before: Mapping[str, int]
-) -> tuple[dict[str, Any], list[int] | None]:
-    """Return inputs on points with NaN behind the shorter samples, and the points of every sample, if they differ."""
+def _by_sample(inputs: dict[str, Any], on_points: Mapping[str, int]) -> tuple[dict[str, Any], list[int] | None]:
+    """Return inputs on points as arrays of arrays, where samples differ in points, and the points of every sample."""
     samples = _samples(inputs.get(COORDINATES), COORDINATES, 3)
     lengths = [len(each) for each in samples or ()]
     if samples is None or len(set(lengths)) < 2:
         return inputs, None
-    padded: dict[str, Any] = {COORDINATES: _padded(samples, COORDINATES, lengths, max_bytes)}
+    found: dict[str, Any] = {COORDINATES: _alike(samples, COORDINATES, lengths, 0)}
     for name, value in inputs.items():
-        if name not in padded:
-            axis = before.get(name, 0)
-            each = _samples(value, name, 2 + axis)
-            padded[name] = value if each is None else _padded(each, name, lengths, max_bytes, axis)
-    return padded | {COUNTS: lengths}, lengths
+        if name not in found:
+            axis = on_points.get(name)
+            each = None if axis is None else _samples(value, name, 2 + axis)
+            found[name] = value if each is None or axis is None else _alike(each, name, lengths, axis)
+    return found | {COUNTS: lengths}, lengths
 
 
 def _samples(value: Any, name: str, depth: int) -> list[NDArray[Any]] | None:
@@ -181,28 +166,28 @@ def _nested_to(value: Any, depth: int) -> bool:
     return depth == 0
 
 
-def _padded(
-    samples: list[NDArray[Any]], name: str, counts: list[int], max_bytes: int, axis: int = 0
-) -> NDArray[np.float64]:
-    """Return samples on so many points each, along an axis of theirs, as one array with NaN behind the shorter ones."""
+def _alike(samples: list[NDArray[Any]], name: str, counts: list[int], axis: int) -> NDArray[Any]:
+    """Return samples on so many points each, along an axis of theirs, as an array of arrays."""
+    if len(samples) != len(counts):
+        detail = f"{name} has {len(samples)} samples; {COORDINATES} has {len(counts)}"
+        raise Problem("wrong-shape", detail, array=name)
     first = samples[0].shape
-    sides = (*first[:axis], max(counts), *first[axis + 1 :])
-    if 4 * len(counts) * math.prod(sides) > max_bytes:
-        detail = f"{len(counts)} samples padded to {max(counts)} points take more than {max_bytes} bytes"
-        raise Problem("body-too-large", f"{name}: {detail}")
-    found = np.full((len(counts), *sides), np.nan)
-    for index, (each, count) in enumerate(zip(samples, counts, strict=False)):
-        alike = each.ndim == len(first) and (*each.shape[:axis], *each.shape[axis + 1 :]) == (
-            *first[:axis],
-            *first[axis + 1 :],
-        )
+    others = (*first[:axis], *first[axis + 1 :])
+    for index, (each, count) in enumerate(zip(samples, counts, strict=True)):
+        alike = each.ndim == len(first) and (*each.shape[:axis], *each.shape[axis + 1 :]) == others
         if not alike or each.shape[axis] != count:
             shown = f"has {each.shape[axis]} points" if alike else f"has shape {list(each.shape)}"
             detail = f"{name}[{index}] {shown if each.ndim else 'is a number'}; {COORDINATES}[{index}] has {count}"
             raise Problem("wrong-shape", detail, array=name, index=[index])
-        place: tuple[Any, ...] = (index, *(slice(None),) * axis, slice(count))
-        found[place] = each
-    return found[: len(samples)]
+    return _several(samples)
+
+
+def _several(samples: list[NDArray[Any]]) -> NDArray[Any]:
+    """Return arrays of any shapes as an array of them."""
+    found = np.empty(len(samples), object)
+    for index, each in enumerate(samples):
+        found[index] = each
+    return found
 
 
 def from_base64(text: str, dtype: str, shape: Sequence[int], name: str, path: str, max_bytes: int) -> NDArray[Any]:

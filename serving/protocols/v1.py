@@ -272,8 +272,9 @@ class Body:
                 raise Problem("unsupported-media-type", detail)
             return {required[0]: binary.read_npy(self._content, required[0], max_bytes)}
         if self.request_type == JSON:
-            before = {tensor.name: len(tensor.leading) for tensor in card.inputs}
-            found = json_arrays.read(self._content, names, max_bytes, optional, before, cells.derivable(card))
+            axis = card.grid.axes[0]
+            on_points = {tensor.name: len(tensor.leading) for tensor in card.inputs if axis in tensor.axes}
+            found = json_arrays.read(self._content, names, max_bytes, optional, on_points, cells.derivable(card))
             arrays, self.base64, (self.frames, self.grid, known), self.counts = found
             if known is not None and cells.CELLS in names:
                 raise Problem("wrong-input", f'"{cells.CELLS}" is an input of the model, and belongs there')

@@ -46,6 +46,7 @@ def read(content: Any, known: Card) -> dict[str, NDArray[Any]]:
     text = isinstance(content.get("inputs"), dict)
     body = json.dumps(content).encode() if text else save({name: np.asarray(each) for name, each in content.items()})
     arrays = Body(body, JSON if text else SAFETENSORS, JSON).read(known, 2**26)
+    arrays = checks.rectangular(arrays, checks.unequal(arrays, known))
     return checks.batch(derived(arrays, known) if among(arrays, known) else arrays, known)[0]
 
 
