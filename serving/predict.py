@@ -264,7 +264,7 @@ class Predictor:
     async def _padded(
         self, request: Prediction, size: int, sent: dict[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
     ) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a body of so many bytes, those of samples of unequal numbers of points in such shapes."""
+        """Return the arrays of a body of so many bytes, samples of unequal numbers of points in such shapes."""
         values = sum(map(math.prod, shapes.values()))
         for name, shape in shapes.items():
             if 4 * math.prod(shape) > self.settings.max_body_bytes:
