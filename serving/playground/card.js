@@ -163,10 +163,11 @@ export function entered(card, arrays) {
   return Object.fromEntries(known.flatMap(({ name, components }) => (components?.length ? [...arrays[name].data].map((value, i) => [`${name}.${i}`, value]) : [[name, arrays[name].data[0]]])));
 }
 
-/** Return the arrays of a request for numbers by the names of `entries`. */
+/** Return the arrays of a request for numbers by the names of `entries`; parameters without any are left out. */
 export function sent(card, values) {
-  const array = ({ name, components }) => (components?.length ? { shape: [components.length], data: Float32Array.from(components, (_, i) => values[`${name}.${i}`]) } : { shape: [], data: Float32Array.of(values[name]) });
-  return Object.fromEntries(parameters(card).map((one) => [one.name, array(one)]));
+  const numbers = ({ name, components }) => (components?.length ? components.map((_, i) => values[`${name}.${i}`]) : [values[name]]);
+  const given = parameters(card).filter((one) => numbers(one).some((value) => value !== undefined));
+  return Object.fromEntries(given.map((one) => [one.name, { shape: one.components?.length ? [one.components.length] : [], data: Float32Array.from(numbers(one)) }]));
 }
 
 /** Return the arrays of parameters that have a value for every frame, by name. */

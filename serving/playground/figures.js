@@ -39,7 +39,7 @@ export class Figures {
     const widths = [quality[`${ALONE}.${tensor.name}`] ?? (this.card.outputs.length === 1 ? quality[ALONE] : undefined) ?? []].flat(Infinity);
     const units = tensor.units && tensor.units !== "1" ? ` ${tensor.units}` : "";
     return [...outputs[tensor.name].data].map((value, part) => {
-      const width = widths[part];
+      const width = widths[part] ?? undefined; // null of a sample that failed
       const actual = truth?.[tensor.name]?.data[part];
       const [shown, half, right] = within(width, value, width, actual);
       const notes = [cards.rest(tensor), interval(width, cards.held(this.card, tensor.name, part)), actual === undefined ? "" : `true: ${right}${units}${miss(width, value - actual)}`];
