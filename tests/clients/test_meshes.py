@@ -12,9 +12,10 @@ import pytest
 
 from petrov_client import InvalidInput, ModelInfo
 from petrov_client._arrays import check_input
-from petrov_client._meshes import FACETS, arrays_of, with_outputs
+from petrov_client._meshes import FACETS, SOLIDS, arrays_of, with_cells, with_outputs
 from petrov_client._schema import COMPONENT, GridInfo, TensorInfo
-from physics.numerics.cells import KINDS
+from physics.numerics import cells as known_cells
+from physics.numerics.cells import KINDS, Cells
 from tests.toy_meshes import write_stars
 from training.data.readers import open_file
 
@@ -181,3 +182,68 @@ def test_outputs_are_point_data_of_a_copy() -> None:
 def test_meshes_that_do_not_fit_are_refused(info: ModelInfo, mesh: meshio.Mesh, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         check_input(info, mesh)
+
+
+SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0.5, 0.5]])
+TRIANGLES = np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]])
+TETRA = CUBE[[0, 1, 3, 9]]
+QUADRATIC = np.array([*TETRA, *(TETRA[[*edge]].mean(axis=0) for edge in known_cells.EDGES_OF["tetra"])])
+WEIGHED = TensorInfo("area", ("batch", "point"), shape=(None, None))
+
+
+@pytest.mark.parametrize(
+    ("points", "cells"),
+    [
+        (SQUARE, TRIANGLES),
+        (SQUARE, np.array([[0, 1, 2, 3]])),
+        (np.array([[0, 0], [2, 0], [2, 1], [1, 2], [0, 1]]), np.array([[0, 1, 2, 3, 4]])),
+        (QUADRATIC, np.arange(10)[None]),
+        (CUBE, cubes().cells_dict["hexahedron"]),
+    ],
+    ids=["triangles", "quadrilateral", "pentagon", "tetra10", "hexahedra"],
+)
+def test_what_follows_from_cells_is_what_the_service_derives(points: Any, cells: Any) -> None:
+    info = on_points(points.shape[1], WEIGHED)
+    known = Cells.of(cells, points.shape[1])
+    marked = known_cells.boundary(known, points)
+    padded = np.pad(cells, [(1, 2), (0, 0)], constant_values=-1)
+    two = with_cells({"coordinates": np.stack([points] * 2), "cells": cells}, info)
+    each = with_cells({"coordinates": np.stack([points] * 2), "cells": [cells, padded]}, info)
+    one = with_cells({"coordinates": points.tolist(), "cells": padded.tolist()}, info)
+    for found in (one, *({name: array[i] for name, array in many.items()} for many in (two, each) for i in (0, 1))):
+        np.testing.assert_array_equal(found["boundary"], marked)
+        np.testing.assert_allclose(found["distance"], known_cells.distance(points, marked), atol=1e-6)
+        np.testing.assert_allclose(found["area"], known_cells.sizes(known, points), rtol=1e-6)
+    assert SOLIDS == known_cells.SOLIDS
+
+
+def test_the_area_around_the_points_of_a_mesh_follows_from_its_cells() -> None:
+    assert arrays_of(cubes(), on_points(3, WEIGHED))["area"].sum() == pytest.approx(27)
+
+
+@pytest.mark.parametrize(
+    ("passed", "where", "sentence"),
+    [
+        ({"cells": [[0, 1, -1], [0, 1, 4]]}, "cells[0,2]", "expected points 0 to 4 but got -1"),
+        ({"cells": [[-1] * 3, [0, 1, 9]]}, "cells[1,2]", "expected points 0 to 4 but got 9"),
+        ({"cells": [[0, 1, 1], [1, 2, 4]]}, "cells", "cell 0 has a node twice"),
+        ({"cells": [*TRIANGLES, [4, 1, 0]]}, "cells", "two cells have the same nodes"),
+        ({"cells": [*TRIANGLES, [1, 4, 3]]}, "cells", "three cells share a facet"),
+        ({"cells": [[0, 1, 2], [0, 1]]}, "cells", "expected"),
+        ({"cells": np.zeros((0, 3), int)}, "cells", "expected cells of 3 nodes or more"),
+        ({"cells": TRIANGLES.astype(float)}, "cells", "expected whole numbers"),
+        ({"cells": 3}, "cells", "expected"),
+        ({"cells": None}, "cells", "expected"),
+        ({"cells": TRIANGLES, "coordinates": np.zeros((5, 4))}, "coordinates", "expected"),
+        ({"cells": TRIANGLES, "coordinates": np.full((5, 2), np.nan)}, "coordinates", "expected finite"),
+        ({"cells": TRIANGLES, "coordinates": [SQUARE, SQUARE[:4]]}, "coordinates", "expected an array"),
+        ({"cells": TRIANGLES, "coordinates": "abc"}, "coordinates", "expected an array"),
+        ({"cells": TRIANGLES, "counts": [1, 2, 3]}, "counts", "expected a whole number"),
+        ({"cells": TRIANGLES, "counts": [np.nan]}, "counts", "expected a whole number"),
+        ({"cells": TRIANGLES, "boundary": SQUARE[:, 0], "distance": SQUARE[:, 0]}, "cells", "are passed already"),
+    ],
+)
+def test_wrong_cells_are_refused_with_their_place(passed: dict[str, Any], where: str, sentence: str) -> None:
+    with pytest.raises(InvalidInput, match=sentence) as caught:
+        with_cells({"coordinates": SQUARE, **passed}, on_points(2))
+    assert str(caught.value.where).startswith(where)

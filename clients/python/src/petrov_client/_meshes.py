@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from petrov_client._models import ModelInfo
 from petrov_client._schema import COORDINATES, COUNTS, TensorInfo
 
 Array = npt.NDArray[Any]
-BOUNDARY, DISTANCE = "boundary", "distance"
+BOUNDARY, DISTANCE, AREA = "boundary", "distance", "area"
 #: By which name a caller passes the cells of points, from which they follow.
 CELLS = "cells"
 Nodes = tuple[tuple[int, ...], ...]
@@ -80,6 +79,8 @@ KINDS: Mapping[int, Mapping[tuple[str, int], Facets]] = {
 FACETS: Mapping[int, Mapping[str | int, Facets]] = {
     dimensions: {key: facets for keys, facets in kinds.items() for key in keys} for dimensions, kinds in KINDS.items()
 }
+#: The types of cells in space by their number of nodes, where a caller passes no more than that.
+SOLIDS = {4: "tetra", 5: "pyramid", 6: "wedge", 8: "hexahedron", 10: "tetra10"}
 #: VTK's numbers of cells on a plane, on a line, and of points; those of all others are of cells in space.
 PLANE, LINE, POINT = {5, 6, 7, 8, 9, 22, 23, 28, 30, 34, 36, 61, 62, 63, 69, 70}, {3, 4, 21, 35, 60, 68}, {0, 1, 2}
 MOST_NODES = 9  # of a facet
@@ -128,51 +129,109 @@ def arrays_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
     for tensor in info.inputs[1:]:
         if tensor.name in data:
             found[tensor.name] = _at_points(data[tensor.name], tensor, kept)
-        elif tensor.name in {BOUNDARY, DISTANCE} and tensor.default is None:
-            edge = on_boundary(mesh, found[COORDINATES])
-            values = edge if tensor.name == BOUNDARY else distance(found[COORDINATES], edge)
-            found[tensor.name] = values.astype(np.float32)
+        elif tensor.name in {BOUNDARY, DISTANCE, AREA} and tensor.default is None:
+            found[tensor.name] = _of_cells(tensor.name, mesh, found[COORDINATES]).astype(np.float32)
     return found
 
 
-def with_cells(passed: Mapping[str, Any], info: ModelInfo) -> dict[str, Any]:
-    """Return inputs of a model on points with `boundary` and `distance` in place of `cells`.
+def _of_cells(name: str, mesh: Any, points: Array) -> Array:
+    """Return an input of that name, as it follows from the cells of a mesh."""
+    if name == AREA:
+        return sizes(
+            [(each, np.asarray(mesh.cells_dict[kind])) for kind, each in _known(mesh, points.shape[1]).items()], points
+        )
+    edge = on_boundary(mesh, points)
+    return edge if name == BOUNDARY else distance(points, edge)
 
-    Cells are `[cell, node]` of one type, for a batch of meshes a list of them; the types are those of as many nodes.
+
+def with_cells(passed: Mapping[str, Any], info: ModelInfo) -> dict[str, Any]:
+    """Return inputs of a model on points with what follows from `cells` in place of these, as the service derives it.
+
+    Cells are `[cell, node]` of one type, of one mesh for all samples, or a list of those of each; rows of -1 are
+    padding. Types are polygons of so many corners on a plane, and those of `SOLIDS` in space.
 
     Raises:
         InvalidInput: The model takes nothing that follows from cells, or it does not follow from these.
     """
-    found, names = dict(passed), [each.name for each in info.inputs if each.name in {BOUNDARY, DISTANCE}]
+    found = dict(passed)
     if CELLS not in found or CELLS in {each.name for each in info.arguments}:
         return found
-    cells, points = found.pop(CELLS), np.asarray(found.get(COORDINATES, ()), np.float64)
-    if not names or points.ndim not in {2, 3}:
-        raise InvalidInput(f'no input of "{info.name}" follows from cells', where=Where(CELLS))
-    single, counts = points.ndim == 2, np.asarray(found.get(COUNTS, 0))
-    batch, each = (points[None], [cells]) if single else (points, list(cells))
-    if len(each) != len(batch):
-        raise InvalidInput(f"expected cells of {len(batch)} meshes but got {len(each)}", where=Where(CELLS))
-    made = {name: np.zeros(batch.shape[:2], np.float32) for name in names if name not in found}
-    for index, (coordinates, nodes) in enumerate(zip(batch, each, strict=True)):
-        count = int(np.broadcast_to(counts, len(batch))[index]) or len(coordinates)
-        edge = on_boundary(_mesh_of(np.asarray(nodes), coordinates[:count]), coordinates[:count])
-        for name, values in made.items():
-            values[index, :count] = edge if name == BOUNDARY else distance(coordinates[:count], edge)
-    return found | {name: values[0] if single else values for name, values in made.items()}
+    cells, names = found.pop(CELLS), [each.name for each in info.inputs if each.name in {BOUNDARY, DISTANCE, AREA}]
+    made = [name for name in names if name not in found]
+    if not made:
+        reason = f"{' and '.join(names)} are passed already" if names else f'no input of "{info.name}" does'
+        raise InvalidInput(f"expected cells that inputs follow from: {reason}", where=Where(CELLS))
+    points = _numbers(found.get(COORDINATES, ()), COORDINATES)
+    single = points.ndim == 2
+    batch = points[None] if single else points
+    if batch.ndim != 3 or batch.shape[2] not in KINDS or not batch.size:
+        raise InvalidInput(f"expected (point, 2 or 3) but got {points.shape}", where=Where(COORDINATES))
+    counts = _counts(found.get(COUNTS, 0), *batch.shape[:2])
+    each = _of_samples(cells, len(batch))
+    values = {name: np.zeros(batch.shape[:2], np.float32) for name in made}
+    for index, (coordinates, nodes, count) in enumerate(zip(batch, each, counts.tolist(), strict=True)):
+        where = Where(CELLS) if single else Where(CELLS, (index,))
+        if not np.isfinite(coordinates[:count]).all():
+            raise InvalidInput("expected finite coordinates of all points", where=Where(COORDINATES))
+        follows = _following(nodes, coordinates[:count], where)
+        for name in made:
+            values[name][index, :count] = follows[name]
+    return found | {name: array[0] if single else array for name, array in values.items()}
 
 
-def _mesh_of(nodes: Array, points: Array) -> Any:
-    """Return cells `[cell, node]` of one type as a mesh."""
-    types = {2: {3: "triangle", 4: "quad"}, 3: {4: "tetra", 5: "pyramid", 6: "wedge", 8: "hexahedron"}}
-    known = types[points.shape[1]]
-    if nodes.ndim != 2 or nodes.dtype.kind not in "iu" or nodes.shape[1] not in known:
-        expected = f"whole numbers [cell, node] of {', '.join(map(str, known))} nodes"
-        raise InvalidInput(f"expected {expected} but got {nodes.shape} {nodes.dtype}", where=Where(CELLS))
-    if nodes.size and not 0 <= nodes.min() <= nodes.max() < len(points):
-        raise InvalidInput(f"expected points 0 to {len(points) - 1} but got {nodes.max()}", where=Where(CELLS))
-    kind = known[nodes.shape[1]]
-    return SimpleNamespace(cells=[SimpleNamespace(type=kind, data=nodes)], cells_dict={kind: nodes})
+def _numbers(value: Any, name: str) -> Array:
+    """Return an array of numbers, if a value is one."""
+    try:
+        return np.asarray(value, np.float64)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"expected an array of numbers but: {error}", where=Where(name)) from error
+
+
+def _counts(value: Any, samples: int, points: int) -> Array:
+    """Return how many points every sample has, all of them where it says 0."""
+    counts = _numbers(value, COUNTS)
+    if counts.shape not in {(), (samples,)} or not ((counts >= 0) & (counts <= points) & (counts % 1 == 0)).all():
+        expected = f"a whole number from 0 to {points}, or one per sample ({samples},)"
+        raise InvalidInput(f"expected {expected} but got {value!s:.80}", where=Where(COUNTS))
+    return np.broadcast_to(np.where(counts == 0, points, counts).astype(np.int64), (samples,))
+
+
+def _of_samples(cells: Any, samples: int) -> list[Array]:
+    """Return the cells of every sample."""
+    try:
+        array = np.asarray(cells)
+        each = [array] * samples if array.ndim == 2 else [np.asarray(one) for one in array]
+    except (ValueError, TypeError):  # those of each mesh, of unequal numbers
+        try:
+            each = [np.asarray(one) for one in cells]
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"expected whole numbers [cell, node] but: {error}", where=Where(CELLS)) from error
+    if len(each) != samples:
+        raise InvalidInput(f"expected cells of {samples} meshes but got {len(each)}", where=Where(CELLS))
+    return each
+
+
+def _following(sent: Array, points: Array, where: Where) -> dict[str, Array]:
+    """Return all that follows from the cells of one mesh."""
+    if sent.ndim != 2 or sent.dtype.kind not in "iu":
+        raise InvalidInput(f"expected whole numbers [cell, node] but got {sent.shape} {sent.dtype}", where=where)
+    rows, columns = (np.flatnonzero((sent >= 0).any(axis=axis)) for axis in (1, 0))
+    nodes = sent[np.ix_(rows, columns)]
+    wrong = (nodes < 0) | (nodes >= len(points))
+    if wrong.any():
+        row, column = (int(place) for place in np.argwhere(wrong)[0])
+        at = (*(where.index or ()), int(rows[row]), int(columns[column]))
+        raise InvalidInput(
+            f"expected points 0 to {len(points) - 1} but got {nodes[row, column]}", where=Where(CELLS, at)
+        )
+    flat, corners = points.shape[1] == 2, nodes.shape[1]
+    if not len(nodes) or (corners < 3 if flat else corners not in SOLIDS):
+        expected = "3 nodes or more" if flat else f"{', '.join(map(str, SOLIDS))} nodes"
+        raise InvalidInput(f"expected cells of {expected} but got {sent.shape}", where=where)
+    edges = tuple((node, (node + 1) % corners) for node in range(corners)) if flat else ()
+    kinds = [(_linear(edges) if flat else FACETS[3][SOLIDS[corners]], nodes.astype(np.int64))]
+    edge = _marked(kinds, points, where)
+    return {BOUNDARY: edge, DISTANCE: distance(points, edge), AREA: sizes(kinds, points)}
 
 
 def with_outputs(mesh: Any, outputs: Mapping[str, Array]) -> Any:
@@ -197,7 +256,17 @@ def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
         InvalidInput: There are no cells of the mesh's own dimension, or some of an unknown type, or of
             two sizes beside each other.
     """
-    dimensions = points.shape[1]
+    known = _known(mesh, points.shape[1])
+    every = np.concatenate([np.asarray(mesh.cells_dict[kind]).ravel() for kind in known])
+    _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    apart = len(np.unique(every)) == len(every)  # every cell has nodes of its own, as discontinuous elements
+    place = first[to.ravel()] if apart else np.arange(len(points))
+    kinds = [(facets, place[np.asarray(mesh.cells_dict[kind])]) for kind, facets in known.items()]
+    return _marked(kinds, points, Where(BOUNDARY))[place]
+
+
+def _known(mesh: Any, dimensions: int) -> dict[str | int, Facets]:
+    """Return the types of a mesh's cells of its own dimension, with their facets."""
     known = FACETS[dimensions]
     blocks = getattr(mesh, "cells", None)
     listed = [block.type for block in blocks] if isinstance(blocks, list) else list(getattr(mesh, "cells_dict", {}))
@@ -209,30 +278,52 @@ def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
             f"boundary follows from, or `{BOUNDARY}` and `{DISTANCE}` as point data, but got {seen}",
             where=Where(BOUNDARY),
         )
+    return {kind: known[kind] for kind in of_mesh}
+
+
+def _marked(kinds: list[tuple[Facets, Array]], points: Array, where: Where) -> npt.NDArray[np.bool_]:
+    """Return which points lie on facets that belong to one cell alone."""
+    instead = f"so the boundary does not follow from the cells: expected `{BOUNDARY}` and `{DISTANCE}` as point data"
     facets: dict[int, list[tuple[Array, Array]]] = {}  # corners and all nodes, by the number of corners
-    every = np.concatenate([np.asarray(mesh.cells_dict[kind]).ravel() for kind in of_mesh])
-    _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
-    apart = len(np.unique(every)) == len(every)  # every cell has nodes of its own, as discontinuous elements
-    place = first[to.ravel()] if apart else np.arange(len(points))
-    for kind in of_mesh:
-        cells = place[np.asarray(mesh.cells_dict[kind])]
-        for corners, members in zip(*known[kind], strict=True):
+    for (ends, every), cells in kinds:
+        ordered = np.sort(cells, axis=1)
+        twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+        if twice.any() or len(np.unique(ordered, axis=0)) < len(cells):
+            fault = f"cell {int(twice.argmax())} has a node twice" if twice.any() else "two cells have the same nodes"
+            raise InvalidInput(f"{fault}, {instead}", where=where)
+        for corners, members in zip(ends, every, strict=True):
             padded = (*members, *members[-1:] * (MOST_NODES - len(members)))
             facets.setdefault(len(corners), []).append((cells[:, corners], cells[:, padded]))
-    alone = {size: _once(parts) for size, parts in facets.items()}
-    if 3 in alone and 4 in alone and dimensions == 3:
+    alone = {size: _once(parts, instead, where) for size, parts in facets.items()}
+    if 3 in alone and 4 in alone:
         kept = _without_halves(alone[3][0], alone[4][0])
         alone = {size: (alone[size][0][keep], alone[size][1][keep]) for size, keep in zip((3, 4), kept, strict=True)}
+    if not any(len(corners) for corners, _ in alone.values()):
+        raise InvalidInput(f"no cell has a facet of its own, {instead}", where=where)
     if (node := _hanging(points, [corners for corners, _ in alone.values()])) is not None:
-        raise InvalidInput(
-            f"node {node} hangs on an edge of another cell, so the boundary does not follow from the cells: "
-            f"expected `{BOUNDARY}` and `{DISTANCE}` as point data",
-            where=Where(BOUNDARY),
-        )
+        raise InvalidInput(f"node {node} hangs on an edge of another cell, {instead}", where=where)
     found = np.zeros(len(points), dtype=np.bool_)
     for _, nodes in alone.values():
         found[nodes] = True
-    return found[place]
+    return found
+
+
+def sizes(kinds: list[tuple[Facets, Array]], points: Array) -> Array:
+    """Return the area, in space the volume, of the cells around each point, which a cell's nodes share equally."""
+    found, flat = np.zeros(len(points)), points.shape[1] == 2
+    for (facets, _), nodes in kinds:
+        corners = points[nodes[:, : 1 + max(node for facet in facets for node in facet)]]
+        middle = corners.mean(axis=1)
+        size = np.zeros(len(nodes))
+        if flat:  # edges run around their cell, which may be no convex one
+            x, y = np.moveaxis(corners - middle[:, None], 2, 0)
+            size = (x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1) / 2
+        for facet in () if flat else facets:  # tetrahedra between the middle and the facets
+            rays = [points[nodes[:, each]] - middle for each in facet]
+            for fan in [rays] if len(rays) < 4 else [rays[:3], [rays[0], *rays[2:]]]:
+                size += np.abs(np.linalg.det(np.stack(fan, axis=1))) / 6
+        np.add.at(found, nodes, np.abs(size)[:, None] / nodes.shape[1])
+    return found
 
 
 def _dimension(kind: str | int) -> int:
@@ -243,10 +334,12 @@ def _dimension(kind: str | int) -> int:
     return next((number for number, shape in enumerate(shapes) if re.match(shape, kind.lower())), 3)
 
 
-def _once(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+def _once(parts: list[tuple[Array, Array]], instead: str, where: Where) -> tuple[Array, Array]:
     """Return corners and nodes of the facets that belong to one cell."""
     corners, nodes = (np.concatenate(each) for each in zip(*parts, strict=True))
     _, index, shared = np.unique(np.sort(corners, axis=1), axis=0, return_index=True, return_counts=True)
+    if shared.max(initial=0) > 2:
+        raise InvalidInput(f"three cells share a facet, {instead}", where=where)
     return corners[index[shared == 1]], nodes[index[shared == 1]]
 
 
