@@ -66,13 +66,15 @@ class Layout(BaseModel):
     fitted: int  # samples that gave the statistics' mean and covariance, and the expected size of the error
     inputs: int  # calibration inputs, behind the novelty
     errors: int  # calibration samples per grid, behind the error estimate; 0 where they were too few for one
+    errors_of_a_case: int | None = None  # the fewest behind a quantile; earlier files, of equal cases, do not say it
     grids: tuple[int, ...]  # calibrated grids, by their numbers of points
     # What tells a first group of calibration samples, as of requests that leave it out, from a second one: positions of
     # fields among the arguments that are constant, and of numbers that have their defaults. In the second group one of
     # them varies, or has another value. None where there is one group.
     apart: tuple[int, ...] = ()
     defaults: tuple[tuple[int, float], ...] = ()
-    second: int = 0  # calibration inputs of the second group, which are not among `inputs`
+    # Calibration inputs of the second group, which are not among `inputs`; 0 where the novelty has all in one group.
+    second: int = 0
     intervals: tuple[Interval, ...] = ()  # of the outputs that are numbers, in their order
     noise: tuple[float, ...] = ()  # levels of noise that the roughness tells apart, ascending; none where there is one
 
@@ -84,6 +86,11 @@ class Layout(BaseModel):
     def cases(self) -> int:
         """How many quantiles a grid has."""
         return self.groups * max(1, len(self.noise))
+
+    @property
+    def least(self) -> int:
+        """The number of calibration samples that the quantile with the fewest of them rests on."""
+        return self.errors // self.cases if self.errors_of_a_case is None else self.errors_of_a_case
 
 
 class Calibration(nn.Module):
@@ -112,7 +119,7 @@ class Calibration(nn.Module):
         """
         statistics = self.statistics(arguments)
         group = varies(arguments, self.layout.apart, self.layout.defaults)
-        novelty = self.novelty(statistics, group)
+        novelty = self.novelty(statistics, group if self.layout.second else None)
         if self.estimate is None and not self.intervals:
             return (novelty,)
         everything, found = torch.cat([statistics, self.statistics.roughness(arguments)], dim=1), []
@@ -237,7 +244,12 @@ def calibrate(
     enough = all(len(one) >= fewest() for one in measured.values())
     apart, defaults = _apart(list(measured.values()), _defaults(problem, fitted[0].inputs), axes)
     groups = _groups(calibration, apart, defaults)
-    rows, *others = (torch.cat([statistics(one.inputs) for one in each]) for each in (fitted, *groups))
+    # A few inputs tell nothing unusual: then they are compared with those of both groups.
+    telling = all(Novelty.tells(sum(map(len, group))) for group in groups)
+    rows, *others = (
+        torch.cat([statistics(one.inputs) for one in each])
+        for each in (fitted, *(groups if telling else [calibration]))
+    )
     separate = _noise_bounds(fitted, groups, statistics) if enough else {}
     layout = Layout(
         channels=channels,
@@ -250,7 +262,7 @@ def calibrate(
         grids=tuple(sorted(measured)),
         apart=apart,
         defaults=defaults,
-        second=len(others[1]) if apart or defaults else 0,
+        second=sum(map(len, others[1:])),
         intervals=_intervals(problem, deviations) if scalars else (),
         noise=_noise_levels(fitted) if separate else (),
     )
@@ -261,8 +273,8 @@ def calibrate(
         found.estimate.fit(_sized(fitted, statistics), layout.grids)
         if separate:
             found.estimate.bounds.copy_(torch.stack([separate[points] for points in layout.grids], dim=1))
-        for index, group in enumerate(groups):
-            found.estimate.calibrate(_sized(group, statistics), index)
+        fewest_of = [found.estimate.calibrate(_sized(group, statistics), index) for index, group in enumerate(groups)]
+        found.layout = layout.model_copy(update={"errors_of_a_case": min(fewest_of)})
     for number, interval in enumerate(found.intervals):
         parts = ({1: _errors_of(each, number, statistics)} for each in (fitted, scalars))
         cast("ErrorEstimate", interval).fit(next(parts), (1,))

@@ -20,7 +20,7 @@ among those of calibration inputs.
 
 with :math:`d` the Mahalanobis distance of the statistics' normal scores to those of fitted inputs, and :math:`d_i` that
 of calibration input :math:`i`. An input of the same distribution has :math:`p < 0.01` with a probability of about 1 %.
-Where an input tells two groups of samples apart, each is compared with its own.
+Where an input tells two groups of samples apart, each is compared with its own, if both are large enough for that.
 """
 
 from __future__ import annotations
@@ -93,14 +93,20 @@ class ErrorEstimate(nn.Module):
             self.weight[index], self.bias[index] = regression(self.features(statistics), errors)
 
     @torch.no_grad()
-    def calibrate(self, samples: Mapping[int, Sized], group: int = 0) -> None:
-        """Set the quantiles of a group from samples that serve nothing else, by the number of points of their grid."""
+    def calibrate(self, samples: Mapping[int, Sized], group: int = 0) -> int:
+        """Set the quantiles of a group from samples that serve nothing else, by the number of points of their grid.
+
+        Return how many samples the quantile with the fewest of them rests on.
+        """
+        counts = []
         for index, (_, (statistics, errors)) in enumerate(sorted(samples.items())):
             scores = errors.double() / self.sigma(statistics)[:, index].double()
             above = self.noise(statistics) > self.bounds[:, index] if self.levels > 1 else torch.zeros(len(scores), 1)
             for each in range(self.levels):
                 chosen = scores[above.sum(dim=1) == each]
                 self.quantiles.view(self.cases)[group, each, index] = quantile(np.asarray(chosen))
+                counts.append(len(chosen))
+        return min(counts)
 
     def noise(self, statistics: Statistics) -> Float[Tensor, "batch 1"]:
         """Return the mean roughness, which grows with the level of noise."""
@@ -233,8 +239,19 @@ class Novelty(nn.Module):
     @property
     def out_of_distribution(self) -> float | None:
         """The p-value below which no calibration input is as unusual; None where there are too few to tell."""
-        least = 1.5 / (len(self.distances) + 1)
-        return max(FOREIGN, least) if least < OUTSIDE else None
+        counts = [len(self.distances), *([len(self.others)] if hasattr(self, "others") else [])]
+        # The one limit is for both groups, so that inputs of the smaller one can be below it.
+        return max(FOREIGN, self.least(min(counts))) if self.tells(min(counts)) else None
+
+    @staticmethod
+    def least(count: int) -> float:
+        """Return what is larger than the p-value of an input that is farther than all of so many, and than no other."""
+        return 1.5 / (count + 1)
+
+    @classmethod
+    def tells(cls, count: int) -> bool:
+        """Return whether so many calibration inputs are enough to tell that another one is outside."""
+        return cls.least(count) < OUTSIDE
 
     @torch.no_grad()
     def fit(

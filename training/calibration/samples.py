@@ -70,8 +70,8 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
 
     These are per grid and kind the share whose error stays below the estimate (`coverage`) with its standard error, the
     means of estimate and error, and the share of inputs that are outside; and that share per family out of
-    distribution, on the finest grid. `errors` counts the calibration samples of a grid, `errors_of_a_case` those that a
-    quantile rests on, and `guarantee` says what they promise.
+    distribution, on the finest grid. `errors` counts the calibration samples of a grid, `errors_of_a_case` the fewest
+    that a quantile rests on, and `guarantee` says what they promise.
     """
     layout, rows, finest = calibration.layout, [], None
     for one in samples.test:
@@ -82,8 +82,8 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
         "fitted": layout.fitted,
         "inputs": layout.inputs,
         "errors": layout.errors,
-        "errors_of_a_case": layout.errors // layout.cases,
-        **({"guarantee": guarantee(layout.errors // layout.cases)} if layout.errors else {}),
+        "errors_of_a_case": layout.least,
+        **({"guarantee": guarantee(layout.least)} if layout.errors else {}),
         **({"noise": list(layout.noise)} if layout.noise else {}),
         "test": rows,
         "foreign": {}

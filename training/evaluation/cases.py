@@ -155,7 +155,8 @@ class Stored:
                 for level in self.levels
             ]
             if default is not None:
-                cases.insert(0 if apart else len(cases), Case(default.on(sides), whole))
+                at_defaults = [Case(default.on(sides), whole, level, seed=self.drawn(level)) for level in self.levels]
+                cases = [*at_defaults, *cases] if apart else [*cases, *at_defaults]
             yield [*cases, *([Case(others.on(sides), whole, varied=others.optional_names)] if others else [])]
 
     def drawn(self, level: float) -> list[int]:

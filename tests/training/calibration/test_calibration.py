@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from schema.problem import Description
 from training import calibration
 from training.calibration import Calibration, Measured
 from training.calibration.calibration import CalibrationError, grid_points
+from training.calibration.samples import account
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import workload
 from training.operators import Operator, build
@@ -191,6 +193,43 @@ def test_requests_with_the_defaults_of_all_numbers_are_covered_by_themselves() -
     few = calibration.calibrate(problem, both(0, 60), [at(n, 100, 300, default=False) for n in GRIDS])
     assert few is not None
     assert few.layout.defaults == ()
+
+
+@pytest.mark.parametrize("of_the_defaults", [12, 200, 800])
+def test_few_requests_at_the_defaults_leave_what_is_unusual_to_all_inputs(of_the_defaults: int) -> None:
+    """A dozen inputs tell nothing unusual; the quantile of their errors is theirs, and the guarantee is that of it."""
+    problem, counts = PROBLEMS["burgers_flow"].description, (of_the_defaults, 1000 - of_the_defaults)
+
+    def both(*counts: int) -> Measured:
+        parts = zip(counts, (True, False), strict=True)
+        return calibration.joined(*(at(21, count, count, default=default) for count, default in parts))
+
+    made = calibration.calibrate(problem, [both(20, 60)], [both(*counts)])
+    assert made is not None
+    assert made.layout.cases == 2
+    inputs = (1000,) if of_the_defaults == 12 else counts
+    assert (made.layout.inputs, made.layout.second) == (*inputs, 0)[:2]
+    limit = made.novelty.out_of_distribution
+    assert limit == pytest.approx(1.5 / min(inputs), rel=0.01)
+    for default in (True, False):
+        initial, *others = at(21, 1, 5, default=default).inputs
+        assert (made(50 * initial, *others)[-1] < limit).all()
+    network = cast("Operator", workload(read(find("burgers-laptop")), Path(), progress=False).network())
+    told = account(made, network, calibration.CalibrationSamples([], [], []))
+    assert (told["errors_of_a_case"], told["guarantee"]) == (min(counts), calibration.guarantee(min(counts)))
+
+
+def test_numbers_at_their_defaults_are_drawn_at_every_level_of_noise(tmp_path: Path) -> None:
+    changes = ["data.mesh=128", "data.grids=[64]", "data.train=16", "data.validation=4", "data.test=12"]
+    work = workload(read(find("burgers-laptop"), [*changes, "fit.noise=[0,0.05]"]), tmp_path, progress=False)
+    network = cast("Operator", work.network())
+    work.fit_normalisers(network)
+    samples = cast("OperatorWorkload", work).renewed(10).calibration_samples(network)
+    [held] = samples.calibration
+    assert held.noise is not None
+    default = held.inputs[1] == torch.tensor(0.01)
+    pairs = [(bool(each), level) for each, level in zip(default, held.noise.tolist(), strict=True)]
+    assert {pair: pairs.count(pair) for pair in pairs} == dict.fromkeys(itertools.product((False, True), (0, 0.05)), 10)
 
 
 def test_numbers_with_defaults_are_drawn_with_and_without_them(tmp_path: Path) -> None:
