@@ -482,6 +482,16 @@ class Catalogue:
         else:
             entry.again = entry.pause = 0.0
 
+    async def _loaded_by_triton(self, entry: Entry, config: str | None) -> bool:
+        """Have Triton load a model, as it is or with a configuration; a load that hangs is a fault of all versions."""
+        try:
+            return await self._triton.load(entry.name, config)
+        except Problem as problem:
+            if problem.kind == "deadline-exceeded":
+                for number in entry.present or ():
+                    entry.report(number, "is not loaded by Triton in time", problem.detail)
+            raise
+
     async def _load(self, entry: Entry) -> bool:
         """Have Triton load a model, without the versions that it cannot load; return whether it has loaded any."""
         broken, config, name = set[int](), None, entry.name
@@ -490,7 +500,7 @@ class Catalogue:
                 config = await asyncio.to_thread(self._repository.configuration, name, (), gpu=True)
         while True:
             try:
-                self._loads = await self._triton.load(name, config)
+                self._loads = await self._loaded_by_triton(entry, config)
             except Problem as problem:
                 if problem.kind != "model-failed":
                     raise

@@ -125,6 +125,18 @@ def served(catalogue: Catalogue) -> list[str]:
     return [model.name for model in catalogue.models()]
 
 
+async def test_a_load_that_hangs_has_a_reason(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(triton_module, "_LOAD_SECONDS", 0.1)
+    async with looking(repository) as (catalogue, fake):
+        fake.hangs = True
+        fake.index = reply(INDEX.replace("READY", "UNAVAILABLE").replace("UNAVAILABLE", "READY", 1), tensors=False)
+        await look_until(catalogue, lambda: "bad version 1 is not loaded by Triton in time" in caplog.text)
+        assert "bad (version 1 is not loaded by Triton in time" in str(catalogue.readiness().reason)
+        assert "did not respond in time" in caplog.text
+
+
 @pytest.mark.parametrize(
     "wrong",
     [reply(""), reply("no JSON"), reply("[]"), reply('{"outputs": [{"name": "u"}]}')],
