@@ -183,13 +183,13 @@ def trajectories(made: Trajectories, data: Path, *, progress: bool = True) -> Pa
     run goes on after its last whole block.
     """
     path = data / named(made.file, f"seed {made.file.seed}")
+    folder = path.with_suffix(".blocks")
     with locked(path):
         if not path.exists():
-            folder = path.with_suffix(".blocks")
             blocks = solved(made, folder, progress=progress)
             arrays = {key: LazyArray.of(key, np.concatenate([each[key] for each in blocks])) for key in blocks[0]}
             write_checked(made.file, [DataFile(path, "generated", arrays)], path)
-            shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that ended before this, too
     return path
 
 

@@ -91,8 +91,11 @@ def region(problem: ProblemFile, one: Quantity) -> tuple[list[tuple[str, int | N
         if inputs[name].components and component is None:
             raise ValueError(f"{label}: expected a component, such as {name}.{inputs[name].components[0]}")
         factors.append((name, component))
-    if ends and problem.mask is not None:
-        raise ValueError(f"{label}: expected the domain or inputs with [mask] but got {', '.join(parts)}")
+    if any(len(each) > len({*each}) for each in (parts, factors, ends)):
+        raise ValueError(f"{label}: expected every part once but got {', '.join(one.over)}")
+    if ends and (problem.mask is not None or DOMAIN in parts):
+        expected = "the domain or ends of it" if problem.mask is None else "the domain or inputs with [mask]"
+        raise ValueError(f"{label}: expected {expected} but got {', '.join(parts)}")
     if problem.symmetries and {*parts} & {*regions(problem)[2:]}:
         raise ValueError(f"{label}: expected no symmetries, which may move the end that it is taken over")
     return factors, ends
@@ -100,6 +103,8 @@ def region(problem: ProblemFile, one: Quantity) -> tuple[list[tuple[str, int | N
 
 def parts_of(problem: ProblemFile, one: Quantity) -> tuple[str, ...]:
     """Return what an integral is taken over; on points the domain is the input with what every point measures."""
+    if not one.over:
+        raise ValueError(f"outputs.{one.name}.over: expected what it is taken over but got nothing")
     if not problem.scattered or DOMAIN not in one.over:
         return one.over
     measure = next((each.name for each in problem.inputs if each.array == problem.weights), None)

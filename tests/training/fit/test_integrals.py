@@ -188,6 +188,20 @@ def test_trained_and_exported_it_is_the_integral_of_the_field(tmp_path: Path) ->
             "expected the domain or inputs",
         ),
         ({"integral_of": "p"}, {"axes": None, "points": {"coordinates": "xy"}}, "says what every point measures"),
+        ({"integral_of": "p", "over": ["row.end", "row.end"]}, {}, "expected every part once but got row.end, row.end"),
+        ({"integral_of": "p", "over": ["boundary", "row.end"]}, {}, "expected every part once"),
+        ({"integral_of": "p", "over": ["f", "f"]}, {}, "expected every part once"),
+        (
+            {"integral_of": "p", "over": ["domain", "row.end"]},
+            {},
+            "expected the domain or ends of it but got domain, row.end",
+        ),
+        ({"integral_of": "p", "over": []}, {}, "expected what it is taken over"),
+        (
+            {"integral_of": "p", "over": ["domain", "area"]},
+            {"axes": None, "points": {"coordinates": "xy", "weights": "area"}, "inputs": {"area": {}}},
+            "expected every part once but got domain, area",
+        ),
     ],
 )
 def test_what_no_integral_can_be_is_refused(drag: dict[str, Any], more: dict[str, Any], expected: str) -> None:

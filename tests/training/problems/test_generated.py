@@ -89,6 +89,10 @@ def test_an_interrupted_solver_goes_on_after_its_last_whole_block(tmp_path: Path
         generate.trajectories(replace(made, follow=partial(follow, blocks=1)), tmp_path / "one")
     path = generate.trajectories(replace(made, follow=partial(follow, blocks=2)), tmp_path / "one")
     assert solved == [32, 36]  # of 68
+    blocks = path.with_suffix(".blocks")  # as of a run that ended before it removed them
+    blocks.mkdir()
+    (blocks / "000000.npz").touch()
+    assert generate.trajectories(made, tmp_path / "one") == path
     whole = generate.trajectories(made, tmp_path / "two")
     assert path.read_bytes() == whole.read_bytes()
     assert [each for each in path.parent.iterdir() if each.suffix != ".lock"] == [path]
