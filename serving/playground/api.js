@@ -46,7 +46,7 @@ export function address(path) {
 export const paths = {
   models: () => "v1/models",
   model: (name) => `v1/models/${encodeURIComponent(name)}`,
-  predict: (name, version) => `${paths.model(name)}${version ? `/versions/${version}` : ""}/predict`,
+  predict: (name, version, grid) => `${paths.model(name)}${version ? `/versions/${version}` : ""}/predict${grid ? `?grid=${grid}` : ""}`,
   example: (name, seed, points) => `${paths.model(name)}/example?seed=${seed}&grid=${points}`,
   sample: (name, index) => `${paths.model(name)}/example?index=${index}`,
   reference: (name) => `${paths.model(name)}/reference`,
@@ -86,11 +86,12 @@ export async function sample(name, index, signal) {
  * @param {number | null} version Null for the newest.
  * @param {Record<string, {shape: number[], data: Float32Array}>} inputs Arrays by input name, all with a batch axis or none.
  * @param {AbortSignal} [signal]
+ * @param {number[]} [grid] The points per axis of the outputs, of a model whose inputs have no grid.
  * @returns {Promise<{outputs: object, milliseconds: number, processor: number | undefined, headers: Headers, quality: object}>} Arrays by
  *     name, the milliseconds of the round trip and of the processor, and what the response says of its errors.
  */
-export function predict(name, version, inputs, signal) {
-  return post(paths.predict(name, version), inputs, signal);
+export function predict(name, version, inputs, signal, grid) {
+  return post(paths.predict(name, version), inputs, signal, grid);
 }
 
 /** Return the classical solutions for the same inputs, as `predict` does. */
@@ -108,10 +109,10 @@ export async function readiness() {
   }
 }
 
-async function post(path, inputs, signal) {
+async function post(path, inputs, signal, grid) {
   const start = performance.now();
   const headers = { "Content-Type": JSON_TYPE, Accept: JSON_TYPE };
-  const body = JSON.stringify({ inputs: mapped(inputs, toBase64) });
+  const body = JSON.stringify({ inputs: mapped(inputs, toBase64), grid });
   const response = await call(path, { method: "POST", headers, body, signal });
   const document = await response.json();
   const outputs = mapped(document.outputs, fromBase64);

@@ -5,9 +5,10 @@ import * as cards from "./card.js";
 import { darkness } from "./colours.js";
 import { read, save } from "./files.js";
 import { follow, load, partner, setForward } from "./models.js";
+import { isPlain } from "./program.js";
 import { changed, openKey, textChanged } from "./requests.js";
 import { chooseGrid, drawExample, stepSample } from "./samples.js";
-import { panels, play, playing, readAll, showProgram, showResults } from "./show.js";
+import { fieldRequest, panels, play, playing, readAll, showProgram, showResults } from "./show.js";
 import { at, inputs, outputs, reader, solver, state, status, times } from "./state.js";
 import { takesText } from "./vocabulary.js";
 
@@ -43,9 +44,9 @@ function saveInput() {
   if (takesText(card)) return reader.tokens && save({ [card.inputs[0].name]: reader.tokens }, name, state.language);
   const request = state.forward ? state.result?.request : inputs.request();
   if (!request) return;
-  const isUsual = inputs.parameters.usual;
+  const isUsual = inputs.parameters.usual && !cards.asked(card);
   const sent = Object.entries(request).filter(([key]) => !isUsual || state.forward || !(key in inputs.parameters.values));
-  save(Object.fromEntries(sent), name, state.language);
+  save(Object.fromEntries(sent), name, state.language, !isPlain(fieldRequest()));
 }
 
 function saveOutput() {

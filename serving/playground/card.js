@@ -9,7 +9,6 @@ export function unsupported(card) {
   const { inputs, outputs, grid, vocabulary } = card;
   if (takesText(card)) return readable(vocabulary) ? null : "has a vocabulary that a browser cannot tokenise";
   const tensors = [...inputs, ...outputs.filter(({ scalar }) => !scalar)];
-  if (inputs.length === 0) return "takes numbers alone, of which there is no picture to draw";
   if (vocabulary) return "takes several sequences";
   if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
   if (![1, 2, 3].includes(grid.axes.length)) return `has ${grid.axes.length} axes`;
@@ -26,6 +25,16 @@ const FRAME = "frame"; // the axis of a trajectory's frames, before it
 /** Return whether every sample has points of its own, of a mesh or a cloud. */
 export function scattered({ inputs: [first] }) {
   return first?.name === COORDINATES && first.axes.at(-1) === COMPONENT;
+}
+
+/** Return whether a model takes parameters alone, so that a request says the grid of the outputs. */
+export function asked({ inputs }) {
+  return inputs.length === 0;
+}
+
+/** Return whether anything is on the grid. */
+export function gridded(card) {
+  return !asked(card) || outputFields(card).length > 0;
 }
 
 /** Return whether a model's outputs are trajectories. */
@@ -432,7 +441,7 @@ function enumerated(names) {
 }
 
 function onGrid(card, shape) {
-  if (scattered(card)) return null; // any number of points
+  if (scattered(card) || !gridded(card)) return null; // any number of points
   const grid = gridText(shape);
   const declared = grids(card).map(gridText);
   if (declared.includes(grid)) return { good: true, text: `The grid ${grid} is declared: errors are published for it.` };
@@ -441,9 +450,10 @@ function onGrid(card, shape) {
 }
 
 function fromDistribution(card, { kind, index }) {
+  const own = asked(card) ? "The numbers are" : "The field is";
   const distribution = card.training.distribution;
   if (kind === "sample") return { good: true, text: `The input is test sample ${index + 1}: the model was neither trained nor selected on it.` };
   if (!distribution) return null;
   if (kind === "example") return { good: true, text: `The field is drawn from the training distribution: ${distribution}.` };
-  return { good: false, text: `The field is your own. The published errors are those of: ${distribution}.` };
+  return { good: false, text: `${own} your own. The published errors are those of: ${distribution}.` };
 }

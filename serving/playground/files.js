@@ -37,10 +37,10 @@ async function readPoints(file, card) {
   return arraysOf(await fromVtu(content, maximum), card);
 }
 
-/** Save one array as .npy, and several as the program of the page in this language reads them. */
-export function save(arrays, model, language) {
+/** Save one array as .npy, unless it is one of several, and those as the program of the page in this language reads them. */
+export function save(arrays, model, language, several = false) {
   const [[name, only], ...others] = Object.entries(arrays);
-  if (others.length === 0) return download(encode(only), `${name}.npy`);
+  if (others.length === 0 && !several) return download(encode(only), `${name}.npy`);
   if (language === "curl") return download(safetensors(arrays), `${model}.safetensors`);
   download(npz(arrays), `${model}.npz`);
 }

@@ -18,6 +18,7 @@ export class Inputs {
    * `fields` has arrays by input name, without a batch axis. `parameters` has numbers by name. `origin` is
    * {kind: "sample", index}, {kind: "example", seed} or {kind: "own"}. `truth` has the true outputs by name; null where
    * they are not known. `series` has the arrays of parameters that have a value for every frame, until they are changed.
+   * `grid` has the points per axis of the outputs where no input has them.
    */
   sample = null;
   card = null;
@@ -66,8 +67,14 @@ export class Inputs {
   /** Return the points per axis. */
   get grid() {
     if (!this.sample) return null;
+    if (cards.asked(this.card)) return this.sample.grid;
     const [{ shape }] = Object.values(this.sample.fields);
     return cards.scattered(this.card) ? shape.slice(0, 1) : shape.slice(-cards.dimensions(this.card));
+  }
+
+  /** Return the grid that a request says; none where the inputs have it, or nothing is on it. */
+  get asked() {
+    return cards.asked(this.card) && cards.gridded(this.card) ? this.grid : undefined;
   }
 
   /** Return whether all parameters, and all inputs that have a default, have it. */
@@ -90,13 +97,13 @@ export class Inputs {
   /** Return a constant input on a grid. */
   constant(grid) {
     const values = this.card.inputs.filter(({ name }) => this.#isDrawn(name)).map((tensor) => [tensor.name, fields.full(this.#shapeOn(tensor, grid), tensor.default ?? 0.5)]);
-    return { fields: Object.fromEntries(values), parameters: {}, origin: { kind: "own" }, truth: null };
+    return { fields: Object.fromEntries(values), parameters: {}, origin: { kind: "own" }, truth: null, grid };
   }
 
   /** Return the present input on another grid. */
   resized(grid) {
     const values = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.resized(field, grid)]);
-    return { ...this.sample, fields: Object.fromEntries(values), origin: { kind: "own" }, truth: null };
+    return { ...this.sample, fields: Object.fromEntries(values), origin: { kind: "own" }, truth: null, grid };
   }
 
   /** Handle a change of values by the user: the input is their own, and its truth is not known. */
@@ -251,7 +258,7 @@ export class Inputs {
     const dimensions = cards.dimensions(this.card);
     const pictured = cards.pictured(this.card).filter(({ name }) => this.#isDrawn(name));
     const shown = pictured.length === 1 && cards.isMesh(this.card, pictured[0]) ? [{ tensor: pictured[0], component: 0, name: "Mesh" }] : cards.channels(pictured);
-    at("stage").dataset.inputs = ["one", "two"][shown.length - 1] ?? "many";
+    at("stage").dataset.inputs = ["none", "one", "two"][shown.length] ?? "many";
     this.drawings = shown.map((channel) => {
       const panel = new Panel(figure("input", channel.tensor.name));
       panel.become(dimensions, dimensions === 1 ? null : this.ramp);

@@ -7,8 +7,8 @@ import { MEDIA_TYPE as SAFETENSORS } from "./safetensors.js";
 /**
  * @param {"curl" | "python" | "shell"} language
  * @param {object} request `model`, `version` (null for the newest) and `inputs` (names). Of fields also `parameters` (values by
- *     name, those that are not all at their defaults), `outputs` (names), `points` on the first axis, `origin` of the input
- *     and `classical`, whether there is a solver. Of a text also `text` and `tokens`.
+ *     name, those that are not all at their defaults), `outputs` (names), `points` on the first axis, `origin` of the input,
+ *     `grid` of the outputs where it is asked for, and `classical`, whether there is a solver. Of a text also `text` and `tokens`.
  */
 export function program(language, request) {
   const writers = request.tokens ? { curl: curlText, python: pythonText, shell: shellText } : { curl, python, shell };
@@ -16,7 +16,7 @@ export function program(language, request) {
 }
 
 /** Return whether input and output are one array each, which an .npy file holds. */
-function isPlain({ inputs, outputs, parameters }) {
+export function isPlain({ inputs, outputs, parameters }) {
   return inputs.length === 1 && outputs.length === 1 && Object.keys(parameters).length === 0;
 }
 
@@ -35,7 +35,7 @@ function curl(request) {
   const sources = { example: () => paths.example(model, origin.seed, points), sample: () => paths.sample(model, origin.index) };
   return [
     sources[origin.kind] ? `curl${key} -H 'Accept: ${type}' \\\n  '${address(sources[origin.kind]())}' -o ${sent}` : `# ${sent}: “Download input”`,
-    post(paths.predict(model, version), received),
+    post(paths.predict(model, version, request.grid), received),
     ...(request.classical ? [post(paths.reference(model), `classical${received.slice(received.lastIndexOf("."))}`)] : []),
   ].join("\n");
 }
@@ -68,22 +68,22 @@ function python(request) {
 from petrov_client import Client
 
 with ${client()} as petrov:
-    ${result} = petrov.predict("${model}", np.load("${sent}")${which(version)})
+    ${result} = petrov.predict("${model}", np.load("${sent}")${which(version, request.grid)})
 ${save}`;
 }
 
 function shell(request) {
   const [sent, received] = files(request, "npz");
-  return `petrov predict ${request.model} ${sent} ${received}${options(request.version)}`;
+  return `petrov predict ${request.model} ${sent} ${received}${options(request.version, request.grid)}`;
 }
 
 /** Return the options of the command; it reads the key from the environment. */
-function options(version) {
-  return `${version ? ` --version ${version}` : ""} \\\n  --url ${service()}`;
+function options(version, grid) {
+  return `${version ? ` --version ${version}` : ""}${grid ? ` --grid ${grid}` : ""} \\\n  --url ${service()}`;
 }
 
-function which(version) {
-  return version ? `, version=${version}` : "";
+function which(version, grid) {
+  return (version ? `, version=${version}` : "") + (grid ? `, grid=[${grid.join(", ")}]` : "");
 }
 
 function curlKey() {

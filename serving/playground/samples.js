@@ -29,8 +29,14 @@ export async function openSample(index) {
     const { arrays: padded, count } = await api.sample(card.model, index, signal);
     const arrays = withoutPadding(padded, card);
     state.samples = count;
-    return { fields: withoutDefaults(named(card.inputs, arrays), card), parameters: cards.entered(card, arrays), series: cards.series(card, arrays), origin: { kind: "sample", index }, truth: named(card.outputs, arrays) };
+    return { fields: withoutDefaults(named(card.inputs, arrays), card), parameters: cards.entered(card, arrays), series: cards.series(card, arrays), origin: { kind: "sample", index }, truth: named(card.outputs, arrays), grid: gridOfTruth(arrays, card) };
   });
+}
+
+/** Return the points per axis that the true outputs have, or those of the first grid where none is a field. */
+function gridOfTruth(arrays, card) {
+  const field = cards.outputFields(card).find(({ name }) => arrays[name]);
+  return field ? arrays[field.name].shape.slice(-cards.dimensions(card)) : cards.firstGrid(card);
 }
 
 /** Return the arrays of these tensors by name, as far as there are any. */
@@ -81,7 +87,7 @@ export function showGrids(shape) {
   fillOptions(at("grid"), [...offered.map((text) => [text, text]), ["other", "other …"]]);
   at("grid").value = offered.includes(cards.gridText(shape)) ? cards.gridText(shape) : "other";
   Object.assign(at("points"), { min: card.grid.minimum, max: card.grid.maximum, value: shape[0] });
-  at("points-label").hidden = at("grid").value !== "other" || cards.scattered(card);
+  at("points-label").hidden = at("grid").value !== "other" || cards.scattered(card) || !cards.gridded(card);
 }
 
 export function showSampleNumber(index) {

@@ -193,14 +193,15 @@ export function showProgram() {
 }
 
 /** Return the input as that of a program. */
-function fieldRequest() {
+export function fieldRequest() {
   const { model, version, forward } = state;
   const { origin, fields: drawn } = inputs.sample;
   return {
     model: model.name,
     version,
     inputs: forward ? [model.card.inputs[0].name] : Object.keys(drawn),
-    parameters: inputs.parameters.usual ? {} : inputs.parameters.values,
+    parameters: inputs.parameters.usual && !cards.asked(model.card) ? {} : inputs.parameters.values,
+    grid: inputs.asked,
     outputs: model.card.outputs.map(({ name }) => name),
     points: inputs.grid[0],
     origin: forward ? { kind: "own" } : origin,

@@ -1,17 +1,21 @@
-"""The playground of models whose outputs are numbers: each with its interval, its units and the truth of a sample."""
+"""The playground of models of numbers: outputs with intervals, units and truths, and parameters as the only inputs."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from safetensors.numpy import load_file
 
-from tests import toy_numbers
+from tests import toy_numbers, toy_waves
 from tests.conftest import Gateway, RunService
 
 PATIENCE = 90_000
@@ -22,6 +26,7 @@ PICTURES = Path("test-artefacts/playground")
 def service(tmp_path_factory: pytest.TempPathFactory, run_service: RunService) -> Iterator[Gateway]:
     repository = tmp_path_factory.mktemp("numbers") / "model_repository"
     toy_numbers.add(repository)
+    toy_waves.add(repository)
     with run_service(repository) as gateway:
         yield gateway
 
@@ -93,3 +98,90 @@ def test_a_number_may_be_all_that_is_predicted(page: Page) -> None:
     assert "Error estimate" not in page.locator("#quality").inner_text()  # which would be a share
     expect(page.locator("#error")).to_have_text("0 %")
     assert "deviations" in page.inner_text("#error-note")
+
+
+def archive(page: Page, button: str) -> dict[str, np.ndarray]:
+    """Return the arrays of a download."""
+    with page.expect_download() as waiting:
+        page.click(button)
+    return dict(np.load(waiting.value.path()))
+
+
+def test_a_field_of_parameters_alone_is_shown_on_the_grid_that_is_chosen(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [(_, text, note)] = shown(page, toy_waves.WAVES)
+    found = toy_waves.samples()
+    lift = 2 * found["speed"][0]
+    assert text == f"{lift:.2f} ± {toy_waves.HALF * lift:.2f} N"
+    assert f"true: {lift:.2f} N" in note
+    expect(page.locator("#left-out")).to_be_hidden()
+    expect(page.locator("#error")).to_have_text(re.compile(r"^0(\.00000\d+)? %$"))
+    expect(page.locator("#grid")).to_have_value("12 \N{MULTIPLICATION SIGN} 16")
+    for role in ("prediction", "classical", "difference"):
+        expect(page.locator(f"[data-role={role}][data-name=height]")).to_have_attribute("data-state", "fresh")
+    expect(page.locator("#stage [data-role=input]")).to_have_count(0)
+    for tool in ("#size-row", "#fill", "#blobs", "#upload", "#swatches", "#random-row"):
+        expect(page.locator(tool)).to_be_hidden()
+
+    page.click("#sample-after")
+    expect(page.locator("#sample")).to_have_text("Test sample 2 of 2")
+    expect(page.locator("#numbers dd.note")).to_contain_text(f"true: {2 * found['speed'][1]:.2f} N")
+
+    page.get_by_label("Speed (m/s), 0 to 4").fill("3")  # the slider
+    page.get_by_label("Wind, y (m/s)").fill("1.5")
+    page.select_option("#grid", "24 \N{MULTIPLICATION SIGN} 32")
+    expect(page.locator("[data-role=prediction] .view > *").first).to_have_attribute(
+        "aria-label", re.compile("24 by 32 points")
+    )
+    expect(page.locator("#numbers dd").first).to_have_text("6.0 ± 1.5 N")
+    expect(page.locator("#numbers dd.note")).not_to_contain_text("true")
+    expect(page.locator("#trust")).to_contain_text("The numbers are your own")
+    page.screenshot(path=PICTURES / "numbers-waves-own.png", full_page=True)
+
+    expected = toy_waves.compute(np.array([3.0]), np.array([[found["wind"][1][0], 1.5]]), toy_waves.OTHER)
+    page.click("#tab-python")
+    np.savez(tmp_path / "waves.npz", **archive(page, "#download-input"))
+    results = [archive(page, "#download-output")]
+    subprocess.run([sys.executable, "-c", page.inner_text("#program")], cwd=tmp_path, check=True)
+    results.append(dict(np.load(tmp_path / "waves_output.npz")))
+    page.click("#tab-shell")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    subprocess.run(["bash", "-ec", page.inner_text("#program")], cwd=tmp_path, check=True, capture_output=True)
+    results.append(dict(np.load(tmp_path / "waves_output.npz")))
+    for result in results:
+        np.testing.assert_allclose(result["height"].reshape(toy_waves.OTHER), expected["height"][0], rtol=1e-5)
+    page.click("#undo")
+    page.click("#undo")
+    expect(page.locator("#grid")).to_have_value("12 \N{MULTIPLICATION SIGN} 16")
+    expect(page.locator("#numbers dd.note")).to_contain_text(f"true: {2 * found['speed'][1]:.2f} N")
+
+    page.click("#sample-after")
+    expect(page.locator("#sample")).to_have_text("Test sample 1 of 2")
+    page.click("#tab-curl")
+    expect(page.locator("#program")).to_contain_text("predict?grid=12,16")
+    subprocess.run(["bash", "-ec", page.inner_text("#program")], cwd=tmp_path, check=True, capture_output=True)
+    answer = load_file(tmp_path / "waves_output.safetensors")
+    np.testing.assert_allclose(answer["height"], toy_waves.compute(**found, grid=toy_waves.GRID)["height"][0], 1e-5)
+
+
+def test_a_number_of_parameters_alone_has_no_grid(page: Page, tmp_path: Path) -> None:
+    [(name, text, note)] = shown(page, toy_waves.LIFT)
+    lift = 2 * toy_waves.samples()["speed"][0]
+    assert (name, text) == ("Lift", f"{lift:.2f} ± {toy_waves.HALF * lift:.2f} N")
+    assert f"true: {lift:.2f} N" in note
+    for part in ("#grid-label", "#points-label"):
+        expect(page.locator(part)).to_be_hidden()
+    assert "grid" not in page.inner_text("#trust")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.screenshot(path=PICTURES / "numbers-lift-phone.png", full_page=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.get_by_label("Speed (m/s), 0 to 4").fill("3")
+    expect(page.locator("#numbers dd").first).to_have_text("6.0 ± 1.5 N")
+    page.click("#tab-python")
+    np.savez(tmp_path / "lift.npz", **archive(page, "#download-input"))
+    subprocess.run([sys.executable, "-c", page.inner_text("#program")], cwd=tmp_path, check=True)
+    assert np.load(tmp_path / "lift.npy") == pytest.approx(6)
+    page.select_option("#model", toy_waves.WAVES)
+    expect(page.locator("[data-role=prediction][data-name=height]")).to_have_attribute("data-state", "fresh")
+    page.screenshot(path=PICTURES / "numbers-waves-phone.png", full_page=True)

@@ -1,0 +1,154 @@
+"""Toy models of parameters alone: `waves` returns a field on the grid of the request and a number, `lift` a number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from tests.toy_numbers import CONFIG, HALF
+
+WAVES, LIFT = "waves", "lift"
+GRID, OTHER = (12, 16), (24, 32)
+
+
+def add(repository: Path) -> None:
+    """Write both models into a repository, as export does."""
+    for name in (WAVES, LIFT):
+        version = repository / name / "1"
+        version.mkdir(parents=True)
+        ins, outs = tensors(name)
+        lines = [
+            f'{part} {{ name: "{tensor}" data_type: {"TYPE_INT32" if tensor == "grid" else "TYPE_FP32"} '
+            f"dims: [ {', '.join(map(str, dims))} ] {shape} }}"
+            for part, each in (("input", ins), ("output", outs))
+            for tensor, dims in each.items()
+            for shape in ("reshape { shape: [ ] }" if dims == [1] and not tensor.startswith("error") else "",)
+        ]
+        (version.parent / "config.pbtxt").write_text(CONFIG.format(name=name, tensors="\n".join(lines)))
+        (version / "model.onnx").write_bytes(graph(name))
+        (version / "card.json").write_text(json.dumps(card(name)))
+        found = samples()
+        known = compute(**found, grid=GRID)
+        save_file(
+            {key: found[key] for key in ins if key != "grid"} | {key: known[key] for key in outs if key in known},
+            version / "examples.safetensors",
+        )
+
+
+def tensors(name: str) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Return the tensors of a model with their sizes behind the batch axis."""
+    if name == LIFT:
+        return {"speed": [1], "grid": [-1, -1]}, {"lift": [1], "error_estimate": [1]}
+    outputs = {"height": [-1, -1], "lift": [1], "error_estimate": [1], "error_estimate.lift": [1]}
+    return {"speed": [1], "wind": [2], "grid": [-1, -1]}, outputs
+
+
+def samples(count: int = 2) -> dict[str, NDArray[np.float32]]:
+    """Return parameters `[count, …]` by name."""
+    rng = np.random.default_rng(0)
+    return {
+        "speed": rng.uniform(1, 2, count).astype(np.float32),
+        "wind": rng.uniform(1, 2, (count, 2)).astype(np.float32),
+    }
+
+
+def compute(speed: NDArray[Any], wind: NDArray[Any], grid: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+    """Return the outputs of `waves`, in NumPy."""
+    across = np.arange(1, grid[1] + 1) / grid[1] + np.zeros(grid)
+    return {
+        "height": np.float32(speed[:, None, None] * across + wind[:, :1, None]),
+        "lift": np.float32(2 * speed),
+    }
+
+
+def graph(name: str) -> bytes:
+    """Return the graph of a model."""
+    import onnx.helper as make  # noqa: PLC0415 - few tests need it
+    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
+
+    node, (ins, outs) = make.make_node, tensors(name)
+    estimate = "error_estimate" if name == LIFT else "error_estimate.lift"
+    nodes = [
+        node("Add", ["speed", "speed"], ["lift"]),
+        node("Unsqueeze", ["lift", "one"], ["lifts"]),
+        node("Mul", ["lifts", "quarter"], [estimate]),
+    ]
+    if name == WAVES:
+        nodes += [
+            node("Cast", ["grid"], ["zeros"], to=TensorProto.FLOAT),
+            node("Exp", ["zeros"], ["ones"]),
+            node("CumSum", ["ones", "last"], ["column"]),
+            node("ReduceMax", ["column", "last_"], ["columns"]),
+            node("Div", ["column", "columns"], ["across"]),
+            node("Unsqueeze", ["speed", "behind"], ["speeds"]),
+            node("Mul", ["across", "speeds"], ["slope"]),
+            node("Slice", ["wind", "first", "one", "one"], ["gust"]),
+            node("Unsqueeze", ["gust", "last_"], ["gusts"]),
+            node("Add", ["slope", "gusts"], ["height"]),
+            node("Sub", ["lifts", "lifts"], ["zero"]),
+            node("Add", ["zero", "quarter"], ["error_estimate"]),
+        ]
+    free = {"grid": ["batch", "row", "column"], "height": ["batch", "row", "column"]}
+    free |= {"speed": ["batch"], "lift": ["batch"]}
+    values = [
+        [
+            make.make_tensor_value_info(
+                one, TensorProto.INT32 if one == "grid" else TensorProto.FLOAT, free.get(one, ["batch", *dims])
+            )
+            for one, dims in each.items()
+        ]
+        for each in (ins, outs)
+    ]
+    constants = {"one": [1], "first": [0], "behind": [1, 2], "last_": [2], "last": 2}
+    held = [numpy_helper.from_array(np.array(value), key) for key, value in constants.items()]
+    held.append(numpy_helper.from_array(np.float32(HALF), "quarter"))
+    made = make.make_graph(nodes, name, *values, held)
+    model = make.make_model(made, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
+    return bytes(model.SerializeToString())
+
+
+def card(name: str) -> dict[str, Any]:
+    """Return the card of a model."""
+    number = {"dtype": "FP32", "axes": ["batch"], "shape": [None]}
+    speed = {"name": "speed", "meaning": "speed", "units": "m/s", "minimum": 0.0, "maximum": 4.0, **number}
+    wind = {"name": "wind", "meaning": "wind", "units": "m/s", "dtype": "FP32", "axes": ["batch", "component"]}
+    wind |= {"shape": [None, 2], "components": ["x", "y"]}
+    height = {"name": "height", "meaning": "height", "units": "m", "dtype": "FP32", "axes": ["batch", "row", "column"]}
+    lift = {"name": "lift", "meaning": "lift", "units": "N", "scalar": True, **number}
+    rows = {"lift": [{"coverage": 0.9}]}
+    return {
+        "model": name,
+        "version": 1,
+        "format": "onnx",
+        "title": "Waves of a wind",
+        "problem": name,
+        "equation": "",
+        "boundary": "row: walls; column: walls",
+        "inputs": [],
+        "parameters": [speed, wind] if name == WAVES else [speed],
+        "outputs": [height | {"shape": [None, None, None]}, lift] if name == WAVES else [lift],
+        "quality": [one for one in tensors(name)[1] if one.startswith("error_estimate")],
+        "grid": {
+            "axes": ["row", "column"],
+            "minimum": 4,
+            "maximum": 64,
+            "declared": [],
+            "unequal": [list(OTHER), list(GRID)],
+            "points": "cells",
+            "lengths": [1.0, 1.5],
+            "boundaries": ["wall", "wall"],
+        },
+        "limits": {"batch": 8},
+        "training": {"distribution": "winds", "preset": "tiny"},
+        "errors": [{"grid": list(grid), "fields": 50, "relative_l2": 0.02, "worst": 0.1} for grid in (OTHER, GRID)],
+        "measures": {"relative_l2": "relative L2 error"},
+        "scalars": [{"output": "lift", "units": "N", "deviation": 0.5, "mean_error": 0.01}],
+        "calibration": {"test": [{"grid": list(GRID), "fields": 50, "outside": 0.0, "intervals": rows}]},
+        "classical": [],
+        "checkpoint": {"sha256": "0" * 64, "parameters": 1},
+    }
