@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import zarr
 
 from petrov_client._codecs import encode_npy as encode
 from physics import darcy
@@ -80,6 +81,16 @@ def test_it_predicts_with_a_real_service(
     np.testing.assert_allclose(np.load(tmp_path / "out.npy", allow_pickle=False), smooth, rtol=1e-5)
     assert "blur" in petrov("models", "--url", url).stdout
     assert "coefficient" in petrov("model", "blur", "--url", url).stdout
+
+
+def test_a_folder_of_zarr_is_an_input(petrov: Callable[..., Done], toy: Any, tmp_path: Path) -> None:
+    folder, out, url = tmp_path / "in.zarr", tmp_path / "out.npy", f"http://{toy.address}"
+    done = petrov("predict", "toy", folder, out, "--url", url)
+    assert "does not exist" in " ".join(done.stderr.split())
+    zarr.open_group(str(folder), mode="w").create_array("coefficient", data=np.asarray(FIELD))
+    done = petrov("predict", "toy", folder, out, "--url", url)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(out, allow_pickle=False), 2 * FIELD)
 
 
 def test_models_are_listed(petrov: Callable[..., Done], toy: Any) -> None:

@@ -121,6 +121,20 @@ def test_the_card_says_what_the_points_are(http: httpx2.Client, folder: Path) ->
     assert certificate["worst"]["float32"] < 1e-5
 
 
+def test_cells_stand_for_what_follows_from_them(http: httpx2.Client, samples: list[Sample], folder: Path) -> None:
+    """The same request with triangles, of samples of unequal size, in place of the boundary and the distance to it."""
+    triangles = [meshio.read(folder / "stars" / f"{number:04}.vtu").cells_dict["triangle"] for number in (0, 1)]
+    inputs = {name: [one[name].tolist() for one in samples] for name in ("coordinates", "source")}
+    request = {"inputs": inputs, "cells": [each.tolist() for each in triangles]}
+    response = http.post("/v1/models/stars_tiny/predict", json=request)
+    assert response.status_code == 200, response.text
+    for values, one in zip(response.json()["outputs"]["solution"], samples, strict=True):
+        np.testing.assert_allclose(values, alone(http, one), rtol=0, atol=1e-4)
+    request["cells"][1][2][0] = 10**6
+    refused = http.post("/v1/models/stars_tiny/predict", json=request)
+    assert (refused.status_code, refused.json()["where"]["pointer"]) == (422, "/cells/1/2/0")
+
+
 def test_lists_of_unequal_samples(http: httpx2.Client, samples: list[Sample]) -> None:
     inputs = {name: [one[name].tolist() for one in samples] for name in samples[0]}
     response = http.post("/v1/models/stars_tiny/predict", json={"inputs": inputs})

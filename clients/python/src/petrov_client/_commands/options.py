@@ -120,8 +120,8 @@ def checked_files(
 
 
 def check_exists(source: Path) -> None:
-    """Check that an input file is there."""
-    if not source.is_file():
+    """Check that an input file, or a folder of zarr, is there."""
+    if not (source.is_dir() if source.suffix == files.ZARR else source.is_file()):
         raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
 
 

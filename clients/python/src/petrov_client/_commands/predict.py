@@ -100,7 +100,7 @@ def predict(
     Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
     """
     with connected(url, timeout) as client:
-        if Path(source).suffix not in files.ARRAYS | files.MESHES:
+        if Path(source).suffix not in files.ARRAYS | files.MESHES | {files.ZARR}:
             texts.predict(client, model, source, target, version, progress)
             return
         check_exists(Path(source))
