@@ -112,7 +112,7 @@ def score(
         tolerance: As for `Client.predict`.
         outside: As for `Client.predict`.
         version: A version of the model; the newest at the start if None.
-        in_flight: Pieces in flight per gateway.
+        in_flight: Pieces in flight per gateway; on a Ray cluster, of every task that runs.
         api_key: Sent to every gateway as a bearer token.
         timeout: Seconds for each request; a piece that takes longer returns to the queue.
         patience: Seconds without a response from any gateway before the last fault is raised.
