@@ -63,7 +63,7 @@ TOOLS = {
 }
 
 
-EXAMPLES = {"tesseract_core"}  # in the docstrings of modules alone
+EXAMPLES = {"tesseract_core", "triton_python_backend_utils"}  # in docstrings and programs that are texts
 IMPORT = re.compile(r"^ *(?:from (\w+)[\w.]* import .+|import (\w+)[\w.]*(?: as \w+)?(?:  # .*)?)$", re.MULTILINE)
 
 
