@@ -236,7 +236,8 @@ class Race:
         self.symmetries = tried if problem.inputs else ()
         self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
         self.file = self.folder / "race.json"
-        #: What is known so far: errors by round and name, seconds of all turns, symmetries that may hold, the winner.
+        #: What is known so far: errors by round and name, who went on, seconds of all turns, symmetries that may hold,
+        #: the winner.
         empty: dict[str, Any] = {"rounds": [], "seconds": 0.0}
         self.found = processes.from_first(lambda: read_json(self.file) if self.file.is_file() else empty)
 
@@ -274,15 +275,25 @@ class Race:
             self.keep(seconds=self.found["seconds"] + ended.seconds)
             self.say(f"race, round {number + 1}, {turn.name}: validation error {ended.error:.3e}")
         rounds[number] = errors = {name: errors[name] for name in names}  # whichever was over first
-        ranked = sorted(names, key=lambda name: errors[name] * self.candidate(name).handicap)
-        half, waits = math.ceil(len(names) / 2), number < PATIENCE[self.learned(min(errors.values()))] and not last
-        behind = [name for name in ranked[half:] if waits and not self.learned(errors[name]) and errors[name] < LOST]
-        left = ranked[:half] + behind
+        decided = self.found.get("left", [])
+        if number >= len(decided):
+            decided = [*decided, self.ahead(number, errors, last=last)]
+            self.keep(left=decided)
+        left: list[str] = decided[number]
         if processes.first():
-            for name in ranked:
+            for name in names:
                 if name not in left:
                     shutil.rmtree(self.home(name).path, ignore_errors=True)
         return left
+
+    def ahead(self, number: int, errors: Mapping[str, float], *, last: bool) -> list[str]:
+        """Decide who goes on after a round, from the best to the worst."""
+        ranked = sorted(errors, key=lambda name: errors[name] * self.candidate(name).handicap)
+        if len(self.found["rounds"]) > number + 1:  # an earlier release has removed the others, and did not note it
+            return processes.from_first(lambda: [name for name in ranked if self.home(name).path.exists()])
+        half, waits = math.ceil(len(ranked) / 2), number < PATIENCE[self.learned(min(errors.values()))] and not last
+        behind = [name for name in ranked[half:] if waits and not self.learned(errors[name]) and errors[name] < LOST]
+        return ranked[:half] + behind
 
     def learned(self, error: float) -> bool:
         """Return whether a network is better than a prediction without one, by more than chance."""

@@ -109,9 +109,15 @@ def contents(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
 
 
 def unpack(files: Files, folder: Path) -> None:
-    """Write files into a folder, each in one step."""
+    """Write files into a folder, each in one step, and those of a run in an order in which it can go on from some.
+
+    The log is the first, as a training drops its rows of epochs that it repeats, and the recipe of a run that has begun
+    the last.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
+    run = RunFolder(folder)
+    order = {run.metrics: 0, run.recipe: 2}
+    for name, content in sorted(files.items(), key=lambda pair: order.get(folder / pair[0], 1)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         with replacing(folder / name) as aside:
             aside.write_bytes(content)
@@ -122,6 +128,5 @@ def begin_copy(copy: RunFolder, recipe: Recipe, state: Path) -> None:
     if not processes.first() or copy.recipe.exists():
         return
     original = RunFolder(state.parent.parent)
-    unpack({f"{copy.state.name}/{state.name}": state.read_bytes()}, copy.path)
-    unpack({copy.metrics.name: original.metrics.read_bytes()} if original.metrics.exists() else {}, copy.path)
-    unpack({copy.recipe.name: recipe.model_dump_json().encode()}, copy.path)  # the last: now it has begun
+    files = {f"{copy.state.name}/{state.name}": state.read_bytes(), copy.recipe.name: recipe.model_dump_json().encode()}
+    unpack(files | ({copy.metrics.name: original.metrics.read_bytes()} if original.metrics.exists() else {}), copy.path)

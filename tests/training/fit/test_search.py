@@ -15,6 +15,7 @@ from schema.problem import Quantity
 from training import checkpoint
 from training import report as reports
 from training.data.dataset import SampleFile, prepare
+from training.files import read_json, write_json
 from training.fit import search
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS, network, recipe
@@ -22,7 +23,7 @@ from training.fit.run import train
 from training.fit.run_folder import RunFolder, read_log, training_seconds
 from training.fit.search import HANDICAP, LINEAR, Plan, Race, candidates, entered, possible_sources
 from training.fit.start import ProblemRun
-from training.fit.turns import Ended, Turn
+from training.fit.turns import Ended, Turn, unpack
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
 from training.recipe import Candidate, Recipe, changed
@@ -182,6 +183,45 @@ def test_a_killed_race_repeats_no_turn(raced: Recipe, tmp_path: Path) -> None:
         found += part.turns
     assert winner == expected
     assert found == whole.turns
+
+
+@pytest.mark.parametrize("release", ["this", "an earlier one"])
+def test_what_is_decided_stays_decided_when_the_rule_is_another_one(
+    raced: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    """As in a run that an earlier release began: nothing was learned, and half of the networks went."""
+    errors, run = {4: 0.95, 2: 0.93, 3: 0.97}, RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(search, "PATIENCE", {False: 0, True: 0})
+        with suppress(KeyboardInterrupt):
+            Race(raced, run, (12,), Trainings(errors, last=4), flips, naive=1.0).winner()
+    file = run.state / "race" / "race.json"
+    if release != "this":
+        write_json(file, {key: each for key, each in read_json(file).items() if key != "left"})
+    rest = Trainings(errors)
+    event = Race(raced, run, (12,), rest, flips, naive=1.0)
+    assert event.winner().operator.detail == 2
+    assert {turn[0] for turn in rest.turns} == {"0", "1"}
+    assert not event.home("3 channels").path.exists()
+
+
+@pytest.mark.parametrize(
+    ("fails", "expected"),
+    [
+        ("metrics.csv", set()),
+        ("state/epoch=1.ckpt", {"metrics.csv"}),
+        ("recipe.json", {"metrics.csv", "state/epoch=1.ckpt"}),
+    ],
+)
+def test_files_that_come_back_in_part_are_those_of_a_run_that_goes_on(
+    tmp_path: Path, fails: str, expected: set[str]
+) -> None:
+    """The log is first, as rows of epochs that are repeated are dropped; the recipe, of a run that has begun, last."""
+    files = dict.fromkeys(("state/epoch=1.ckpt", "recipe.json", "metrics.csv"), b"")
+    (tmp_path / fails).mkdir(parents=True)  # where no file can be written
+    with pytest.raises(OSError, match=fails):
+        unpack(files, tmp_path)
+    assert {name for name in files if (tmp_path / name).is_file()} == expected
 
 
 def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
