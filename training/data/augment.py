@@ -166,7 +166,7 @@ def drawn_points(
     drawn = (rng.choice(n, most, replace=False, shuffle=False) if n > most else range(most) for n in counts)
     index = np.asarray([np.sort(each) for each in drawn])
     left = np.minimum(counts, most).astype(np.float32)
-    found = {"counts": left, SHARE: left / counts.astype(np.float32)}
+    found: dict[str, NDArray[Any]] = {"counts": left, SHARE: left / counts.astype(np.float32)}
     for name, axis in axes.items():
         shape = [len(index), *(1,) * (values[name].ndim - 1)]
         shape[axis] = most

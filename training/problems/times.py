@@ -23,7 +23,7 @@ def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
     if problem.time is None:
         return []
     steps: dict[float, DataFile] = {}  # the first file that has each
-    lines = []
+    lines: list[str] = []
     for file in files:
         times = np.asarray(file.coordinates.get("time", ()))
         if times.dtype.kind not in "fiu" or times.ndim != 1 or len(times) < 2 or not np.isfinite(times).all():
