@@ -10,7 +10,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,21 @@ from petrov_client import (
     Client,
     ConnectionFailed,
     InvalidInput,
+    ModelInfo,
     RateLimited,
     Scored,
     TensorInfo,
     Unavailable,
+    _score_on_ray,
     score,
 )
 from petrov_client._codecs import encode_npy as encode
-from petrov_client._kept import Kept
+from petrov_client._kept import Kept, Records
+from petrov_client._quality import Options, columns
 from petrov_client._score import write
 from serving.settings import Settings
 from tests import toy_fields, toy_gauges
-from tests.conftest import ready, wait_until
+from tests.conftest import Gateway, ready, wait_until
 
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20
@@ -122,6 +125,40 @@ def test_a_parameter_is_part_of_the_job(gateway: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(file["moved"][...], toy_fields.compute(**inputs)["moved"], rtol=1e-5)
     with pytest.raises(ValueError, match="belongs to another job: input_sha256"):
         score(*arguments, parameters={"time": 1.5})
+
+
+def test_a_task_of_a_cluster_has_the_parameters_of_the_call(gateway: Gateway, tmp_path: Path) -> None:
+    inputs = toy_fields.samples(3, (6, 9))
+    np.savez(tmp_path / "in.npz", density=inputs["density"], velocity=inputs["velocity"])
+    with Client(gateway.url) as client:
+        info = client.model("drift")
+    job = _score_on_ray.Job(
+        info=info,
+        source=str(tmp_path / "in.npz"),
+        dataset=None,
+        parameters={"time": 0.5},
+        options=Options(),
+        patience=1.0,
+        urls=(gateway.url,),
+        api_key="a secret",
+        in_flight=1,
+        folder=str(tmp_path),
+    )
+    assert "a secret" not in repr(job)
+    _score_on_ray.compute(replace(job, api_key=None), [0])
+    expected = toy_fields.compute(**inputs | {"time": np.full(3, 0.5, np.float32)})
+    np.testing.assert_allclose(Records(tmp_path).read(0)["moved"], expected["moved"], rtol=1e-5)
+
+
+def test_intervals_of_numbers_are_in_the_file(tmp_path: Path) -> None:
+    drag = TensorInfo("drag", ("batch",), "N", "drag", scalar=True)
+    info = ModelInfo("wing", 1, (1,), (), (drag,), 8, quality=("error_estimate.drag", "novelty"))
+    arrays = {name: np.arange(3, dtype=np.float32) for name in ("drag", *info.quality)}
+    with Kept(tmp_path / "out.h5", JOB) as kept:
+        kept.add(0, arrays)
+        shapes = write(kept, [slice(0, 3)], (*info.outputs, *columns(info)), JOB)
+    assert shapes == dict.fromkeys(arrays, (3,))
+    assert [*Scored(tmp_path / "out.h5", shapes, 3).quality] == ["error_estimate.drag", "novelty"]
 
 
 def test_what_is_known_about_errors_is_in_the_file(gateway: Any, gauged: np.ndarray[Any, Any], tmp_path: Path) -> None:

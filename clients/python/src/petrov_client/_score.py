@@ -37,7 +37,7 @@ from petrov_client._errors import (
 from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Advance, Progress, checked_timeout, reporting
 from petrov_client._kept import Description, Kept, Records, check_same, kept_path, outputs_of
 from petrov_client._models import ModelInfo
-from petrov_client._quality import NAMES, Options, Outside, Response, columns
+from petrov_client._quality import INTERVALS, NAMES, Options, Outside, Response, columns
 from petrov_client._schema import TensorInfo
 
 #: Seconds without a response from any gateway before the job fails.
@@ -63,9 +63,9 @@ class Scored:
 
     @property
     def quality(self) -> dict[str, npt.NDArray[np.float32]]:
-        """What the file says about the errors of its outputs, `[fields]` by name."""
+        """What the file says about the errors of its outputs, `[fields]` or `[fields, component]`."""
         with files.group(self.path, "r") as file:
-            return {name: file[name][...] for name in NAMES if name in file}
+            return {name: file[name][...] for name in file if name in NAMES or name.startswith(INTERVALS)}
 
     @property
     def count(self) -> int:
