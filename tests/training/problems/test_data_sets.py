@@ -606,6 +606,21 @@ def test_a_step_behind_other_axes_of_samples_is_an_axis_of_the_grid(tmp_path: Pa
             assert samples.read(range(20))["a"] == pytest.approx(values)
 
 
+def test_frames_of_runs_keep_their_time_beside_the_iterations_of_a_solver(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    fields = {"u": (("run", "time", "x"), rng.random((20, 6, 8))), "residual": (("run", "step"), rng.random((20, 50)))}
+    fields["w"] = (("run", "time", "step", "x"), rng.random((20, 6, 50, 8)))
+    xarray.Dataset(fields, {"time": 0.1 * np.arange(6), "x": np.arange(8) / 8}).to_netcdf(tmp_path / "runs.nc")
+    with open_file(tmp_path / "runs.nc") as file:
+        assert {name: one.dimensions for name, one in file.arrays.items()} == {
+            "u": ("time", "x"),
+            "residual": ("step",),
+            "w": ("time", "step", "x"),
+        }
+        assert file.coordinates["time"] == pytest.approx(0.1 * np.arange(6))
+        assert (file.remarks, file.left_out, file.samples) == ((), {}, "the dimension run")
+
+
 def test_a_field_beside_forecasts_counts_none_of_them(tmp_path: Path) -> None:
     forecasts(tmp_path / "t2m.nc", "time", "step")
     with xarray.open_dataset(tmp_path / "t2m.nc", decode_times=False) as data:

@@ -82,7 +82,7 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     samples = {sample_dimension(value) for value in counted}
     leads = {lead_dimension(value) for value in forecasts}
     coordinates = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}
-    counts = {*SAMPLE, *INITIAL} | ({*MEMBERS, *TIME} if leads else set())
+    counts = {*SAMPLE, *INITIAL} | {dim.lower() for value in forecasts for dim in starts_of(value)}
     numeric = {
         axis(name, leads): value
         for name, value in coordinates.items()
@@ -112,15 +112,19 @@ def starts_of(value: xarray.DataArray) -> list[str]:
 def lead_dimension(value: xarray.DataArray) -> str | None:
     """Return the dimension of a forecast's variable that is the time since its start; None where there is none.
 
-    Where only samples are counted, it is one that follows them: behind others `step` may be an axis of a grid.
+    Where only samples are counted, it is one that follows them and has a grid behind it: elsewhere `step` may be an
+    axis, or count iterations. Of frames in time of several runs it is none.
     """
     dims = list(map(str, value.dims))
     starts = starts_of(value)
     found = next((dim for dim in dims if dim.lower() in LEAD), None)
     if not starts or found is None:
         return None
-    sure = any(dim.lower() not in SAMPLE for dim in starts)
-    return found if sure or dims.index(found) == len(starts) else None
+    counted, frames = ({dim for dim in starts if dim.lower() in known} for known in (SAMPLE, TIME))
+    if counted and frames and found.lower() == "step":
+        return None
+    follows = dims.index(found) == len(starts) < len(dims) - 1
+    return found if counted < {*starts} or follows else None
 
 
 def two_counts(value: xarray.DataArray) -> str:
