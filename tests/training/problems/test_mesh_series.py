@@ -106,6 +106,33 @@ def test_what_leaves_the_plane_in_a_later_step_has_three_components_in_all(tmp_p
         assert distance.read()[0, :, 0] == pytest.approx(points[0, 0] - np.arange(3), abs=1e-6)
 
 
+def test_cell_data_that_change_are_no_regions_and_late_fields_are_named(tmp_path: Path) -> None:
+    one = cooling(1, 3)[0]
+    points = np.column_stack([one.points, 0 * one.points[:, 0]])
+    for step in range(3):
+        data = {"heat": one.heat[step]} | ({"flux": one.heat[step]} if step else {})
+        cells = {"broken": np.arange(len(one.triangles)) < 40 * step, "material": one.triangles[:, 0] % 2}
+        of_cells = {name: [values.astype(int)] for name, values in cells.items()}
+        meshio.Mesh(points, {"triangle": one.triangles}, data, of_cells).write(tmp_path / f"o{step}.vtu")
+    with open_file(tmp_path) as file:
+        assert {"material=0", "material=1"} < file.arrays.keys()
+        assert "broken=0" not in file.arrays
+        assert file.regions.keys() == {"material"}
+        means = file.array("broken").read()[0].mean(axis=1)
+        assert 0 == means[0] < means[1] < means[2]
+        assert file.left_out == {"flux": "the first step has none"}
+
+
+def test_several_collections_of_steps_are_refused_by_name(tmp_path: Path) -> None:
+    grids = "".join(f'<Grid Name="{name}" GridType="Collection" CollectionType="Temporal"/>' for name in "up")
+    (tmp_path / "both.xdmf").write_text(f'<Xdmf Version="3.0"><Domain>{grids}</Domain></Xdmf>')
+    with (
+        pytest.raises(ReadError, match="found several, u, p: write a file for each"),
+        open_file(tmp_path / "both.xdmf"),
+    ):
+        pass
+
+
 def test_a_folder_with_a_list_is_what_it_lists(tmp_path: Path) -> None:
     plate(tmp_path / "one", ("o.pvd",))
     with open_file(tmp_path / "one") as file:

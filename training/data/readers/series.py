@@ -2,9 +2,9 @@
 
 The mesh is the same in every step. What follows from it alone, `coordinates`, `boundary`, `distance` and `area`, is
 `[1, point, …]` as of one mesh file; point data, of whatever name, and the means of cell data at each node are
-`[1, time, point, (component)]`. Regions are those of the first step, and a vector that leaves the plane of a plane mesh
-in any step has three components in all. The steps are read when they are needed, and those of one series at
-a time are held in memory.
+`[1, time, point, (component)]`. Regions are those of the first step where all have the same, else fields. A vector that
+leaves the plane of a plane mesh in any step has three components in all. The steps are read when they are needed, and
+those of one series at a time are held in memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def open_series(path: Path) -> Iterator[DataFile]:
     """Open a series of meshes, which is one sample."""
     with damage_named(path, "a series of meshes"):
         series = series_of(path)
-        first = next(series.meshes())
+        meshes = series.meshes()
+        first = next(meshes)
+        second = next(meshes, first)
         points = np.asarray(first.points, np.float64)
         if not len(points) or not np.isfinite(points).all():
             at = f"those of point {first_bad(points)} are not" if len(points) else "there are none"
@@ -67,14 +69,23 @@ def open_series(path: Path) -> Iterator[DataFile]:
     stored = whole_fields_of(first, points)
     followed = made.arrays.keys() & {"coordinates", "boundary", "distance", "area"}  # unless a field has the name
     still = {name: made.arrays[name] for name in made.arrays if name in followed - stored.keys()}
-    still |= {name: one for name, one in made.arrays.items() if name.rpartition("=")[0] in made.regions}
-    changing = {name: one for name, one in {**made.arrays, **made.parts}.items() if name not in still}
     holding = (*series.files, *named_in(path))
     stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in holding)
+    # Whole numbers of cells that change, as of damage, are no regions but a field.
+    changed = {name for name in made.regions if np.ptp(loaded(path, stamps)[name], axis=0).any()}
+    shares = {name: name.rpartition("=")[0] for name in made.arrays}
+    still |= {name: one for name, one in made.arrays.items() if shares[name] in made.regions.keys() - changed}
+    changing = {
+        name: one
+        for name, one in {**made.arrays, **made.parts}.items()
+        if name not in still and shares.get(name) not in changed
+    }
+    late = {*second.point_data, *second.cell_data} - {*first.point_data, *first.cell_data}
+    left_out = dict.fromkeys(sorted(late), "the first step has none")
 
     def array(name: str, one: LazyArray) -> LazyArray:
         def rows(start: int, stop: int) -> NDArray[Any]:
-            return loaded(path, stamps)[name].astype(one.dtype, copy=False)[np.newaxis][start:stop]
+            return loaded(path, stamps)[name][np.newaxis][start:stop]
 
         # A later step may leave the plane that the first one is in.
         dropped = name in stored and stored[name].shape != one.shape[1:]
@@ -85,8 +96,10 @@ def open_series(path: Path) -> Iterator[DataFile]:
     yield replace(
         made,
         format="series",
-        arrays=still | {name: one for name, one in arrays.items() if name not in made.parts},
-        parts={name: arrays[name] for name in made.parts},
+        arrays=still | {name: one for name, one in arrays.items() if name not in made.parts.keys() - changed},
+        parts={name: arrays[name] for name in made.parts.keys() - changed},
+        regions={name: values for name, values in made.regions.items() if name not in changed},
+        left_out={**made.left_out, **left_out},
         samples="one series of meshes per sample",
         coordinates={"time": np.asarray(series.times)} if series.times else {},
     )
@@ -101,6 +114,13 @@ def series_of(path: Path) -> Series:
         return of_files(*listed(path))
     if not is_temporal(path):
         raise ReadError(f"{path}: expected a series of meshes but found one mesh")
+    collections = [grid for grid in ET.parse(path).iter("Grid") if grid.get("CollectionType") == "Temporal"]  # noqa: S314 -- expat bounds and ignores entities
+    if len(collections) > 1:
+        names = ", ".join(str(grid.get("Name")) for grid in collections)
+        raise ReadError(
+            f"{path}: expected one collection of steps but found several, {names}: write a file for each, or a list "
+            ".pvd of .vtu files with all of them"
+        )
     with guarded(path), TimeSeriesReader(path) as reader:
         reader.read_points_cells()
         times = tuple(reader.read_data(step)[0] for step in range(reader.num_steps))
