@@ -25,7 +25,7 @@ import ray
 from petrov_client.ray_data import scored
 
 source, target, *urls = sys.argv[1:]
-ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, _node_ip_address="127.0.0.1")
+ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * 2**20, _node_ip_address="127.0.0.1")
 context = ray.data.DataContext.get_current()
 context.execution_options.preserve_order = True
 context.enable_progress_bars = False

@@ -279,7 +279,7 @@ def test_what_is_no_batch_is_refused(gateway: Any, source: Path, tmp_path: Path)
         score("blur", tmp_path / "one.npy", tmp_path / "out.h5", [gateway.url])
     with pytest.raises(ValueError, match=r'expected a dataset or group "nothing" in .* but found "coefficient"'):
         score("blur", source, tmp_path / "out.h5", [gateway.url], dataset="nothing")
-    with pytest.raises(ValueError, match=r"ends in \.hdf5 or \.h5"):
+    with pytest.raises(ValueError, match=r"ends in \.zarr or \.hdf5 or \.h5"):
         score("blur", source, tmp_path / "out.npy", [gateway.url])
     with pytest.raises(ValueError, match="expected gateways"):
         score("blur", source, tmp_path / "out.h5", [])
