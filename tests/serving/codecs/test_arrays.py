@@ -224,28 +224,11 @@ def test_the_request_states_its_type() -> None:
         over_http.request_type(Headers({"content-type": "text/plain"}))
 
 
-POINTS = ("coordinates", "source", "counts", "wind")
-
-
-def test_lists_of_samples_with_unequal_points_are_padded_and_counted() -> None:
-    coordinates = [[[0, 0], [1, 0], [0, 1]], [[0, 0], [1, 1]]]
-    inputs = {"coordinates": coordinates, "source": [[1, 2, 3], [4, 5]], "wind": [1, 2]}
-    arrays, _, _, counts = json_arrays.read(json.dumps({"inputs": inputs}).encode(), POINTS, 1000, ("counts",))
-    assert counts == arrays["counts"].tolist() == [3, 2]
-    assert arrays["coordinates"].shape == (2, 3, 2)
-    np.testing.assert_array_equal(arrays["source"], [[1, 2, 3], [4, 5, np.nan]])
-    assert arrays["wind"].tolist() == [1, 2]
-
-
-def test_lists_of_unequal_points_have_limits() -> None:
-    coordinates = [[[0, 0]] * 3, [[0, 0]] * 2]
-    body = json.dumps({"inputs": {"coordinates": coordinates, "source": [[1, 2, 3], [4]]}}).encode()
-    with refused("wrong-shape", r"source\[1\] has 1 points; coordinates\[1\] has 2"):
-        json_arrays.read(body, POINTS, 1000, ("counts", "wind"))
-    with refused("body-too-large", "2 samples padded to 3 points take more than 20 bytes"):
-        json_arrays.read(body, POINTS, 20, ("counts", "wind"))
-    with refused("wrong-shape"):  # a sequence of other models is not padded
-        json_arrays.read(body, ("coordinates", "source"), 1000)
+def test_lists_of_unequal_lengths_are_refused_by_models_without_counts() -> None:
+    """Sequences of other models are not padded; those on points are in `tests/serving/inference`."""
+    body = {"coordinates": [[[0, 0]] * 3, [[0, 0]] * 2], "source": [[1, 2, 3], [4]]}
+    with refused("wrong-shape"):
+        json_arrays.read(json.dumps({"inputs": body}).encode(), ("coordinates", "source"), 1000)
 
 
 @pytest.mark.parametrize("place", [4 * PIECE - 4, 4 * PIECE, 6 * PIECE])
