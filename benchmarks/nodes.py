@@ -170,7 +170,7 @@ def update(cluster: Cluster) -> None:
     """Publish the same model as a new version, on one node after the other, each without requests meanwhile."""
     for node in cluster.nodes:
         folder = node.settings.repository / MODEL
-        [old] = [each for each in folder.iterdir() if each.name.isdecimal()]
+        old = max((each for each in folder.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name))
         new, hidden = folder / str(int(old.name) + 1), folder / ".new"
         shutil.copytree(old, hidden)
         card = json.loads((hidden / "card.json").read_text()) | {"version": int(new.name)}
