@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from safetensors.numpy import load_file
 
 from tests import toy_numbers, toy_waves
 from tests.conftest import Gateway, RunService
+from tests.pipeline.test_playground import browser  # noqa: F401  a fixture
 
 PATIENCE = 90_000
 PICTURES = Path("test-artefacts/playground")
@@ -31,19 +31,8 @@ def service(tmp_path_factory: pytest.TempPathFactory, run_service: RunService) -
         yield gateway
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    if program is None and "CI" not in os.environ:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
 @pytest.fixture
-def page(browser: Browser, service: Gateway) -> Iterator[Page]:
+def page(browser: Browser, service: Gateway) -> Iterator[Page]:  # noqa: F811  as above
     found, errors = browser.new_page(viewport={"width": 1440, "height": 900}), list[str]()
     found.set_default_timeout(PATIENCE)
     expect.set_options(timeout=PATIENCE)
