@@ -135,12 +135,17 @@ def test_the_novelty_of_a_frame_is_that_of_its_forcing(signature: Signature, gra
     assert changed.sum() == 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_products_of_a_rollout_agree_with_automatic_differentiation(
-    kind: Kind, network: CalibratedOperator, signature: Signature, graph: bytes
-) -> None:
+def check_products(kind: Kind, network: CalibratedOperator, signature: Signature, graph: bytes) -> None:
+    """Assert that the products with derivatives of a rollout are those of automatic differentiation."""
     made = differentiate_rollout(onnx.load(io.BytesIO(graph)), kind, signature)
     run = opened(to_onnx.checked(made, signature.product(kind)))
     found = agreement.evidence(run, kind, network.operator, signature, {})
     assert max(one["frames"] for one in found["comparisons"]) == 16
     assert found["central_difference"] < 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_of_a_rollout_agree_with_automatic_differentiation(
+    kind: Kind, network: CalibratedOperator, signature: Signature, graph: bytes
+) -> None:
+    check_products(kind, network, signature, graph)

@@ -11,12 +11,11 @@ import pytest
 import torch
 
 from export import parity, triton_config
-from export.derivatives import agreement
-from export.derivatives.differentiate import differentiate_rollout
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature
 from schema.card import KINDS, Kind
+from tests.export.test_forced_rollouts import check_products
 from training.calibration.calibration import CalibratedOperator, Measured
 from training.calibration.samples import CalibrationSamples, calibrated
 from training.operators.points import PointsConfig, PointsOperator
@@ -125,11 +124,7 @@ def test_the_config_asks_for_one_thread_and_no_arena(signature: Signature) -> No
 def test_products_agree_with_automatic_differentiation(
     kind: Kind, network: CalibratedOperator, signature: Signature, graph: bytes
 ) -> None:
-    made = differentiate_rollout(onnx.load(io.BytesIO(graph)), kind, signature)
-    run = opened(to_onnx.checked(made, signature.product(kind)))
-    found = agreement.evidence(run, kind, network.operator, signature, {})
-    assert max(one["frames"] for one in found["comparisons"]) == 16
-    assert found["central_difference"] < 1e-6
+    check_products(kind, network, signature, graph)
 
 
 @pytest.mark.deep
