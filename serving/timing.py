@@ -9,8 +9,10 @@ it.
 from __future__ import annotations
 
 import logging
+import os
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
@@ -68,13 +70,14 @@ class TritonTimes:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            if _listens(file):  # a gateway whose port this one cannot have
-                made.close()
-                return
-            file.unlink(missing_ok=True)  # of a gateway that was killed
-            made.bind(str(file))
+            with _address(file) as address:
+                if _listens(address):  # a gateway whose port this one cannot have
+                    made.close()
+                    return
+                file.unlink(missing_ok=True)  # of a gateway that was killed
+                made.bind(address)
             file.chmod(0o600)
-        except OSError as error:  # such as a path of more than 107 bytes
+        except OSError as error:
             made.close()
             logger.info("responses have no processor time of the network: %s: %s", file, error)
             return
@@ -82,8 +85,7 @@ class TritonTimes:
 
     def close(self) -> None:
         if self._socket is not None:
-            with suppress(OSError):
-                Path(self._socket.getsockname()).unlink()
+            path(self._settings).unlink(missing_ok=True)
             self._socket.close()
 
     def spend(self, request_id: str) -> None:
@@ -101,9 +103,19 @@ class TritonTimes:
             del self._found[next(iter(self._found))]
 
 
-def _listens(file: Path) -> bool:
-    """Return whether a process receives what is sent to a path."""
+@contextmanager
+def _address(file: Path) -> Iterator[str]:
+    """Name a socket by the descriptor of its folder: an address has at most 107 bytes, and a path may have more."""
+    folder = os.open(file.parent, os.O_PATH)
+    try:
+        yield f"/proc/self/fd/{folder}/{file.name}"
+    finally:
+        os.close(folder)
+
+
+def _listens(address: str) -> bool:
+    """Return whether a process receives what is sent to an address."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe, suppress(OSError):
-        probe.connect(str(file))
+        probe.connect(address)
         return True
     return False

@@ -167,7 +167,7 @@ def make_settings(
     def make(repository: Path, **changes: object) -> Settings:
         names = ("port", "grpc_port", "triton_http_port", "triton_grpc_port", "triton_metrics_port")
         ports = dict(zip(names, free_ports(len(names)), strict=True))
-        runtime = tmp_path_factory.getbasetemp() / "triton"
+        runtime = tmp_path_factory.getbasetemp() / f"runtime-{'of-a-long-name-' * 7}"  # longer than a socket's address
         triton = {"triton_runtime": runtime, "triton_environment": ENVIRONMENT}
         return Settings.model_validate({"repository": repository, **triton, **ports, **changes})
 

@@ -85,7 +85,10 @@ def graph(network: CalibratedOperator, signature: Signature) -> bytes:
 
 
 def opened(graph: bytes) -> Run:
-    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    """Open a graph with one thread, as configs of graphs on points say: several add to one sum at a time."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
     return lambda *arrays: session.run(None, dict(zip(names, arrays, strict=True)))
 

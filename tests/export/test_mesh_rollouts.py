@@ -6,7 +6,6 @@ import io
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 
@@ -15,7 +14,7 @@ from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature
 from schema.card import KINDS, Kind
-from tests.export.test_forced_rollouts import check_products
+from tests.export.test_forced_rollouts import check_products, opened
 from training.calibration.calibration import CalibratedOperator, Measured
 from training.calibration.samples import CalibrationSamples, calibrated
 from training.operators.points import PointsConfig, PointsOperator
@@ -79,14 +78,6 @@ def signature(network: CalibratedOperator) -> Signature:
 @pytest.fixture(scope="module")
 def graph(network: CalibratedOperator, signature: Signature) -> bytes:
     return to_onnx.graph_of(Deployable(network, signature.argument_names), signature)
-
-
-def opened(graph: bytes) -> parity.Graph:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # as the config says
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    names = [each.name for each in session.get_inputs()]
-    return lambda *inputs: session.run(None, dict(zip(names, inputs, strict=True)))
 
 
 def test_one_graph_serves_any_number_of_points_and_frames(
