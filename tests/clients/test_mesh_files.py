@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from petrov_client import _mesh_files
-from training.data.readers import mesh_guard
+from training.data.readers import vtk
 
-GUARDS = [_mesh_files, mesh_guard]
+GUARDS = [_mesh_files, vtk]
 Guard = Callable[[Path], AbstractContextManager[None]]
 
 

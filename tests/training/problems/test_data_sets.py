@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from training.commands import app
 from training.data.dataset import SampleFile, prepare
 from training.data.readers import LazyArray, ReadError, open_file
-from training.data.readers.packed import unpacked
+from training.data.readers.hdf5 import unpacked
 from training.problems.columns import DataError
 from training.problems.draft import DraftError, draft
 from training.problems.marks import unconfirmed

@@ -42,7 +42,7 @@ READERS = {
     "netcdf": "labelled:open_netcdf",
     "mesh": "mesh:open_mesh",
     "series": "series:open_series",
-    "vtk": "image:open_image",
+    "vtk": "vtk:open_image",
     "csv": "tables:open_table",
     "comsol": "tables:open_table",
     "json": "tables:open_json",

@@ -2,14 +2,19 @@
 
 PDEBench has two: one file of arrays (`.hdf5`), and one group per sample (`.h5`). The Well has scalars, and fields of
 order 0, 1 and 2 with axes that are absent where nothing varies.
+
+Numbers may not yet be values: conventions of netCDF (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) are
+met in HDF5 files of other programs, too. Values that are missing become NaN. Of records, which have several fields,
+each field is an array.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, natural, part
-from training.data.readers.layout import TEST, VALIDATION, joined, samples_of, split_of
-from training.data.readers.packed import unpacked, without_records
+from training.data.readers.layout import TEST, VALIDATION, is_complex, joined, samples_of, split_of
 
+MISSING = ("_FillValue", "missing_value")
+PACKING = ("scale_factor", "add_offset")
 INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, component], PDEBench's, too
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 AXES = ("x", "y", "z")  # of PDEBench
@@ -191,6 +197,67 @@ def text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
+# Packed numbers
+
+
+def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
+    """Return an array of values by what its attributes say of the stored numbers."""
+    if one.dtype.kind not in "fiu":
+        return one
+    said = {name: numbers(attributes[name]) for name in (*MISSING, *PACKING) if name in attributes}
+    scaling = {name: said[name] for name in PACKING if name in said and said[name].size == 1}
+    absent = np.array([value for name in MISSING for value in as_stored(said.get(name, ()), one.dtype)], one.dtype)
+    if not scaling and not len(absent):
+        return one
+    kind = one.dtype if one.dtype.kind == "f" and not scaling else np.dtype(np.float64)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        stored = np.asarray(one.rows(start, stop))
+        values = stored.astype(kind) * scaling.get("scale_factor", 1) + scaling.get("add_offset", 0)
+        return np.where(np.isin(stored, absent), kind.type(np.nan), values.astype(kind))
+
+    return replace(one, dtype=kind, rows=rows)
+
+
+def as_stored(values: Iterable[Any], kind: np.dtype[Any]) -> list[Any]:
+    """Return numbers in the type of an array, without those that no number of it can equal, such as NaN."""
+    if kind.kind == "f":
+        with np.errstate(over="ignore"):
+            return [one for value in values if (one := kind.type(value)) == value or np.isfinite(one)]
+    limits = np.iinfo(kind)
+    return [
+        int(value)
+        for value in values
+        if np.isfinite(value) and limits.min <= value <= limits.max and value == int(value)
+    ]
+
+
+def numbers(value: Any) -> NDArray[Any]:
+    """Return an attribute that holds numbers as a line of them; an empty one for another attribute."""
+    found = np.ravel(np.asarray(value))
+    return found if found.dtype.kind in "fiu" else np.empty(0)
+
+
+def without_records(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
+    """Return arrays of numbers in place of those of records, which have several fields: `data.k` for `k` of `data`."""
+    found: dict[str, LazyArray] = {}
+    for name, one in arrays.items():
+        fields = one.dtype.fields
+        if fields is None or is_complex(one):
+            found[name] = one
+            continue
+        for field, (kind, *_) in fields.items():
+            base, sides = kind.subdtype or (kind, ())
+            label = f"{name}.{field}"
+            rows = partial(_field, one, field)
+            found[label] = LazyArray(label, (*one.shape, *sides), base, rows, shared=one.shared)
+    return found if len(found) == len(arrays) else without_records(found)
+
+
+def _field(one: LazyArray, field: str, start: int, stop: int) -> NDArray[Any]:
+    return np.asarray(one.rows(start, stop))[field]
+
+
 # PDEBench
 
 
@@ -227,6 +294,7 @@ def single(path: Path, file: h5py.File) -> DataFile:
     coordinates = {name: np.asarray(file[f"{name}-coordinate"]) for name in AXES if f"{name}-coordinate" in file}
     if "nu" in file:
         return darcy(path, file, coordinates)
+    # The number of times is often one more than that of the frames, so only the step means something.
     names = [name for name in ("tensor", *FLOW) if name in file]
     dimensions = ("time", *AXES[: file[names[0]].ndim - 2])
     arrays = {name: array(file[name], name, dimensions) for name in names}
@@ -234,7 +302,7 @@ def single(path: Path, file: h5py.File) -> DataFile:
         path,
         "pdebench",
         arrays,
-        coordinates | times(file),
+        coordinates | ({"time": np.asarray(file["t-coordinate"])} if "t-coordinate" in file else {}),
         remarks=("trajectories [sample, time, *grid]",),
         samples="PDEBench",
     )
@@ -290,11 +358,6 @@ def per_sample(path: Path, file: h5py.File) -> DataFile:
     return DataFile(path, "pdebench", {"data": found}, coordinates | time, remarks=(remark,), samples="PDEBench")
 
 
-def times(file: h5py.File) -> dict[str, NDArray[Any]]:
-    """Return the times; their number is often one more than that of the frames, so only the step means something."""
-    return {"time": np.asarray(file["t-coordinate"])} if "t-coordinate" in file else {}
-
-
 # The Well
 
 
@@ -303,19 +366,16 @@ def open_the_well(path: Path) -> Iterator[DataFile]:
     """Open one HDF5 file of a data set of The Well."""
     with opened(path) as file:
         axes = tuple(map(text, file["dimensions"].attrs["spatial_dims"]))
-        arrays = {one.name: one for one in (*fields(file, axes), *scalars(file))}
-        said = positions(file, axes), boundaries(file, axes), (title(file),)
-        yield DataFile(path, "well", arrays, *said, samples="The Well", left_out=varying_scalars(file))
+        arrays = {one.name: one for one in fields(file, axes)}
+        numbers, left_out = scalars(file)
+        title = f"The Well: {text(file.attrs.get('dataset_name'))}, {text(file.attrs['grid_type'])} grid"
+        said = positions(file, axes), boundaries(file, axes), (title,)
+        yield DataFile(path, "well", arrays | numbers, *said, samples="The Well", left_out=left_out)
 
 
 def is_the_well(file: h5py.File) -> bool:
     """Return whether an HDF5 file follows the layout."""
     return {"n_spatial_dims", "n_trajectories", "grid_type"} <= set(file.attrs) and "dimensions" in file
-
-
-def title(file: h5py.File) -> str:
-    """Say which data set a file belongs to."""
-    return f"The Well: {text(file.attrs.get('dataset_name'))}, {text(file.attrs['grid_type'])} grid"
 
 
 def fields(file: h5py.File, axes: tuple[str, ...]) -> Iterator[LazyArray]:
@@ -347,29 +407,23 @@ def field(file: h5py.File, dataset: h5py.Dataset, name: str, order: int, axes: t
     return LazyArray(name, shape, dataset.dtype, rows, dimensions, text(dataset.attrs.get("units")), shared=not own)
 
 
-def scalars(file: h5py.File) -> Iterator[LazyArray]:
-    """Describe the scalars that do not vary in time, one number per sample."""
-    samples = int(file.attrs["n_trajectories"])
+def scalars(file: h5py.File) -> tuple[dict[str, LazyArray], dict[str, str]]:
+    """Describe the scalars, one number per sample; those that vary in time are left out."""
+    samples, found, left_out = int(file.attrs["n_trajectories"]), {}, {}
     for name in map(text, file["scalars"].attrs.get("field_names", ())) if "scalars" in file else ():
         dataset = file["scalars"][name]
-        if not dataset.attrs["time_varying"]:
-            yield scalar(dataset, name, samples, own=bool(dataset.attrs["sample_varying"]))
+        if dataset.attrs["time_varying"]:
+            left_out[name] = "it changes in time: a parameter is one number per sample"
+            continue
+        own = bool(dataset.attrs["sample_varying"])
+        rows = partial(part, dataset) if own else partial(repeated, dataset)
+        found[name] = LazyArray(name, (samples,), dataset.dtype, rows, (), shared=not own)
+    return found, left_out
 
 
-def varying_scalars(file: h5py.File) -> dict[str, str]:
-    """Return the scalars that vary in time, which are not read, and say so."""
-    names = map(text, file["scalars"].attrs.get("field_names", ())) if "scalars" in file else ()
-    reason = "it changes in time: a parameter is one number per sample"
-    return {name: reason for name in names if file["scalars"][name].attrs["time_varying"]}
-
-
-def scalar(dataset: h5py.Dataset, name: str, samples: int, *, own: bool) -> LazyArray:
-    """Describe one scalar."""
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        return dataset[start:stop] if own else np.full(stop - start, dataset[()])
-
-    return LazyArray(name, (samples,), dataset.dtype, rows, (), shared=not own)
+def repeated(dataset: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
+    """Return the number of all samples for each of some."""
+    return np.full(stop - start, dataset[()])
 
 
 def positions(file: h5py.File, axes: tuple[str, ...]) -> dict[str, NDArray[Any]]:

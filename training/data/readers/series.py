@@ -34,7 +34,7 @@ from training.data.readers.data_file import (
     named_in,
 )
 from training.data.readers.mesh import described, first_bad, in_plane, narrowed, read_mesh, whole_fields_of
-from training.data.readers.mesh_guard import guarded
+from training.data.readers.vtk import guarded
 
 FRAME = ("time", "point", "component")  # the axes of a field behind the sample's
 

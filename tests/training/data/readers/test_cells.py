@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from physics.numerics.cells import EDGES_OF, KINDS, boundary, sizes
 from training.data.readers import DataFile, open_file
-from training.data.readers.cells import known_cells
+from training.data.readers.mesh import known_cells
 
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
 CORNERS = {
