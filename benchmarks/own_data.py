@@ -28,7 +28,8 @@ from benchmarks.harness import OWN, Kept, Row, grouped, interpreter, result_of, 
 from benchmarks.networks import Samples
 from training.checkpoint import load_operator
 from training.data import augment
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.fit.presets import PRESETS, fitting
 from training.fit.presets import network as preset_network
 from training.nn import Dropout

@@ -100,7 +100,8 @@ def stars(folder: Path, count: int) -> None:
 def prepared(name: str, folder: Path) -> dict[str, Any]:
     """Return where the checked samples of a problem are and what they mean; they are made if there are none."""
     from benchmarks.own_data import PROBLEMS, described  # noqa: PLC0415 -- imports more than the baselines' environment has
-    from training.data.dataset import SampleFile, prepare  # noqa: PLC0415
+    from training.data.dataset import SampleFile  # noqa: PLC0415
+    from training.data.prepare import prepare  # noqa: PLC0415
     from training.problems.problem_file import read_problem_file  # noqa: PLC0415
 
     file, meshes = folder / f"{name}.toml", folder / name

@@ -261,8 +261,8 @@ def check(
 
     python -m training check heat.toml
     """
-    from training.data.dataset import SampleFile, prepare
-    from training.problems.files import data_files, tensor_files
+    from training.data.dataset import SampleFile
+    from training.data.prepare import data_files, prepare, tensor_files
     from training.problems.problem_file import read_problem_file
 
     found = read_problem_file(problem)

@@ -40,7 +40,8 @@ from serving.protocols.grpc import ENVELOPE_BYTES
 from tests import toy_points
 from training import checkpoint
 from training import recipe as config
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.problems.problem_file import read_problem_file
 
 DARCY = Path("checkpoints/darcy")

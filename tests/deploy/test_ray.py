@@ -83,7 +83,8 @@ RACE = """
 import sys
 import tomllib
 from pathlib import Path
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.fit.presets import recipe
 from training.fit.run import train
 from training.problems.problem_file import ProblemFile

@@ -27,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Description, locations
-from training.data.dataset import DONE, named
-from training.data.dataset import write as write_checked
+from training.data.dataset import DONE
 from training.data.pools import ALL_CORES, Pool, chosen
+from training.data.prepare import named
+from training.data.prepare import write as write_checked
 from training.data.readers import DataFile, LazyArray
 from training.files import locked, replacing
 from training.problems.problem import Array, Problem, Published, Stream, Trajectories

@@ -14,7 +14,8 @@ import torch
 
 from training.calibration import FEWEST_FITTED, MOST_FITTED, CalibrationSamples, Measured, affordable, joined
 from training.data import generate
-from training.data.dataset import Rows, prepare
+from training.data.dataset import Rows
+from training.data.prepare import prepare
 from training.evaluation.cases import Case
 from training.fit.drawn import CALIBRATION_SEED
 from training.fit.workload import ScopeError

@@ -6,7 +6,8 @@ import warnings
 from pathlib import Path
 
 from training.data import generate
-from training.data.dataset import SampleFile, formerly
+from training.data.dataset import SampleFile
+from training.data.prepare import formerly, identity
 from training.problems.problem import trajectories_of
 from training.recipe import Recipe, RecipeError
 from training.typed import typed
@@ -42,7 +43,7 @@ def made_again(recipe: Recipe, data: Path) -> Path:
             f"{missing} but found {found}. `{typed('check', 'PROBLEM.toml')}` prepares them from the files that "
             f"it was trained on ({', '.join(problem.data.files)}); other data have another name"
         )
-    if (generated.file.seed, generated.file.identity()) != (problem.seed, problem.identity()):
+    if (generated.file.seed, identity(generated.file)) != (problem.seed, identity(problem)):
         raise RecipeError(
             f"{missing} but found none, and `{problem.name}` is generated in another way now: "
             f"`{typed('fit', recipe.name)}` trains it anew"

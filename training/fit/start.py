@@ -8,7 +8,8 @@ from pathlib import Path
 
 from training import checkpoint
 from training.data import generate
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.files import read_toml
 from training.fit.presets import fitting, preset_of, recipe
 from training.fit.run_folder import RunFolder

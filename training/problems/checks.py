@@ -1,10 +1,10 @@
-"""Checks of all values of a user's data before any training, in one pass over what the columns read."""
+"""Checks of a user's data before any training: their shapes, and all values in one pass over what the columns read."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
-from training.problems.columns import Column, DataError, Part
+from training.data.readers import UNEVEN, DataFile
+from training.problems.columns import Column, Part
 from training.problems.problem_file import FEWEST_POINTS, INSIDE, WEIGHTS, ProblemFile
+from training.problems.sections import DataError
 
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
 FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations
+FEWEST = 4  # the least number of points along an axis
 SPLITS = ("training", "validation", "test")
 Sink = Callable[[str, int, NDArray[np.float32]], None]
 
@@ -84,6 +87,8 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
         DataError: A value is not finite or not positive where it has to be, an output is constant or zero in a sample,
             or one sample is in two splits.
     """
+    check_samples(problem, columns)
+    check_together(problem, columns)
     found, counts = {}, counts_of(columns) if problem.scattered else None
     if problem.mask is not None:
         check_mask(columns[INSIDE])
@@ -110,6 +115,64 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
             raise DataError(f"{label} is {found[name].minimum:g} everywhere: nothing to learn{lost}")
     check_duplicates(problem, columns, found)
     return found
+
+
+def check_samples(problem: ProblemFile, columns: Mapping[str, Column]) -> None:
+    """Refuse tensors from files of their own with another number of samples than the others."""
+    output = columns[problem.output_names[0]]
+    for one in columns.values():
+        if one.samples != output.samples:
+            raise DataError(
+                f"{one.parts[0].label} has {one.samples} samples and {output.parts[0].label} {output.samples}; "
+                "expected as many"
+            )
+
+
+def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
+    """Refuse fields on different or too small grids, and trajectories that are too short or of unequal lengths."""
+    if problem.time is not None:
+        check_frames_together(problem.time.history, problem, columns)
+    if problem.scattered:
+        check_points_together(columns)
+        return
+    rank = len(problem.axes)
+    lead, *fields = (part for column in columns.values() if column.on_grid for part in column.parts)
+    for one in fields:
+        if one.shape[-rank:] != lead.shape[-rank:]:
+            raise DataError(
+                f"{one.label} has the grid {one.shape[-rank:]} and {lead.label} {lead.shape[-rank:]}; "
+                "expected one grid for all fields"
+            )
+    for axis, side in zip(problem.axes, lead.shape[-rank:], strict=True):
+        if side < FEWEST:
+            raise DataError(
+                f"{lead.label} has {side} points along the axis {axis.name!r}; expected at least {FEWEST}: name few "
+                "layers as `components` of a vector field instead"
+            )
+
+
+def check_frames_together(history: int, problem: ProblemFile, columns: dict[str, Column]) -> None:
+    """Refuse trajectories that are too short or of unequal lengths."""
+    timed = (*problem.output_names, *(name for name in columns if name in problem.timed - {*problem.output_names}))
+    first, *others = (part for name in timed for part in columns[name].parts)
+    if first.shape[0] < 1 + history:
+        raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {1 + history}")
+    for one in others:
+        if one.shape[0] != first.shape[0]:
+            raise DataError(
+                f"{one.label} has {one.shape[0]} frames and {first.label} {first.shape[0]}; expected as many in all"
+            )
+
+
+def check_points_together(columns: dict[str, Column]) -> None:
+    """Refuse fields with another number of points than the coordinates of the same samples, in whatever files."""
+    lead = columns["coordinates"]
+    for column in (column for column in columns.values() if column.on_grid):
+        pairs = np.stack([np.repeat(range(len(each.parts)), [*each.sizes]) for each in (column, lead)], axis=1)
+        for one, other in ((column.parts[first], lead.parts[last]) for first, last in np.unique(pairs, axis=0)):
+            points = one.shape[1 if one.timed else 0]
+            if points != other.shape[0]:
+                raise DataError(f"{one.label} has {points} points and {other.label} {other.shape[0]}; expected as many")
 
 
 def check_mask(column: Column) -> None:
@@ -279,4 +342,45 @@ def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
         said = {part.array.units for part in column.parts} - {"", units}
         if said and units != "1":
             lines.append(f"{name} has units {units!r} here and {', '.join(sorted(said))!r} in the data file")
+    return lines
+
+
+def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
+    """Return what is worth a look in the times of frames that files say, in sentences.
+
+    Raises:
+        DataError: A series of meshes has steps of another length than the first one.
+    """
+    if problem.time is None:
+        return []
+    steps: dict[float, DataFile] = {}  # the first file that has each
+    lines: list[str] = []
+    for file in files:
+        times = np.asarray(file.coordinates.get("time", ()))
+        if times.dtype.kind not in "fiu" or times.ndim != 1 or len(times) < 2 or not np.isfinite(times).all():
+            continue
+        apart = np.diff(times.astype(np.float64))
+        usual = float(np.median(apart))
+        if np.ptp(apart) > UNEVEN * abs(usual) and not lines:
+            lines.append(
+                f"{file.path.name} has from {apart.min():g} to {apart.max():g} between two frames: one network makes "
+                "all steps, expected equal ones"
+            )
+        if any(abs(usual - one) <= UNEVEN * abs(one) for one in steps):
+            continue
+        if steps and file.format == "series":
+            first, other = next(iter(steps.items()))
+            raise DataError(
+                f"{file.path}: expected {first:g} between two frames, as in {other.path}, but found {usual:g}: one "
+                "network makes steps of one length"
+            )
+        steps[usual] = file
+    if len(steps) > 1:
+        said = ", ".join(f"{step:g} in {file.path.name}" for step, file in steps.items())
+        lines.append(f"files have other times between two frames: {said}; one network makes steps of one length")
+    wanted = problem.time.step
+    if steps and all(abs(step - wanted) > UNEVEN * abs(step) for step in steps):
+        lines.append(
+            f"the data have {next(iter(steps)):g} between two frames and [time] says step = {wanted:g}: another unit?"
+        )
     return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -14,18 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
-from training.data.readers import DataFile, LazyArray, arranged, as_column, as_components, is_complex, time_first
-from training.problems.merging import UnequalPointsError, merged_points
-from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
-from training.user_error import UserError
+from training.data.readers import DataFile, LazyArray, arranged, as_components, is_complex, time_first
+from training.problems.completed import (
+    for_all,
+    has_frames,
+    in_each,
+    numbered,
+    of_a_series,
+    samples_of,
+    unrolled,
+    with_mask,
+    with_points,
+)
+from training.problems.problem_file import ProblemFile
+from training.problems.sections import DataError
 
 NUMERIC = "fiub"  # kinds of dtype that become float32
-CHANGES = "it changes in time, in sample {} at frame {} first: `per_frame = true` if it is known in advance"
-FEWEST = 4  # the least number of points along an axis
-
-
-class DataError(UserError):
-    """Data do not fit their problem file: the message names file, array and, where there is one, sample and index."""
 
 
 @dataclass(frozen=True)
@@ -164,147 +168,7 @@ def columns_of(
         timed = name in problem.timed
         parts = (Part(path, array, tensor, shape(problem, name, array, path), timed) for path, array in arrays)
         found[name] = Column(name, tuple(parts))
-    check_samples(problem, found)
-    check_together(problem, found)
     return found
-
-
-def has_frames(problem: ProblemFile, one: Quantity | Parameter) -> bool:
-    """Return whether an array of the data has a time axis."""
-    return (isinstance(one, Quantity) and one.frame is not None) or one.name in problem.timed
-
-
-def samples_of(problem: ProblemFile, file: DataFile) -> int:
-    """Return the number of samples of a file, by the last tensor that has one for each; 0 where there is none.
-
-    Coordinates, weights and the domain may be those of all samples, and count none.
-    """
-    shared = {"coordinates", "counts", WEIGHTS} if problem.scattered else {INSIDE}
-    counted = (one for one in reversed(problem.in_files.values()) if in_each(one) and one.name not in shared)
-    return next((file.array(one.array).samples for one in counted), 0)
-
-
-def in_each(one: Quantity | Parameter) -> bool:
-    """Return whether every data file has samples of a tensor."""
-    return not one.files and not (isinstance(one, Quantity) and one.static)
-
-
-def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
-    """Return a file whose rows `[1, sample]` of parameters and scalars are `[sample]`."""
-    every: tuple[Quantity | Parameter, ...] = (*problem.parameters, *problem.scalars)
-    numbers = [one for one in every if not one.components and one.name in problem.in_files]
-    keys = {one.array for one in numbers if one.array in file.arrays and in_each(one)}
-    known = {one.array for one in problem.fields if in_each(one)} & file.arrays.keys()
-    samples = max((file.arrays[each].samples for each in sorted(known)), default=0)
-    rows = {key: as_column(file.arrays[key]) for key in keys if file.arrays[key].shape == (1, samples)}
-    return replace(file, arrays={**file.arrays, **rows}) if samples > 1 else file
-
-
-def unrolled(arrays: list[tuple[Path, LazyArray]], samples: int) -> list[tuple[Path, LazyArray]]:
-    """Return arrays of numbers from files of their own, rows `[1, sample]` that have all samples as `[sample]`."""
-    shapes = [array.shape for _, array in arrays]
-    if any(len(shape) != 2 or shape[0] != 1 for shape in shapes) or sum(shape[1] for shape in shapes) != samples:
-        return arrays
-    return [(path, as_column(array)) for path, array in arrays]
-
-
-def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: int) -> DataFile:
-    """Return a file that has coordinates, weights and counts for every sample, where it has one mesh or no padding.
-
-    `source` has the arrays of one mesh as they are stored. `apart` is the number of samples in files of their own.
-    """
-    coordinates, counts = problem["coordinates"].array, problem["counts"].array
-    found = file.array(coordinates)
-    if len(found.shape) == 4 and problem.time is not None:
-        found = steady(
-            found,
-            file.path,
-            "the points of sample {} move, at frame {} first; expected points that stay where they are: save "
-            "displacements from them as a field",
-        )
-    samples = samples_of(problem, file) or (found.samples if len(found.shape) == 3 else apart)
-    if len(found.shape) == 2:  # one mesh
-        found = for_all(source.array(coordinates), samples)
-    more = {coordinates: found}
-    if problem.weights is not None and len(file.array(problem.weights).shape) == 1:
-        more[problem.weights] = for_all(source.array(problem.weights), samples)
-    arrays = {**file.arrays, **more}
-    if problem.points is not None and problem.points.merge:
-        try:
-            timed = {problem.stored[name].array for name in problem.timed}
-            arrays = {
-                name: one if name in timed or not in_series(one) else steady(one, file.path, CHANGES)
-                for name, one in arrays.items()
-            }
-            arrays = merged_points(arrays, coordinates, problem.weights, timed)
-        except UnequalPointsError as error:
-            raise DataError(f"{file.path}: {found.name!r}: {error}, and `merge` takes the same for all") from error
-        found = arrays[coordinates]
-    if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
-        arrays[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
-    return replace(file, arrays=arrays)
-
-
-def steady(found: LazyArray, path: Path, sentence: str) -> LazyArray:
-    """Return an array `[sample, time, …]` whose frames are all the same without the axis of time.
-
-    What is read later is checked then; the sentence about one that changes has gaps for its sample and frame.
-    """
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        values = found.rows(start, stop)
-        differs = np.asarray(values != values[:, :1]).reshape(*values.shape[:2], -1)
-        changed: NDArray[np.bool_] = np.asarray(differs.any(axis=2))
-        if changed.any():
-            sample = int(np.asarray(changed.any(axis=1)).argmax())
-            said = sentence.format(start + sample, int(changed[sample].argmax()))
-            raise DataError(f"{path}: {found.name!r}: {said}")
-        return values[:, 0]
-
-    names = found.dimensions and found.dimensions[1:]
-    return replace(found, shape=(found.shape[0], *found.shape[2:]), rows=rows, dimensions=names)
-
-
-def of_a_series(problem: ProblemFile, one: Quantity | Parameter, found: LazyArray, path: Path) -> LazyArray:
-    """Return a steady array without the axis of time that a series of meshes gives it."""
-    if not problem.scattered or has_frames(problem, one) or not in_series(found):
-        return found
-    return steady(found, path, CHANGES)
-
-
-def in_series(found: LazyArray) -> bool:
-    """Return whether an array has the axis of time behind that of the samples."""
-    return (found.dimensions or ("",))[0] == "time"
-
-
-def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:
-    """Return a file that has a mask for every sample, where it has one for all or where NaN mark the outside.
-
-    `source` has a mask for all samples as it is stored.
-    """
-    section = problem.mask
-    if section is None or section.nan is None:
-        found, samples = source.array(problem[INSIDE].array), samples_of(problem, file)
-        if len(found.shape) != len(problem.axes):
-            return file
-        return replace(file, arrays={**file.arrays, found.name: for_all(found, samples)})
-    marked = file.array(section.nan)
-    tensor = next((one for one in problem.in_files.values() if one.array == section.nan), None)
-    last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
-    others = range(1, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
-    grid = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
-
-    def rows(start: int, stop: int) -> NDArray[np.bool_]:
-        return np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
-
-    made = LazyArray(problem[INSIDE].array, (marked.samples, *grid), np.dtype(np.bool_), rows)
-    return replace(file, arrays={**file.arrays, made.name: made})
-
-
-def for_all(array: LazyArray, samples: int) -> LazyArray:
-    """Return one value of a file as an array that has it for every sample."""
-    value, shape = array.read(), (samples, *array.shape)
-    return replace(array, shape=shape, rows=lambda a, b: np.broadcast_to(value, (b - a, *value.shape)), shared=True)
 
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:
@@ -387,61 +251,3 @@ def unlike_numbers(one: Quantity | Parameter, count: int) -> str:
         ways = "`column` names one of several, `components`" if isinstance(one, Parameter) else "`components`"
         return "" if count == 1 else f"one number per sample ({ways} all of them)"
     return "" if -count <= column < count else f"a column {column}"
-
-
-def check_samples(problem: ProblemFile, columns: Mapping[str, Column]) -> None:
-    """Refuse tensors from files of their own with another number of samples than the others."""
-    output = columns[problem.output_names[0]]
-    for one in columns.values():
-        if one.samples != output.samples:
-            raise DataError(
-                f"{one.parts[0].label} has {one.samples} samples and {output.parts[0].label} {output.samples}; "
-                "expected as many"
-            )
-
-
-def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
-    """Refuse fields on different or too small grids, and trajectories that are too short or of unequal lengths."""
-    if problem.time is not None:
-        check_frames_together(problem.time.history, problem, columns)
-    if problem.scattered:
-        check_points_together(columns)
-        return
-    rank = len(problem.axes)
-    lead, *fields = (part for column in columns.values() if column.on_grid for part in column.parts)
-    for one in fields:
-        if one.shape[-rank:] != lead.shape[-rank:]:
-            raise DataError(
-                f"{one.label} has the grid {one.shape[-rank:]} and {lead.label} {lead.shape[-rank:]}; "
-                "expected one grid for all fields"
-            )
-    for axis, side in zip(problem.axes, lead.shape[-rank:], strict=True):
-        if side < FEWEST:
-            raise DataError(
-                f"{lead.label} has {side} points along the axis {axis.name!r}; expected at least {FEWEST}: name few "
-                "layers as `components` of a vector field instead"
-            )
-
-
-def check_frames_together(history: int, problem: ProblemFile, columns: dict[str, Column]) -> None:
-    """Refuse trajectories that are too short or of unequal lengths."""
-    timed = (*problem.output_names, *(name for name in columns if name in problem.timed - {*problem.output_names}))
-    first, *others = (part for name in timed for part in columns[name].parts)
-    if first.shape[0] < 1 + history:
-        raise DataError(f"{first.label} has {first.shape[0]} frames; expected at least {1 + history}")
-    for one in others:
-        if one.shape[0] != first.shape[0]:
-            raise DataError(
-                f"{one.label} has {one.shape[0]} frames and {first.label} {first.shape[0]}; expected as many in all"
-            )
-
-
-def check_points_together(columns: dict[str, Column]) -> None:
-    """Refuse fields with another number of points than the coordinates of the same samples, in whatever files."""
-    lead = columns["coordinates"]
-    for column in (column for column in columns.values() if column.on_grid):
-        pairs = np.stack([np.repeat(range(len(each.parts)), [*each.sizes]) for each in (column, lead)], axis=1)
-        for one, other in ((column.parts[first], lead.parts[last]) for first, last in np.unique(pairs, axis=0)):
-            points = one.shape[1 if one.timed else 0]
-            if points != other.shape[0]:
-                raise DataError(f"{one.label} has {points} points and {other.label} {other.shape[0]}; expected as many")

@@ -40,7 +40,8 @@ from training.problems.ambiguity import (
     sample_axis,
     times_of,
 )
-from training.problems.columns import FEWEST, NUMERIC
+from training.problems.checks import FEWEST
+from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
 from training.problems.draft_points import IN_ADVANCE, cloud, coordinates_of, mesh, refuse_moving, time_step
 from training.problems.problem_file import AXES, is_taken

@@ -14,7 +14,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import to_json
 
 from physics import registry as classical
 from schema.card import GRID, QUALITY
@@ -55,26 +54,6 @@ RESERVED = frozenset({*QUALITY, "outside", "quality", "solved_by"})
 FINEST = {1: 8192, 2: 1024, 3: 128}  # the most points per axis that a model accepts, by the number of axes
 LONGEST = 1000  # the most frames of one rollout, or ten times those of a training trajectory where that is more
 ENDS = {"wall": "walls", "periodic": "periodic", "open": "open ends"}
-FIELD = ("key", "units", "meaning", "positive", "components", "component_axis", "frame", "default")
-IDENTITY = {
-    "inputs": FIELD,
-    "parameters": ("key", "units", "meaning", "default", "minimum", "maximum"),
-    "outputs": FIELD,
-    "axes": ("length", "boundary", "points"),
-}
-"""What tells prepared samples apart, in the order that their files' names are made from."""
-LATER = {
-    "offset",
-    "static",
-    "column",
-    "complex",
-    "per_frame",
-    "scalar",
-    "components",
-    "integral_of",
-    "over",
-    "factor",
-}  # and, where they have other values than the usual ones, these
 
 
 class ProblemFile(Schema):
@@ -355,21 +334,6 @@ class ProblemFile(Schema):
         in_file = {"key": None, "offset": 0.0, "files": (), "frame": None, "static": False, "complex": None}
         in_file |= {"linear": False}
         return field.model_copy(update={"meaning": field.in_words, "component_axis": order, **in_file})
-
-    def identity(self) -> bytes:
-        """Return what decides how the data are read, as JSON that stays the same from version to version."""
-        found: dict[str, Any] = {"data": {key: getattr(self.data, key) for key in ("format", "validation", "test")}}
-        for part, keys in IDENTITY.items():
-            found[part] = {one.name: {key: getattr(one, key) for key in keys} for one in getattr(self, part)}
-            for one in getattr(self, part) if part != "axes" else ():
-                found[part][one.name] |= one.model_dump(include=LATER, exclude_defaults=True)
-        found["data"] |= self.data.model_dump(include={"sample", "time"}, exclude_defaults=True)
-        points = self.points and self.points.model_dump()
-        for key in (WEIGHTS, "merge"):  # where they say nothing, as before there were such keys
-            if points and not points[key]:
-                del points[key]
-        sections = {"points": points, "mask": self.mask}
-        return to_json({**found, "time": self.time, **{key: one for key, one in sections.items() if one is not None}})
 
     def describe(
         self, sides: tuple[int, ...], samples: int, frames: int | None = None, box: Sequence[Sequence[float]] = ()

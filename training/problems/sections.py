@@ -14,6 +14,10 @@ class ProblemFileError(UserError):
     """A problem file cannot be used: the message names the file, the key, what was expected and what was found."""
 
 
+class DataError(UserError):
+    """Data do not fit their problem file: the message names file, array and, where there is one, sample and index."""
+
+
 def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotations are checked at run time
     """Return a share between 0 and 1, or a whole number of samples."""
     if 0 < value < 1:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.data.dataset import prepare
+from training.data.prepare import prepare
 from training.fit.loop import Budget, Task
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import finish, fit

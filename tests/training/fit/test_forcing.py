@@ -10,16 +10,16 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.fit import presets
 from training.fit.calibrating import states
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS
 from training.operators.field import FieldConfig
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
-from training.problems.columns import DataError
 from training.problems.problem_file import read_problem_file
-from training.problems.sections import ProblemFileError
+from training.problems.sections import DataError, ProblemFileError
 from training.recipe import OF_PROBLEM_FILES, Fit, Recipe
 
 PUSHED = """

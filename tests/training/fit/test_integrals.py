@@ -11,7 +11,8 @@ import torch
 
 from tests.training.fit.test_scalars import problem, short
 from training import checkpoint
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.problems.problem_file import ProblemFile

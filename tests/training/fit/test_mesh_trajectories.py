@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.toy_meshes import cooling, padded
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.evaluation.measures import Measures
 from training.evaluation.naive import naive
 from training.fit import presets
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS
 from training.operators.points_trajectory import PointsTrajectoryOperator
-from training.problems.columns import DataError
 from training.problems.problem_file import read_problem_file
+from training.problems.sections import DataError
 from training.recipe import OF_PROBLEM_FILES, Fit, Recipe
 
 Arrays = dict[str, NDArray[Any]]

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from training import checkpoint
 from training.calibration import CalibratedOperator
 from training.commands import app
-from training.data.dataset import READ_AS, SampleFile, checksum, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import READ_AS, checksum, prepare
 from training.fit import run_folder
 from training.fit.calibrating import with_errors
 from training.fit.loop import Task
@@ -27,8 +28,8 @@ from training.fit.run import train
 from training.fit.run_folder import RunFolder
 from training.fit.start import ProblemRun, problem_run
 from training.operators import build
-from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile
+from training.problems.sections import DataError
 from training.recipe import Fit, Recipe, RecipeError, changed
 from training.typed import typed
 
@@ -103,7 +104,7 @@ def test_samples_are_prepared_anew_where_readers_changed_and_earlier_recipes_fin
     released = made.model_copy(update={"samples": str(samples.attributes["unversioned"])})
     with pytest.warns(UserWarning, match="as they are read now: .* are not those that it was trained on"):
         assert OperatorWorkload(released, data).prepare() == samples.path
-    monkeypatch.setattr("training.data.dataset.READ_AS", READ_AS + 1)
+    monkeypatch.setattr("training.data.prepare.READ_AS", READ_AS + 1)
     assert prepare(problem(), tmp_path, data) != samples.path
     assert OperatorWorkload(made.model_copy(update={"samples": samples.path.name}), data).prepare() == samples.path
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from training import checkpoint
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.evaluation.naive import naive
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import recipe

@@ -14,7 +14,8 @@ import torch
 from schema.problem import Quantity
 from training import checkpoint
 from training import report as reports
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.files import read_json, write_json
 from training.fit import search
 from training.fit.operator_workload import OperatorWorkload

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from training import calibration, checkpoint
 from training.commands import app
 from training.data import dataset as sample_files
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.evaluation import measures
 from training.evaluation.measures import Measures
 from training.files import read_json
@@ -27,9 +28,8 @@ from training.losses import Batch
 from training.metrics import METRICS
 from training.metrics.fields import spectrum
 from training.operators.trajectory import TrajectoryOperator
-from training.problems.columns import DataError
 from training.problems.problem_file import read_problem_file
-from training.problems.sections import ProblemFileError
+from training.problems.sections import DataError, ProblemFileError
 from training.recipe import OF_PROBLEM_FILES, Fit, Recipe
 
 ROOT = Path(__file__).parents[3]

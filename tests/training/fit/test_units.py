@@ -16,13 +16,14 @@ from typer.testing import CliRunner
 
 from training.calibration.statistics import InputStatistics
 from training.commands import app
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.evaluation.measures import Measures
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import recipe
 from training.losses import training_loss
-from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.sections import DataError
 from training.report.verdict import baselines
 
 SCALES = (1e20, 1e-21, 1e30, 1e-30)

@@ -21,14 +21,14 @@ from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
 from training.commands import app
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.data.readers import LazyArray, ReadError, open_file
 from training.data.readers.hdf5 import unpacked
-from training.problems.columns import DataError
 from training.problems.draft import DraftError, draft
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.sections import ProblemFileError
+from training.problems.sections import DataError, ProblemFileError
 
 RNG = np.random.default_rng(0)
 SAMPLES = 12

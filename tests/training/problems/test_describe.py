@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from tests.toy_meshes import write_stars
-from training.data.dataset import prepare
-from training.problems.files import data_files
+from training.data.prepare import data_files, prepare
 from training.problems.problem_file import read_problem_file
 
 ROOT = Path(__file__).parents[3]

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from export.signature import Signature
 from training.commands import app
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import identity, prepare
 from training.data.readers import ReadError, open_file
 from training.problems.draft import DraftError, draft
 from training.problems.marks import unconfirmed
@@ -221,7 +222,7 @@ def test_guessed_axes_are_said_to_be_guessed_until_a_person_removes_the_comment(
     assert described_problem.points.startswith("row: x_i = (i + 1/2) 1/n (guessed); column:")
     card = Signature.of(described_problem).grid.model_dump()
     assert card["guessed"] == ("row.length", "row.points", "column.length", "column.boundary", "column.points")
-    assert found.identity() == read_unmarked(problem).identity()  # whose prepared samples are the same
+    assert identity(found) == identity(read_unmarked(problem))  # whose prepared samples are the same
 
 
 def read_unmarked(problem: Path) -> ProblemFile:

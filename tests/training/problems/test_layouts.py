@@ -15,11 +15,12 @@ from scipy.io import savemat
 from typer.testing import CliRunner
 
 from training.commands import app
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.data.readers import ReadError
-from training.problems.columns import DataError
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.sections import DataError
 
 RNG = np.random.default_rng(0)
 K = 1 + RNG.random((20, 8, 9))

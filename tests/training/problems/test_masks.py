@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from tests.toy_masks import Arrays, samples
 from training.commands import app
-from training.data.dataset import SampleFile, prepare
-from training.problems.columns import DataError
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.sections import DataError
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from tests.toy_meshes import cooling, padded, write_series
 from training.commands import app
-from training.data.dataset import SampleFile, checksum, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import checksum, prepare
 from training.data.readers import ReadError, open_file
-from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
+from training.problems.sections import DataError
 
 CONFIRMED = re.compile(r"  # guess: (samples are counted by folders|time is the first axis).*")
 

@@ -16,14 +16,15 @@ import zarr
 from numpy.typing import NDArray
 
 from schema.problem import Axis, Parameter, Quantity
+from training.data.prepare import data_files
 from training.data.readers import ReadError, open_file
 from training.problems.checks import check, remarks
-from training.problems.columns import Column, DataError, columns_of
+from training.problems.columns import Column, columns_of
 from training.problems.draft import draft
-from training.problems.files import data_files
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.problems.sections import (
     CoarseSection,
+    DataError,
     DataSection,
     MaskSection,
     PointsSection,

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from tests.toy_meshes import write_mesh, write_stars
 from training.commands import app
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import identity, prepare
 from training.data.readers import ReadError, open_file
-from training.problems.columns import DataError
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.sections import ProblemFileError
+from training.problems.sections import DataError, ProblemFileError
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -187,7 +187,7 @@ def test_weights_are_prepared_beside_the_fields(tmp_path: Path) -> None:
     (tmp_path / "stars.toml").write_text(text.replace("# weights", "weights"))
     weighted = read_problem_file(tmp_path / "stars.toml")
     assert weighted.inputs == plain.inputs  # no input of the model
-    assert b"weights" not in plain.identity()  # whose prepared files keep their names
+    assert b"weights" not in identity(plain)  # whose prepared files keep their names
     found = prepared(weighted, tmp_path).read(range(12))["weights"]
     for star, weights in zip(stars, found, strict=True):
         a, b, c = (star.points[star.triangles[:, corner]] for corner in range(3))

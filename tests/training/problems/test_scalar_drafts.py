@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.data.readers import open_file
 from training.files import read_toml
 from training.problems.draft import draft

@@ -1,0 +1,212 @@
+"""Arrays of a user's files completed to one for every sample: numbers in a row, a mesh or a mask for all samples.
+
+Points at one place, as the nodes of discontinuous elements, of which every cell has its own, become one point here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schema.problem import Parameter, Quantity
+from training.data.readers import DataFile, LazyArray, as_column
+from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
+from training.problems.sections import DataError
+
+CHANGES = "it changes in time, in sample {} at frame {} first: `per_frame = true` if it is known in advance"
+
+
+def has_frames(problem: ProblemFile, one: Quantity | Parameter) -> bool:
+    """Return whether an array of the data has a time axis."""
+    return (isinstance(one, Quantity) and one.frame is not None) or one.name in problem.timed
+
+
+def samples_of(problem: ProblemFile, file: DataFile) -> int:
+    """Return the number of samples of a file, by the last tensor that has one for each; 0 where there is none.
+
+    Coordinates, weights and the domain may be those of all samples, and count none.
+    """
+    shared = {"coordinates", "counts", WEIGHTS} if problem.scattered else {INSIDE}
+    counted = (one for one in reversed(problem.in_files.values()) if in_each(one) and one.name not in shared)
+    return next((file.array(one.array).samples for one in counted), 0)
+
+
+def in_each(one: Quantity | Parameter) -> bool:
+    """Return whether every data file has samples of a tensor."""
+    return not one.files and not (isinstance(one, Quantity) and one.static)
+
+
+def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
+    """Return a file whose rows `[1, sample]` of parameters and scalars are `[sample]`."""
+    every: tuple[Quantity | Parameter, ...] = (*problem.parameters, *problem.scalars)
+    numbers = [one for one in every if not one.components and one.name in problem.in_files]
+    keys = {one.array for one in numbers if one.array in file.arrays and in_each(one)}
+    known = {one.array for one in problem.fields if in_each(one)} & file.arrays.keys()
+    samples = max((file.arrays[each].samples for each in sorted(known)), default=0)
+    rows = {key: as_column(file.arrays[key]) for key in keys if file.arrays[key].shape == (1, samples)}
+    return replace(file, arrays={**file.arrays, **rows}) if samples > 1 else file
+
+
+def unrolled(arrays: list[tuple[Path, LazyArray]], samples: int) -> list[tuple[Path, LazyArray]]:
+    """Return arrays of numbers from files of their own, rows `[1, sample]` that have all samples as `[sample]`."""
+    shapes = [array.shape for _, array in arrays]
+    if any(len(shape) != 2 or shape[0] != 1 for shape in shapes) or sum(shape[1] for shape in shapes) != samples:
+        return arrays
+    return [(path, as_column(array)) for path, array in arrays]
+
+
+def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: int) -> DataFile:
+    """Return a file that has coordinates, weights and counts for every sample, where it has one mesh or no padding.
+
+    `source` has the arrays of one mesh as they are stored. `apart` is the number of samples in files of their own.
+    """
+    coordinates, counts = problem["coordinates"].array, problem["counts"].array
+    found = file.array(coordinates)
+    if len(found.shape) == 4 and problem.time is not None:
+        found = steady(
+            found,
+            file.path,
+            "the points of sample {} move, at frame {} first; expected points that stay where they are: save "
+            "displacements from them as a field",
+        )
+    samples = samples_of(problem, file) or (found.samples if len(found.shape) == 3 else apart)
+    if len(found.shape) == 2:  # one mesh
+        found = for_all(source.array(coordinates), samples)
+    more = {coordinates: found}
+    if problem.weights is not None and len(file.array(problem.weights).shape) == 1:
+        more[problem.weights] = for_all(source.array(problem.weights), samples)
+    arrays = {**file.arrays, **more}
+    if problem.points is not None and problem.points.merge:
+        timed = {problem.stored[name].array for name in problem.timed}
+        arrays = {
+            name: one if name in timed or not in_series(one) else steady(one, file.path, CHANGES)
+            for name, one in arrays.items()
+        }
+        arrays = merged_points(file.path, arrays, coordinates, problem.weights, timed)
+        found = arrays[coordinates]
+    if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
+        arrays[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
+    return replace(file, arrays=arrays)
+
+
+def steady(found: LazyArray, path: Path, sentence: str) -> LazyArray:
+    """Return an array `[sample, time, …]` whose frames are all the same without the axis of time.
+
+    What is read later is checked then; the sentence about one that changes has gaps for its sample and frame.
+    """
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        values = found.rows(start, stop)
+        differs = np.asarray(values != values[:, :1]).reshape(*values.shape[:2], -1)
+        changed: NDArray[np.bool_] = np.asarray(differs.any(axis=2))
+        if changed.any():
+            sample = int(np.asarray(changed.any(axis=1)).argmax())
+            said = sentence.format(start + sample, int(changed[sample].argmax()))
+            raise DataError(f"{path}: {found.name!r}: {said}")
+        return values[:, 0]
+
+    names = found.dimensions and found.dimensions[1:]
+    return replace(found, shape=(found.shape[0], *found.shape[2:]), rows=rows, dimensions=names)
+
+
+def of_a_series(problem: ProblemFile, one: Quantity | Parameter, found: LazyArray, path: Path) -> LazyArray:
+    """Return a steady array without the axis of time that a series of meshes gives it."""
+    if not problem.scattered or has_frames(problem, one) or not in_series(found):
+        return found
+    return steady(found, path, CHANGES)
+
+
+def in_series(found: LazyArray) -> bool:
+    """Return whether an array has the axis of time behind that of the samples."""
+    return (found.dimensions or ("",))[0] == "time"
+
+
+def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:
+    """Return a file that has a mask for every sample, where it has one for all or where NaN mark the outside.
+
+    `source` has a mask for all samples as it is stored.
+    """
+    section = problem.mask
+    if section is None or section.nan is None:
+        found, samples = source.array(problem[INSIDE].array), samples_of(problem, file)
+        if len(found.shape) != len(problem.axes):
+            return file
+        return replace(file, arrays={**file.arrays, found.name: for_all(found, samples)})
+    marked = file.array(section.nan)
+    tensor = next((one for one in problem.in_files.values() if one.array == section.nan), None)
+    last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
+    others = range(1, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
+    grid = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
+
+    def rows(start: int, stop: int) -> NDArray[np.bool_]:
+        return np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
+
+    made = LazyArray(problem[INSIDE].array, (marked.samples, *grid), np.dtype(np.bool_), rows)
+    return replace(file, arrays={**file.arrays, made.name: made})
+
+
+def for_all(array: LazyArray, samples: int) -> LazyArray:
+    """Return one value of a file as an array that has it for every sample."""
+    value, shape = array.read(), (samples, *array.shape)
+    return replace(array, shape=shape, rows=lambda a, b: np.broadcast_to(value, (b - a, *value.shape)), shared=True)
+
+
+# Points at one place
+
+
+def merged_points(
+    path: Path, arrays: Mapping[str, LazyArray], coordinates: str, weights: str | None, timed: Collection[str] = ()
+) -> dict[str, LazyArray]:
+    """Return arrays with one point for all those at one place, in the order of the first of each.
+
+    Args:
+        path: The file.
+        arrays: Those in it, `[sample, point, …]` where they are fields on the points.
+        coordinates: The name of the coordinates among them.
+        weights: The name of the weights, which are summed; of other fields the mean is taken.
+        timed: The names of those that have frames, `[sample, time, point, …]`.
+
+    Raises:
+        DataError: Not the same points coincide in all samples.
+    """
+    lead = arrays[coordinates]
+    points = lead.shape[1]
+    to = places(lead.read(0, 1)[0])
+    for start, block in lead.blocks() if not lead.shared else ():
+        if bad := [start + number for number, each in enumerate(block) if (places(each) != to).any()]:
+            raise DataError(
+                f"{path}: {lead.name!r}: other points coincide in sample {bad[0]} than in sample 0, and `merge` takes "
+                "the same for all"
+            )
+    found = dict(arrays)
+    if to.max() + 1 == points:
+        return found
+    for name, one in arrays.items():
+        axis = 2 if name in timed else 1
+        if one.shape[axis : axis + 1] == (points,):
+            shape = (*one.shape[:axis], int(to.max()) + 1, *one.shape[axis + 1 :])
+            rows = partial(_merged, one, to, axis, name == weights)
+            found[name] = replace(one, shape=shape, dtype=np.dtype(np.float64), rows=rows)
+    return found
+
+
+def places(points: NDArray[np.generic]) -> NDArray[np.int64]:
+    """Return the number of the place of every point, counted by the first point at each."""
+    _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[to.ravel()])
+
+
+def _merged(
+    one: LazyArray, to: NDArray[np.int64], axis: int, summed: bool, start: int, stop: int
+) -> NDArray[np.float64]:
+    values = np.moveaxis(np.asarray(one.rows(start, stop), np.float64), axis, 0)
+    found = np.zeros((int(to.max()) + 1, *values.shape[1:]))
+    np.add.at(found, to, values)
+    count = np.bincount(to).reshape(-1, *(1,) * (values.ndim - 1))
+    return np.moveaxis(found if summed else found / count, 0, axis)
