@@ -8,10 +8,16 @@ response counts, and a long computation is not cut). Nothing is repeated once a 
 rollout from its last frame. Inversions are jobs of one node: they are repeated only if no node has received them, and
 a cookie leads later requests for a job to its node.
 
-What ends a silent node. Its readiness is requested every second, and two failures take it out. That resets no request
-that it holds: these are sent to a second node after `try_seconds`, and a stream without a frame for `frame_seconds`
-ends, before the time limit of the client does, which resumes it. Over gRPC a connection whose other side does not
-respond to pings ends within ten seconds.
+What a silent node holds up. A request goes to the node with the fewest in flight, of all. One that does not respond
+keeps those that it has, and so gets no more as soon as it has more than the others: before anything has noticed its
+fault, and however short the other requests are. Its readiness is requested every second, and two failures take it out.
+That resets no request that it holds (Envoy does so for TCP alone): these are sent to a second node after
+`try_seconds`, and a stream without a frame for `frame_seconds` ends, before the time limit of the client does, which
+resumes it. Over gRPC a connection whose other side does not respond to pings ends within ten seconds.
+
+What bounds repetitions. A request that waits because all nodes are busy cannot be told from one that a silent node
+holds, and Triton computes both copies: so `try_seconds` is above what requests wait at 95 % of what the nodes compute,
+and beyond that `RETRY_PERCENT` of the requests in flight may be repetitions.
 
 What does not count against a node. A 502 or 503 may be the fault of a request, so only lost connections and timeouts
 eject a node; its readiness says the rest.
@@ -44,6 +50,11 @@ GRPC_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 #: Seconds in which a request that has failed at one node may still begin at another.
 MARGIN_SECONDS = 5.0
 RETRIES = 2
+#: Of the requests in flight, repetitions may be so many per cent, or so many where that is less.
+RETRY_PERCENT, LEAST_RETRIES = 5, 6
+#: Lost connections or timeouts in a row that take a node out. One that refuses connections has the fewest requests in
+#: flight, and is chosen until then; a busy one, whose requests wait for `try_seconds` as well, is not to be taken out.
+FAILURES = 10
 _TYPES = "type.googleapis.com/envoy"
 
 
@@ -70,9 +81,9 @@ class Front:
     admin_port: int = 9901
     address: str = "127.0.0.1"
     probe_port: int = 0
-    try_seconds: float = 5.0
+    try_seconds: float = 3.0
     frame_seconds: float = 30.0
-    probe_seconds: float = 2.0
+    probe_seconds: float = 1.0
     heap_bytes: int = 2**30
 
 
@@ -154,7 +165,7 @@ def _cluster(front: Front, name: str, folder: Path | None, service: str) -> Docu
         "name": name,
         **found,
         "connect_timeout": "2s",
-        "lb_policy": "LEAST_REQUEST",  # by request, for gRPC as well, whose connections last
+        "load_balancing_policy": _least_busy(),
         "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": options},
         "upstream_connection_options": {
             "tcp_keepalive": {"keepalive_probes": 3, "keepalive_time": 10, "keepalive_interval": 5}
@@ -182,7 +193,7 @@ def _cluster(front: Front, name: str, folder: Path | None, service: str) -> Docu
             "max_ejection_time": "30s",
             "max_ejection_percent": 50,
             "split_external_local_origin_errors": True,
-            "consecutive_local_origin_failure": 3,
+            "consecutive_local_origin_failure": FAILURES,
             "enforcing_consecutive_local_origin_failure": 100,
             **{f"enforcing_{name}": 0 for name in ("consecutive_5xx", "consecutive_gateway_failure", "success_rate")},
             "enforcing_local_origin_success_rate": 0,
@@ -192,11 +203,24 @@ def _cluster(front: Front, name: str, folder: Path | None, service: str) -> Docu
                 {
                     **dict.fromkeys(("max_connections", "max_pending_requests", "max_requests"), 4096),
                     # Repetitions do not multiply an overload.
-                    "retry_budget": {"budget_percent": {"value": 20}, "min_retry_concurrency": 10},
+                    "retry_budget": {
+                        "budget_percent": {"value": RETRY_PERCENT},
+                        "min_retry_concurrency": LEAST_RETRIES,
+                    },
                 }
             ]
         },
     }
+
+
+def _least_busy() -> Document:
+    """Return the policy that a request goes to the node with the fewest in flight, for gRPC as well.
+
+    Envoy's own choice between two nodes drawn at random keeps sending requests to a node that does not respond.
+    """
+    name = "load_balancing_policies.least_request"
+    policy = _typed(f"extensions.{name}.v3.LeastRequest") | {"selection_method": "FULL_SCAN"}
+    return {"policies": [{"typed_extension_config": {"name": f"envoy.{name}", "typed_config": policy}}]}
 
 
 def _ping(front: Front) -> Document:

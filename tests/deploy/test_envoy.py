@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -41,7 +42,8 @@ class Upstream(ThreadingHTTPServer):
     Attributes:
         received: How many requests it has received, by path.
         headers: Those of the last one.
-        does: What it does: `respond`, `reset`, `late`, `break` or `silent` (both after a first part), or a status.
+        does: What it does: `respond`, `reset`, `late`, `break` or `silent` (both after a first part), or a status;
+            `hold` until `released`.
     """
 
     daemon_threads = True
@@ -52,6 +54,7 @@ class Upstream(ThreadingHTTPServer):
         self.headers: dict[str, str] = {}
         self.bytes = 0
         self.does: str | int = "respond"
+        self.released = threading.Event()
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -82,6 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if does == "late":
             time.sleep(LATE_SECONDS)
+        if does == "hold":
+            server.released.wait()
         self.send_response(does if isinstance(does, int) else 200)
         self.send_header("X-Node", str(server.server_port))
         if does in {"break", "silent"}:
@@ -223,6 +228,46 @@ def test_a_late_response_is_asked_for_elsewhere_too(before: Before) -> None:
     nodes[1].does = "late"
     assert client.post(PREDICT).status_code == 200  # the first of both is not cut
     assert count(nodes, PREDICT) >= 2
+
+
+def test_a_node_that_does_not_respond_gets_no_more_requests_than_others(before: Before) -> None:
+    client, nodes, _ = before
+    with held(before, JOBS, 1):
+        [silent] = [each for each in nodes if each.received[JOBS]]
+        [other] = [each for each in nodes if each is not silent]
+        other.does = "respond"
+        assert {client.post(PREDICT).headers["x-node"] for _ in range(20)} == {str(other.server_port)}
+    assert silent.received[PREDICT] == 0
+
+
+def test_repetitions_are_few_where_all_nodes_are_busy(before: Before) -> None:
+    client, nodes, _ = before
+    requests, limit = 60, envoy.LEAST_RETRIES
+    assert requests * envoy.RETRY_PERCENT / 100 < limit
+    with held(before, PREDICT, requests):
+        wait_until(lambda: count(nodes, PREDICT) >= requests + limit)
+        time.sleep(3 * TRY_SECONDS)  # in which all of them become due
+        assert count(nodes, PREDICT) <= requests + envoy.RETRIES * limit
+    assert [client.post(PREDICT).status_code for _ in range(4)] == [200] * 4
+
+
+@contextmanager
+def held(before: Before, path: str, requests: int) -> Iterator[None]:
+    """Have nodes keep so many requests waiting; each has its response in the end."""
+    client, nodes, _ = before
+    for each in nodes:
+        each.released.clear()
+        each.does = "hold"
+    with ThreadPoolExecutor(requests) as pool:
+        sent = [pool.submit(client.post, path) for _ in range(requests)]
+        try:
+            wait_until(lambda: count(nodes, path) >= requests)
+            yield
+        finally:
+            for each in nodes:
+                each.does = "respond"
+                each.released.set()
+        assert {each.result().status_code for each in sent} == {200}
 
 
 def test_a_stream_arrives_part_by_part_and_is_not_repeated(before: Before) -> None:

@@ -56,7 +56,7 @@ def cluster(
 
     settings = make_settings(repository(99))
     [admin] = free_ports(1)
-    front = Front(settings, settings.port, settings.grpc_port, admin, try_seconds=3.0, frame_seconds=8.0)
+    front = Front(settings, settings.port, settings.grpc_port, admin, frame_seconds=8.0, probe_seconds=2.0)
     with Cluster(settings, folder / "nodes", 3, front, repository=repository) as found:
         yield found
 
