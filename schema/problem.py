@@ -460,6 +460,11 @@ class Schema(Frozen):
         """The name in the data file of the weights of points; None where all points count alike."""
         return None
 
+    @property
+    def point_axes(self) -> dict[str, int]:
+        """Which axis of arrays `[sample, (time), point, (component)]` counts points, by field; none on a grid."""
+        return {one.name: 2 if one.name in self.timed else 1 for one in self.fields} if self.scattered else {}
+
     def __getitem__(self, name: str) -> Quantity | Parameter:
         """Return the input, parameter or output of a name."""
         for tensor in self.tensors:

@@ -1,16 +1,19 @@
-"""Integrals of fields over a grid or some of its ends, of tensors and of arrays alike.
+"""Integrals of fields over a grid, some of its ends or points, of tensors and of arrays alike.
 
-A network computes its outputs of this kind with it, and so does what reads the data: the number that is predicted is
-that of the predicted field. On a grid the rule of the axis decides the weights: cells and periodic points count alike,
-and of nodes at both ends the outermost a half. On an end of cells, where no value lies, it is the line through the two
-nearest ones.
+An integral of an output is no map that is learned: a network computes it from the field that it predicts, as what reads
+the data does from that of the data. On a grid the rule of the axis decides the weights: cells and periodic points count
+alike, and of nodes at both ends the outermost a half. On an end of cells, where no value lies, it is the line through
+the two nearest ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 NODES, CELLS = "nodes", "cells"
 
@@ -37,7 +40,6 @@ def over_grid(values: Any, axes: Sequence[Along], ends: Sequence[tuple[int, int]
     """Integrate `[..., *grid]` over the grid, or over some ends `(axis, 0 or -1)` of it.
 
     Example:
-        >>> import numpy as np
         >>> x = np.linspace(0, 2, 5)
         >>> axis = Along("nodes", 2.0, np.arange(5.0))
         >>> float(over_grid(x, [axis])), float(over_grid(x, [axis], [(0, -1)]))
@@ -62,3 +64,70 @@ def trace(values: Any, axis: int, end: int, rule: str) -> Any:
     if rule != CELLS:
         return outermost
     return 1.5 * outermost - 0.5 * values[(..., 1 if end == 0 else -2, *behind)]
+
+
+class IntegralConfig(BaseModel):
+    """An integral of an output field, over a grid or over points by what each of them measures."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: int  # the number of the field among the outputs
+    component: int | None = None  # which component of it; None for all, or where it has none
+    # The numbers of the arguments that multiply the field, and which component of each; None where it has none.
+    factors: tuple[tuple[int, int | None], ...] = ()
+    ends: tuple[tuple[int, int], ...] = ()  # axes and ends (0 or -1) that it is taken over; none for the whole grid
+    lengths: tuple[float, ...] = ()  # of the axes; none on points
+    factor: float = 1.0
+
+    def of(
+        self,
+        outputs: Sequence[Any] | Mapping[int, Any],
+        inputs: Sequence[Any] | Mapping[int, Any],
+        rules: Sequence[str] = (),
+        inside: Any = None,
+    ) -> Any:
+        """Integrate an output `[batch, (component), *grid]`, or on points `[batch, point, (component)]`.
+
+        Args:
+            outputs: The fields by their numbers, 0 outside the domain and at padding.
+            inputs: The arguments of the network.
+            rules: Per axis where its points lie; none on points.
+            inside: Where the arguments mean something, a tensor `[batch, *grid]` or `[batch, point]`; None for
+                everywhere.
+
+        Returns:
+            Numbers `[batch, (component)]`.
+
+        Example:
+            >>> one = IntegralConfig(output=0, lengths=(2.0, 3.0))
+            >>> [round(number, 4) for number in one.of([np.ones((1, 4, 5))], [], ["cells", "nodes"]).tolist()]
+            [6.0]
+        """
+        axes = max(1, len(rules))
+        values = channel(outputs[self.output], axes, self.component, last=not rules)
+        vector = values.ndim > 1 + axes
+        for number, component in self.factors:
+            weight = channel(inputs[number], axes, component, last=not rules)
+            weight = weight if inside is None else weight.where(inside, weight.new_zeros(()))
+            values = values * (weight[:, :, None] if vector and not rules else weight[:, None] if vector else weight)
+        if not rules:
+            return self.factor * values.sum(1)
+        numbers = [counted(values, side) for side in values.shape[-axes:]]
+        along = [Along(*each) for each in zip(rules, self.lengths, numbers, strict=True)]
+        return self.factor * over_grid(values, along, self.ends)
+
+
+def channel(field: Any, axes: int, component: int | None, *, last: bool) -> Any:
+    """Return a component of a field `[batch, component, *grid]`, which is `last` on points; None for all of it."""
+    if component is None:
+        return field
+    return field[..., component] if last else field[(..., component, *(slice(None),) * axes)]
+
+
+def counted(values: Any, points: Any) -> Any:
+    """Return the numbers of points from 0, as floats like the values."""
+    if isinstance(values, np.ndarray):
+        return np.arange(points, dtype=values.dtype)
+    import torch  # noqa: PLC0415 -- checks of data need none
+
+    return torch.arange(points, device=values.device).to(values.dtype)

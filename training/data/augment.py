@@ -167,7 +167,7 @@ def drawn_points(
     index = np.asarray([np.sort(each) for each in drawn])
     left = np.minimum(counts, most).astype(np.float32)
     found: dict[str, NDArray[Any]] = {"counts": left, SHARE: left / counts.astype(np.float32)}
-    for name, axis in axes.items():
+    for name, axis in ((name, axis) for name, axis in axes.items() if name in values):
         shape = [len(index), *(1,) * (values[name].ndim - 1)]
         shape[axis] = most
         found[name] = np.take_along_axis(values[name], index.reshape(shape), axis)

@@ -144,8 +144,9 @@ class Stored:
         whole, description = mesh(self.path, self.split), self.problem.description
         half = self.count // 2 if self.vary and not apart else 0
         rows = slice(MOST_VARIED) if apart else slice(self.count - half, None)
-        others = self.read(whole, self.count).varied(rows, np.random.default_rng(self.seed)) if self.vary else None
-        default = self.read(whole, self.count).at_defaults() if has_defaults(description) else None
+        stored = self.read(whole, self.count) if self.vary or has_defaults(description) else None
+        others = stored.varied(rows, np.random.default_rng(self.seed)) if stored and self.vary else None
+        default = stored.at_defaults() if stored and has_defaults(description) else None
         possible = set(grids(description, whole))
         for sides in filter(possible.issuperset, measured_grids(description, self.data)):
             samples = self.read(sides, self.count - half)

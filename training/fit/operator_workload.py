@@ -173,11 +173,10 @@ class OperatorWorkload(Workload[Recipe]):
         Points beyond those of the sample that has most are cut off: they are padding in all. Without an input on the
         grid a last argument has its shape.
         """
-        if self.file.scattered:
-            most, timed = int(values["counts"].max()), self.file.timed
-            numbers = {augment.SHARE, *(one.name for one in (*self.file.parameters, *self.file.scalars))}
+        if axes := self.file.point_axes:
+            valid = slice(int(values["counts"].max()))
             values = {
-                name: value if name in numbers else value[:, :, :most] if name in timed else value[:, :most]
+                name: value[(slice(None),) * axes[name] + (valid,)] if name in axes else value
                 for name, value in values.items()
             }
         tensors = {name: torch.from_numpy(value) for name, value in values.items()}
@@ -246,12 +245,8 @@ class OperatorWorkload(Workload[Recipe]):
 
     def seen(self, values: dict[str, NDArray[Any]], rng: Generator) -> dict[str, NDArray[Any]]:
         """Draw the points of every sample that a training step sees, where it does not see all of them."""
-        most = self.recipe.fit.points
-        if most is None or not self.file.scattered:
-            return values
-        numbers = {one.name for one in (*self.file.parameters, *self.file.scalars)}
-        axes = {name: 2 if name in self.file.timed else 1 for name in values if name not in numbers}
-        return augment.drawn_points(values, axes, most, rng)
+        most, axes = self.recipe.fit.points, self.file.point_axes
+        return augment.drawn_points(values, axes, most, rng) if most is not None and axes else values
 
     def moved(
         self, values: dict[str, NDArray[Any]], rng: Generator, names: Sequence[str] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -15,7 +15,7 @@ from schema.faults import faults
 from schema.problem import Parameter, Quantity
 from training.data.dataset import SampleFile
 from training.fit.operator_workload import OperatorWorkload
-from training.nn.pooling import IntegralConfig
+from training.integrals import IntegralConfig
 from training.operators import OPERATORS
 from training.operators.field import FieldConfig, Scale
 from training.operators.points import PointsConfig
@@ -286,11 +286,7 @@ def learned(problem: ProblemFile) -> tuple[Quantity, ...]:
 
 def integrals(problem: ProblemFile) -> tuple[IntegralConfig, ...]:
     """Return what the integrals among the outputs are computed from."""
-    lengths = () if problem.scattered else tuple(axis.length for axis in problem.axes)
-    return tuple(
-        IntegralConfig(**asdict(integral_of(problem, one)), lengths=lengths, factor=one.factor)
-        for one in problem.integrals
-    )
+    return tuple(integral_of(problem, one) for one in problem.integrals)
 
 
 def components(fields: Sequence[Quantity | Parameter]) -> tuple[int, ...]:

@@ -45,10 +45,11 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
+from training.integrals import IntegralConfig
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
 from training.nn.pointwise import Normaliser
-from training.nn.pooling import IntegralConfig, Pooling, quadrature
+from training.nn.pooling import Pooling, quadrature
 from training.nn.spectral import (
     BoundaryConv,
     BoundarySpectralConv,

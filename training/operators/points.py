@@ -31,7 +31,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.pooling import IntegralConfig, Pooling
+from training.integrals import IntegralConfig
+from training.nn.pooling import Pooling
 from training.nn.unet import COARSEST, UNet
 from training.operators.field import ChannelNormaliser, Scale, channels, columns, numbers_of, scale
 from training.operators.operator import Operator, OperatorKind

@@ -133,7 +133,7 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
     if problem.time is not None:
         check_frames_together(problem.time.history, problem, columns)
     if problem.scattered:
-        check_points_together(columns)
+        check_points_together(problem, columns)
         return
     rank = len(problem.axes)
     lead, *fields = (part for column in columns.values() if column.on_grid for part in column.parts)
@@ -164,13 +164,14 @@ def check_frames_together(history: int, problem: ProblemFile, columns: dict[str,
             )
 
 
-def check_points_together(columns: dict[str, Column]) -> None:
+def check_points_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
     """Refuse fields with another number of points than the coordinates of the same samples, in whatever files."""
     lead = columns["coordinates"]
-    for column in (column for column in columns.values() if column.on_grid):
+    for name, axis in ((name, axis) for name, axis in problem.point_axes.items() if name in columns):
+        column = columns[name]
         pairs = np.stack([np.repeat(range(len(each.parts)), [*each.sizes]) for each in (column, lead)], axis=1)
         for one, other in ((column.parts[first], lead.parts[last]) for first, last in np.unique(pairs, axis=0)):
-            points = one.shape[1 if one.timed else 0]
+            points = one.shape[axis - 1]
             if points != other.shape[0]:
                 raise DataError(f"{one.label} has {points} points and {other.label} {other.shape[0]}; expected as many")
 
@@ -202,7 +203,7 @@ def defined(
     if not columns[name].on_grid:
         return values, None
     if counts is not None:
-        axis = 2 if name in problem.timed else 1  # of the points
+        axis = problem.point_axes[name]
         valid = np.arange(values.shape[axis]) < counts[start : start + count, np.newaxis]
         valid = valid.reshape(count, *(1,) * (axis - 1), -1, *(1,) * (values.ndim - axis - 1))
         return np.where(valid, values, np.take(values, [0], axis)), valid

@@ -5,7 +5,7 @@ Points at one place, as the nodes of discontinuous elements, of which every cell
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -88,7 +88,8 @@ def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: i
             name: one if name in timed or not in_series(one) else steady(one, file.path, CHANGES)
             for name, one in arrays.items()
         }
-        arrays = merged_points(file.path, arrays, coordinates, problem.weights, timed)
+        axes = {problem.stored[name].array: axis for name, axis in problem.point_axes.items() if name in problem.stored}
+        arrays = merged_points(file.path, arrays, axes, coordinates, problem.weights)
         found = arrays[coordinates]
     if counts not in file.arrays and problem.points is not None and problem.points.counts is None:
         arrays[counts] = LazyArray.of(counts, np.full(samples, found.shape[1] if len(found.shape) > 1 else 0))
@@ -161,16 +162,16 @@ def for_all(array: LazyArray, samples: int) -> LazyArray:
 
 
 def merged_points(
-    path: Path, arrays: Mapping[str, LazyArray], coordinates: str, weights: str | None, timed: Collection[str] = ()
+    path: Path, arrays: Mapping[str, LazyArray], axes: Mapping[str, int], coordinates: str, weights: str | None
 ) -> dict[str, LazyArray]:
     """Return arrays with one point for all those at one place, in the order of the first of each.
 
     Args:
         path: The file.
-        arrays: Those in it, `[sample, point, …]` where they are fields on the points.
+        arrays: Those in it.
+        axes: Which axis counts points, by name of the fields.
         coordinates: The name of the coordinates among them.
         weights: The name of the weights, which are summed; of other fields the mean is taken.
-        timed: The names of those that have frames, `[sample, time, point, …]`.
 
     Raises:
         DataError: Not the same points coincide in all samples.
@@ -187,8 +188,8 @@ def merged_points(
     found = dict(arrays)
     if to.max() + 1 == points:
         return found
-    for name, one in arrays.items():
-        axis = 2 if name in timed else 1
+    for name, axis in ((name, axis) for name, axis in axes.items() if name in arrays):
+        one = arrays[name]
         if one.shape[axis : axis + 1] == (points,):
             shape = (*one.shape[:axis], int(to.max()) + 1, *one.shape[axis + 1 :])
             rows = partial(_merged, one, to, axis, name == weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from schema.problem import Quantity
 from training.data.readers import LazyArray
-from training.integrals import Along, over_grid
+from training.integrals import IntegralConfig
 
 if TYPE_CHECKING:
     from training.problems.columns import Column
@@ -25,24 +24,7 @@ ALIKE, TINY = 0.02, 1e-300  # deviations between a number of the files and the i
 BLOCK = 64  # samples whose fields are in memory at once
 
 
-@dataclass(frozen=True)
-class IntegralOf:
-    """What an integral is computed from, by positions.
-
-    Attributes:
-        output: The field, among the outputs.
-        component: Which component of it; None for all, or where it has none.
-        factors: Input fields that multiply it, and which component of each.
-        ends: Axes and ends (0 or -1) that it is taken over; none for the whole grid.
-    """
-
-    output: int
-    component: int | None
-    factors: tuple[tuple[int, int | None], ...]
-    ends: tuple[tuple[int, int], ...]
-
-
-def integral_of(problem: ProblemFile, one: Quantity) -> IntegralOf:
+def integral_of(problem: ProblemFile, one: Quantity) -> IntegralConfig:
     """Find what the integral `one` is computed from.
 
     Raises:
@@ -62,8 +44,13 @@ def integral_of(problem: ProblemFile, one: Quantity) -> IntegralOf:
     for each in (field, *(problem.inputs[names.index(name)] for name, _ in factors)):
         if each.offset:
             raise ValueError(f"{label}: expected no offset of {each.name}: its integral would lack it")
-    return IntegralOf(
-        [*fields].index(name), component, tuple((names.index(each), index) for each, index in factors), tuple(ends)
+    return IntegralConfig(
+        output=[*fields].index(name),
+        component=component,
+        factors=tuple((names.index(each), index) for each, index in factors),
+        ends=tuple(ends),
+        lengths=() if problem.scattered else tuple(axis.length for axis in problem.axes),
+        factor=one.factor,
     )
 
 
@@ -194,33 +181,22 @@ def integrated(problem: ProblemFile, one: Quantity, columns: dict[str, Column]) 
 
 def values(problem: ProblemFile, one: Quantity, columns: dict[str, Column], start: int, stop: int) -> NDArray[Any]:
     """Compute an integral for some samples, by their numbers over all files: `[sample, (component)]`."""
-    found = integral_of(problem, one)
-
-    def read(quantity: Quantity, component: int | None) -> NDArray[np.float64]:
-        """Return a field `[sample, component, *grid]`, zero at padding and outside the domain."""
-        field = columns[quantity.name].read(start, stop).astype(np.float64)
-        if problem.scattered:
-            field = field if quantity.components else field[..., np.newaxis]
-            field = np.moveaxis(field, -1, 1)
-        elif not quantity.components:
-            field = field[:, np.newaxis]
-        field = field if component is None else field[:, component : component + 1]
-        return field if valid is None else np.where(valid[:, np.newaxis], field, 0)
-
-    valid = None
+    found, valid = integral_of(problem, one), None
     if problem.scattered:
         counts = columns["counts"].read(start, stop)
         valid = np.arange(columns["coordinates"].shape[0]) < counts[:, np.newaxis]
     elif problem.mask is not None:
         valid = columns[problem.inputs[-1].name].read(start, stop) == 1
-    field = read(problem.output_fields[found.output], found.component)
-    for index, component in found.factors:
-        field = field * read(problem.inputs[index], component)
-    if problem.scattered:
-        total = field.sum(axis=-1)
-    else:
-        pairs = zip(problem.axes, field.shape[2:], strict=True)
-        along = [Along(axis.points, axis.length, np.arange(float(side))) for axis, side in pairs]
-        total = over_grid(field, along, found.ends)
-    total = one.factor * np.asarray(total)
-    return total if one.components else total[:, 0]
+
+    def read(one: Quantity) -> NDArray[np.float64]:
+        """Return a field, zero at padding and outside the domain."""
+        field = columns[one.name].read(start, stop).astype(np.float64)
+        if valid is None:
+            return field
+        inside = valid if not one.components else valid[..., np.newaxis] if problem.scattered else valid[:, np.newaxis]
+        return np.where(inside, field, 0)
+
+    outputs = {found.output: read(problem.output_fields[found.output])}
+    inputs = {number: read(problem.inputs[number]) for number, _ in found.factors}
+    rules = () if problem.scattered else [axis.points for axis in problem.axes]
+    return np.asarray(found.of(outputs, inputs, rules))

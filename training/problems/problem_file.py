@@ -316,6 +316,10 @@ class ProblemFile(Schema):
         return self.points.weights if self.points is not None else None
 
     @property
+    def point_axes(self) -> dict[str, int]:
+        return super().point_axes | ({} if self.weights is None else {WEIGHTS: 1})
+
+    @property
     def of_coarse(self) -> ProblemFile | None:
         """The same problem with the coarse samples as its data; None where there are none."""
         if self.data.coarse is None:
