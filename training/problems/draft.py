@@ -6,61 +6,37 @@ known in advance it has to be confirmed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from glob import escape
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from schema.problem import Axis, candidate_symmetries
 from training.data.readers import (
     DataFile,
     LazyArray,
     are_splits,
     arranged,
-    as_column,
     is_complex,
     real_part,
     time_first,
 )
 from training.problems.ambiguity import (
-    COMPONENTS,
-    SPACE,
-    TIMES,
-    doubt_of_points,
-    doubt_of_time,
     frames_of,
-    last_name,
     numbers_samples,
     repeated_row,
     sample_axis,
     times_of,
 )
-from training.problems.checks import FEWEST
 from training.problems.columns import NUMERIC
-from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
-from training.problems.draft_points import IN_ADVANCE, cloud, coordinates_of, mesh, refuse_moving, time_step
+from training.problems.draft_file import Draft, shown, wire_name
+from training.problems.draft_grid import AXIS_NAMES, fields_of, on_grid
+from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
 from training.problems.problem_file import AXES, is_taken
 from training.problems.roles import (
-    INPUTS,
-    OUTPUTS,
-    assign_roles,
-    is_positive,
     named_outputs,
-    nothing,
-    numbers_or_field,
     sort_out,
 )
-
-MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
-NUMBERS = 16  # the most numbers of a sample that are taken for parameters
-HOLDS_TIMES = "it holds times: see the section [time], if there is one"
-LONGITUDES, WHOLE = ("longitude", "lon", "lons"), 360.0  # an axis around the globe is periodic
-AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 
 def draft(
@@ -134,14 +110,6 @@ def common_pattern(files: Sequence[Path]) -> str:
     return pattern if len(files) > 1 and not ends and start and fitting == {path.name for path in files} else ""
 
 
-def fields_of(arrays: Sequence[LazyArray]) -> list[LazyArray]:
-    """Return the arrays of more than a number per sample that have as many samples as most."""
-    several = [one for one in arrays if len(one.shape) > 1 and np.prod(one.shape[1:]) > 1]
-    sizes = Counter(one.samples for one in several)
-    samples = max(sizes, key=lambda size: (sizes[size], size), default=0)
-    return [one for one in several if one.samples == samples]
-
-
 def without_copies(made: Draft, file: DataFile) -> DataFile:
     """Return a file with one row of times and coordinates that it repeats for every sample."""
     arrays = dict(file.arrays)
@@ -200,328 +168,3 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
         names = (*(("time",) if one.name in found else ()), *AXIS_NAMES[len(rest)]) if known else None
         turned.append(replace(each, dimensions=names))
     return turned
-
-
-def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequence[LazyArray]) -> Draft:
-    """Complete the draft for fields on a grid, by the arrays of numbers."""
-    fields = fields_of(numeric)
-    if not fields:
-        raise DraftError(nothing(made, file, "fields [sample, *grid]"))
-    samples = fields[0].samples
-    axes, sides = grid(fields)
-    others = [one for one in numeric if one not in fields]
-    outputs, doubt = (outputs, "") if outputs or file.outputs else lone_field(numeric, fields, sides)
-    counts = {*sides, *(one.shape[1] for one in fields if is_moving(one))}
-    for one in others:
-        if one.name not in outputs and along_axis(one, counts):
-            made.left_out[one.name] = along_axis(one, counts)
-        else:
-            add_number(made, one, samples, sides, outputs)
-    add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
-    made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
-    if not made.moving and len(made.tensors) < 2:
-        raise DraftError(nothing(made, file, "two fields, or a field and numbers per sample, an input and an output,"))
-    assign_roles(made, file, outputs, doubt)
-    seen: Counter[str] = Counter()
-    for index, tensor in enumerate(made.tensors):  # several arrays may have one name on the wire
-        seen[tensor.name] += 1
-        if seen[tensor.name] > 1:
-            made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
-    for axis, side in zip(axes, sides, strict=True):
-        made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
-    described = [Axis(name=name, **entry) for name, entry in made.axes.items()]
-    quantities = [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
-    numbers = [each.values() for each in made.of("parameters")]
-    directed = any(values.min() < 0 < values.max() for values in numbers)
-    tried = candidate_symmetries(described, sides, quantities, directed=directed)
-    made.candidates = tried if made.of("inputs") else ()
-    ask(made, file, fields, others, sides)
-    frames = times_of(others)
-    times = np.asarray(file.coordinates.get("time", () if frames is None else frames.read()), np.float64).ravel()
-    time_step(made, times)
-    return made
-
-
-def ask(
-    made: Draft, file: DataFile, fields: Sequence[LazyArray], others: Sequence[LazyArray], sides: tuple[int, ...]
-) -> None:
-    """Mark the sample axis, and an axis that may be time or points, where neither the file nor its values tell them."""
-    taken = [one for one in fields if one.name not in made.left_out]
-    if taken and taken[0].dimensions is not None:
-        if not file.samples and made.sample == "first" and "time" not in made.guesses:
-            doubt = f"the first dimension ({taken[0].samples}), since none has a name such as sample, member or run"
-            if taken[0].first == "time":
-                doubt = (
-                    f"time ({taken[0].samples}), so that no step in time is learned: for steps cut the series into "
-                    "trajectories [sample, time, ...]"
-                )
-            made.guesses["files"] = f"samples are counted by {doubt}"
-        return
-    axis, doubt = doubt_of_time(sides, others)
-    if doubt:
-        made.guesses[f"axes.{[*made.axes][axis]}"] = f"time is not this axis, though {doubt}"
-    elif doubt := doubt_of_points(taken, sides):
-        made.guesses[f"axes.{next(iter(made.axes))}"] = f"points lie one after the other on a line, though {doubt}"
-
-
-def lone_field(
-    numeric: Sequence[LazyArray], fields: Sequence[LazyArray], sides: tuple[int, ...]
-) -> tuple[list[str], str]:
-    """Guess the outputs, and say the doubt, where there is one steady field on the grid and numbers beside it."""
-    vectors = [one for one in fields if has_few_numbers(one, sides)]
-    samples = fields[0].samples
-    numbers = [one for one in numeric if one in vectors or is_number(one, samples) or one.shape == (1, samples)]
-    numbers = [one for one in numbers if not numbers_samples(one, samples) and not along_axis(one, {*sides})]
-    alone = [one for one in fields if one not in vectors]
-    if len(alone) != 1 or not numbers or "time" in (alone[0].dimensions or ()):
-        return [], ""
-    return numbers_or_field(alone[0], numbers)
-
-
-def is_number(one: LazyArray, samples: int) -> bool:
-    """Return whether an array has a number per sample."""
-    return one.samples == samples and all(side == 1 for side in one.shape[1:]) and not one.shared
-
-
-def has_few_numbers(one: LazyArray, sides: tuple[int, ...]) -> bool:
-    """Return whether an array without named axes has a few numbers per sample, and is no field on the grid."""
-    if one.dimensions is not None or sides in (one.shape[1:], without_components(one.shape[1:])[0]):
-        return False
-    return len(one.shape) == 2 and one.shape[1] <= NUMBERS
-
-
-def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...], outputs: Sequence[str]) -> None:
-    """Add an array that is no field as a number per sample or a field for all, or leave it out with the reason."""
-    shape = " x ".join(map(str, one.shape))
-    if one.name in outputs and (is_number(one, samples) or one.shape == (1, samples)):
-        column = one if is_number(one, samples) else as_column(one)
-        made.tensors.append(Tensor(wire_name(one.name), column, "outputs", scalar=True, positive=is_positive(one)))
-    elif numbers_samples(one, samples):
-        made.left_out[one.name] = "it numbers the samples"
-    elif one.samples == samples and all(side == 1 for side in one.shape[1:]):
-        if one.shared:
-            made.left_out[one.name] = "it is the same number for all samples"
-        else:
-            made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
-    elif one.shape == (1, samples):
-        made.tensors.append(Tensor(wire_name(one.name), as_column(one), "parameters"))
-    elif one is times_of([one]):
-        made.left_out[one.name] = HOLDS_TIMES
-    elif one.shape == sides and len(sides) > 1:
-        made.tensors.append(Tensor(wire_name(one.name), one, "inputs", static=True))
-    elif max(one.shape) in sides and np.prod(one.shape) == max(one.shape):
-        made.left_out[one.name] = f"it may hold the coordinates of an axis of {max(one.shape)} points: see [axes]"
-    else:
-        count = f"it has {one.samples} on its first axis, and the fields have {samples} samples"
-        made.left_out[one.name] = f"{count} (shape {shape})"
-
-
-def along_axis(one: LazyArray, counts: Collection[int]) -> str:
-    """Say why an array may be no numbers of samples, by its name and as many numbers as an axis has; empty otherwise.
-
-    There may be as many samples as points or frames. An array whose axes have names is what they say.
-    """
-    count = max(one.shape, default=0)
-    if one.dimensions is not None or count not in counts or int(np.prod(one.shape)) != count:
-        return ""
-    if last_name(one) in TIMES:
-        return HOLDS_TIMES
-    return f"it may hold the coordinates of an axis of {count} points: see [axes]" if last_name(one) in SPACE else ""
-
-
-def grid(fields: Sequence[LazyArray]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return names and sides of the grid's axes: named in the file, or what most fields' shapes have in common.
-
-    Of grids that as many fields have, one that begins or ends another is preferred, whose further axis may be time or
-    components; else the one with more points.
-    """
-    named = next((one for one in fields if one.dimensions), None)
-    if named is not None and named.dimensions is not None:
-        own = [(name, side) for name, side in named_grid(named) if name not in {"time", "component"}][-AXES:]
-        return tuple(name for name, _ in own), tuple(side for _, side in own)
-    shapes = [{one.shape[1:], without_components(one.shape[1:])[0]} for one in fields]
-    found = Counter(sides for each in shapes for sides in each)
-    many = {sides: count for sides, count in found.items() if len(sides) <= AXES and min(sides) >= FEWEST}
-    most = [sides for sides, count in many.items() if count == max(many.values())]
-    if not most:
-        most = [min((without_components(one.shape[1:])[0] for one in fields), key=len)[-AXES:]]
-    part = [
-        one for one in most if any(one != other and one in (other[: len(one)], other[-len(one) :]) for other in most)
-    ]
-    sides = min(part, key=len) if part else max(most, key=np.prod)
-    return AXIS_NAMES[len(sides)], sides
-
-
-def named_grid(one: LazyArray) -> list[tuple[str, int]]:
-    """Return the axes of an array that names them, and their sides."""
-    return [*zip(one.dimensions or (), one.shape[1:], strict=True)]
-
-
-def without_components(sides: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
-    """Separate a short first or last axis, which is taken for components: the other axes, and where it was."""
-    if len(sides) > 1 and sides[0] <= COMPONENTS < 2 * sides[1] / 3:
-        return sides[1:], "first"
-    if len(sides) > 1 and sides[-1] <= COMPONENTS < 2 * sides[0] / 3:
-        return sides[:-1], "last"
-    return sides, ""
-
-
-def beside_mask(
-    made: Draft, arrays: Sequence[LazyArray], fields: Sequence[LazyArray], sides: tuple[int, ...]
-) -> Sequence[LazyArray]:
-    """Declare the domain, if an array of 0 and 1 or NaN say where it is, and return the fields but such an array."""
-    samples = fields[0].samples
-    if any(one.dimensions is not None and "time" in one.dimensions for one in fields):
-        return fields  # trajectories have no mask
-    for one in arrays:
-        if one.name.rpartition("/")[2].lower() in MASKS and one.shape in (sides, (samples, *sides)):
-            values = one.read(0, samples if one.shape == sides else 1)
-            if np.isin(values, (0, 1)).all():
-                made.mask, made.domain = f"key = {quoted(one.name)}", one.name
-                made.guesses["mask"] = f"{one.name} is 1 inside the domain and 0 outside"
-                made.left_out.pop(one.name, None)  # one for all samples is no field
-                made.tensors = [tensor for tensor in made.tensors if tensor.array is not one]
-                return [each for each in fields if each is not one]
-    for one in fields:
-        _, values = next(iter(one.blocks()))
-        if values.dtype.kind == "f" and np.isnan(values.reshape(len(values), -1)).any(axis=1).all():
-            made.mask = f"nan = {quoted(one.name)}"
-            made.guesses["mask"] = f"what lies outside the domain is NaN in {one.name}"
-            break
-    return fields
-
-
-def add_fields(
-    made: Draft, file: DataFile, fields: Sequence[LazyArray], sides: tuple[int, ...], outputs: Sequence[str]
-) -> None:
-    """Add fields, and numbers of every frame, to the draft."""
-    moving = [one for one in fields if is_moving(one)]
-    forced = known_in_advance(file, moving, outputs)
-    for one in fields:
-        if moving and one.shape[1:] == moving[0].shape[1:2] and sides != one.shape[1:]:
-            made.tensors.append(Tensor(wire_name(one.name), one, "parameters", per_frame=True, guess=IN_ADVANCE))
-        else:
-            add_field(made, one, sides, outputs, forced)
-
-
-def is_moving(one: LazyArray) -> bool:
-    """Return whether an array has frames."""
-    return one.dimensions is not None and one.dimensions[:1] == ("time",) and one.shape[1] > 1
-
-
-def known_in_advance(file: DataFile, moving: Sequence[LazyArray], outputs: Sequence[str]) -> set[str]:
-    """Return which fields that change in time are inputs: those that are no outputs, or have the name of an input."""
-    if outputs:
-        return {one.name for one in moving} - {*outputs}
-    if file.format in {"well", "pdebench"}:
-        return set()
-    words = {one.name: one.name.rpartition("/")[2].lower() for one in moving}
-    named = {name for name, word in words.items() if word in INPUTS.split() and word not in OUTPUTS.split()}
-    return named if len(named) < len(words) else set()
-
-
-def add_field(
-    made: Draft, one: LazyArray, sides: tuple[int, ...], outputs: Sequence[str], forced: Collection[str]
-) -> None:
-    """Add one field; of a trajectory the state it starts from, and itself.
-
-    Those that are `forced` are inputs with a value per frame.
-    """
-    name, moving, doubt = wire_name(one.name), one.dimensions is not None and "time" in one.dimensions, ""
-    if one.dimensions is not None:
-        axes = named_grid(one)
-        end, components = "", dict(axes).get("component", 0)
-        own = tuple(side for axis, side in axes if axis not in {"time", "component"})
-        if own != sides:
-            made.left_out[one.name] = (
-                f"its axes {', '.join(axis for axis, _ in axes)} are not those of the grid {sides}"
-            )
-            return
-    else:
-        rest, end = without_components(one.shape[1:])
-        if has_few_numbers(one, sides) and one.name in outputs:
-            found = Tensor(name, one, "outputs", one.shape[1], scalar=True, positive=is_positive(one))
-            made.tensors.append(found)
-            return
-        if has_few_numbers(one, sides):
-            made.tensors += [
-                Tensor(f"{name}_{column}", one, "parameters", column=column) for column in range(one.shape[1])
-            ]
-            return
-        if sides not in (one.shape[1:], rest):
-            made.left_out[one.name] = reason_of(one, sides)
-            return
-        components = 0 if not end or rest != sides else one.shape[1 if end == "first" else -1]
-        doubt = f"the axis of {components} in {shown(one)} holds components" if components > 1 else ""
-    found = Tensor(name, one, "", 0 if components == 1 else components, end or "first", components_guess=doubt)
-    if one.name in forced:
-        made.tensors.append(replace(found, role="inputs", per_frame=True, guess=IN_ADVANCE, positive=is_positive(one)))
-    elif moving and one.shape[1] > 1:
-        made.tensors += [replace(found, name=f"{name}_first", role="inputs"), replace(found, role="outputs")]
-        made.remarks.append(f"{one.name} has a time axis: the draft learns the step from one frame to the next")
-        made.moving = True
-    else:
-        made.tensors.append(replace(found, frame=0 if moving else None, positive=is_positive(one)))
-
-
-def reason_of(one: LazyArray, sides: tuple[int, ...]) -> str:
-    """Say why an array without named axes is not on the grid."""
-    own, grid_ = one.shape[1:], " x ".join(map(str, sides))
-    if len(own) == 1 and len(sides) > 1:
-        return f"it has {own[0]} numbers per sample, on no grid of {grid_}: save parameters as an array [sample] each"
-    if len(own) == len(sides) + 1 and sides in (own[:-1], own[1:]):
-        where, count = ("last", own[-1]) if own[:-1] == sides else ("second", own[0])
-        return f"its {where} axis, of {count}, is not one of the grid {grid_}: is it time?"
-    return f"its shape {' x '.join(map(str, one.shape))} is not that of the grid {grid_}"
-
-
-def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, Any]:
-    """Describe one axis by its coordinates and its boundary where the file tells them."""
-    boundary = file.boundaries.get(axis, "open")
-    entry = {"length": 1.0, "boundary": boundary, "points": "cells"}
-    line = f"axes.{wire_name(axis)}"
-    if axis not in file.boundaries:
-        made.guesses[f"{line}.boundary"] = 'say "wall" or "periodic" if you know it'
-    positions = np.asarray(file.coordinates.get(axis, ()), dtype=np.float64)
-    if len(positions) != side or not np.isfinite(positions).all() or not np.ptp(positions):
-        made.guesses[f"{line}.length"] = made.guesses[f"{line}.points"] = "the file has no coordinates"
-        return entry
-    length = file.cells.get(axis)
-    if not np.allclose(np.diff(positions), np.diff(positions).mean(), rtol=1e-2):
-        made.remarks.append(
-            f"axis {axis} is not equally spaced, and the model takes its points as the centres of equal cells: "
-            "interpolate the data to equal spacing if it has to serve other grids"
-        )
-        return entry | {"length": rounded(float(np.ptp(positions)) if length is None else length)}
-    if length is not None:
-        return entry | {"length": rounded(length)}
-    step = float(positions[-1] - positions[0]) / max(1, len(positions) - 1)
-    centred = np.isclose(positions[0], step / 2, rtol=1e-3)
-    if not centred and positions[0] and are_centres(positions[0], positions[-1], step):
-        centred = True
-        made.guesses[f"{line}.points"] = "half a step beyond the outermost points are round numbers"
-    if axis.lower() in LONGITUDES and np.isclose(abs(step) * len(positions), WHOLE, rtol=1e-3):
-        made.guesses.pop(f"{line}.boundary", None)
-        return {"length": WHOLE, "boundary": "periodic", "points": "left"}
-    if boundary == "periodic" or centred:
-        return entry | {"length": rounded(step * len(positions)), "points": "cells" if centred else "left"}
-    return entry | {"length": rounded(float(np.ptp(positions))), "points": "nodes"}
-
-
-def are_centres(first: float, last: float, step: float) -> bool:
-    """Return whether points are the centres of cells, whose outermost ends are rounder numbers than the points.
-
-    Example:
-        >>> are_centres(-0.95, 0.95, 0.1), are_centres(-1.0, 1.0, 0.1)
-        (True, False)
-    """
-
-    def digits(value: float) -> int:
-        return len(f"{abs(value):.5e}".partition("e")[0].replace(".", "").rstrip("0")) or 1
-
-    return digits(first - step / 2) + digits(last + step / 2) < digits(first) + digits(last)
-
-
-def rounded(length: float) -> float:
-    """Return a length without the digits that rounding left."""
-    return float(f"{abs(length):.6g}")

@@ -25,7 +25,8 @@ from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.data.readers import LazyArray, ReadError, open_file
 from training.data.readers.hdf5 import unpacked
-from training.problems.draft import DraftError, draft
+from training.problems.draft import draft
+from training.problems.draft_file import DraftError
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.problems.sections import DataError, ProblemFileError

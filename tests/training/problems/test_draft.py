@@ -21,7 +21,8 @@ from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import identity, prepare
 from training.data.readers import ReadError, open_file
-from training.problems.draft import DraftError, draft
+from training.problems.draft import draft
+from training.problems.draft_file import DraftError
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.problems.sections import ProblemFileError
