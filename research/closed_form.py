@@ -79,7 +79,7 @@ def few_keys(keys: list[int], data: Path) -> None:
         subjects[f"{count} keys"] = build(ColeHopfConfig(keys=count, refinement=-(-FEWEST_QUERIES // count)))
     for case in samples.tests(samples.problem, grid=1024, noise=0.0):
         for name, operator in subjects.items():
-            numbers = case.samples.parameters
+            numbers = case.samples.parameters.values()
             with torch.inference_mode():
                 found = np.concatenate([operator(*batch.inputs).numpy() for batch in case])
             errors = METRICS.items["relative_l2"](found, case.truth)

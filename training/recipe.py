@@ -497,9 +497,13 @@ def validate(document: dict[str, Any], source: str) -> Recipe | AddedRecipe:
         RecipeError: Keys or values are wrong; the message starts with `source` and names them.
     """
     kind = str(document.get("kind", "fields"))
-    expected = Recipe if KINDS.get(kind) is Recipe else added_kind(kind).recipe
+    return checked(Recipe if KINDS.get(kind) is Recipe else added_kind(kind).recipe, document, source)
+
+
+def checked(kind: type[R], document: dict[str, Any], source: str) -> R:
+    """Turn a document into a recipe; an error begins with its source."""
     try:
-        return expected.model_validate(document)
+        return kind.model_validate(document)
     except ValidationError as error:
         raise RecipeError(f"{source}: {faults(error)}") from error
 
@@ -513,10 +517,7 @@ def changed(recipe: R, overrides: Iterable[str]) -> R:
     document = recipe.model_dump(mode="json")
     for override in overrides:
         put(document, *parse(override))
-    try:
-        return type(recipe).model_validate(document)
-    except ValidationError as error:
-        raise RecipeError(f"{recipe.name}: {faults(error)}") from error
+    return checked(type(recipe), document, recipe.name)
 
 
 def parse(override: str) -> tuple[str, Any]:

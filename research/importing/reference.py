@@ -298,13 +298,13 @@ def _samples(path: Path, split: Split, most: int, problem: str, grid: int, outpu
         found = read(path, split, count, grid, problem=requested.source)
         if requested.source is requested:
             return found
-        native, coarse = (grid, grid), (output, output)
+        native, coarse, pair = (grid, grid), (output, output), only_pair(requested.description)
         with closing(stored):
-            fields = stored.fields(only_pair(requested.description).output.name, range(count))
+            fields = stored.fields(pair.output.name, range(count))
             outputs = np.stack([block_mean(block_mean(field, native), coarse) for field in fields])
         # Without a fixed output grid: these outputs are pooled already.
         pooled = replace(requested, description=requested.description.model_copy(update={"output_grid": None}))
-        return replace(found, inputs=found.outputs, outputs=outputs, problem=pooled)
+        return replace(found, tensors={pair.input.name: found.outputs, pair.output.name: outputs}, problem=pooled)
     except (OSError, ValueError, KeyError) as error:
         raise ReferenceImportError(f"{path}: expected samples of {problem} but {error}") from error
 

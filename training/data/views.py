@@ -16,7 +16,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -68,17 +68,38 @@ def only_pair(description: Description) -> Pair:
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and outputs of a problem."""
+    """Samples in memory: tensors `[sample, ...]` by name on the wire in physical units, and `GRADIENTS` if requested.
 
-    inputs: Array  # `[sample, *grid]` in physical units
-    # `[sample, *grid]` in physical units. Where the problem fixes its output grid they lie on the common grid of
-    # `physics.numerics.grid`, on which symmetries are exact.
-    outputs: Array
+    Where the problem fixes its output grid, outputs lie on the common grid of `physics.numerics.grid`, on which
+    symmetries are exact.
+    """
+
+    tensors: Mapping[str, Array]
     problem: Problem
     provenance: str  # where the samples come from
-    gradients: Array | None = None  # the outputs' gradients on the stored mesh, see the module; None if not requested
-    parameters: tuple[Array, ...] = ()  # `[sample]` per parameter of the problem, in its order
-    optional: tuple[Array, ...] = ()  # `[sample, *grid]` per optional input of the problem, where they are varied
+
+    @property
+    def inputs(self) -> Array:
+        return self.tensors[only_pair(self.problem.description).input.name]
+
+    @property
+    def outputs(self) -> Array:
+        return self.tensors[only_pair(self.problem.description).output.name]
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """The problem's parameters `[sample]` by name."""
+        return {one.name: self.tensors[one.name] for one in self.problem.description.parameters}
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """The names of the optional inputs that the samples have."""
+        return tuple(one.name for one in self.problem.optional if one.name in self.tensors)
+
+    @property
+    def arguments(self) -> dict[str, Array]:
+        """The arguments of an operator behind the input, by name."""
+        return {name: self.tensors[name] for name in self.optional} | self.parameters
 
     @property
     def targets(self) -> Array:
@@ -90,41 +111,29 @@ class Samples:
         """The inputs' standard deviation at each grid point, the unit of noise."""
         return self.inputs.std(axis=0)
 
-    @property
-    def optional_names(self) -> tuple[str, ...]:
-        return tuple(one.name for one in self.problem.optional)
-
     def read(self, rows: Rows | range) -> dict[str, Array]:
-        """Return samples by the names of their tensors, as `SampleFile.read` does, and `GRADIENTS` of the output."""
-        pair = only_pair(self.problem.description)
-        numbers = zip(self.problem.description.parameters, self.parameters, strict=True)
-        found = {
-            pair.input.name: self.inputs,
-            **{one.name: each for one, each in numbers},
-            pair.output.name: self.outputs,
-        }
-        found |= {} if self.gradients is None else {GRADIENTS: self.gradients}
+        """Return samples by the names of their tensors, as `SampleFile.read` does."""
         chosen = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-        return {name: each[chosen] for name, each in found.items()}
+        return {name: each[chosen] for name, each in self.tensors.items()}
 
     def on(self, points: Points) -> Samples:
         """Return samples of the stored mesh on a coarser grid."""
         chosen = (slice(None), *every(self.problem.description, self.inputs.shape[1], points))
-        inputs, outputs, *optional = (
-            np.ascontiguousarray(each[chosen]) for each in (self.inputs, self.outputs, *self.optional)
-        )
-        return replace(self, inputs=inputs, outputs=outputs, optional=tuple(optional))
+        coarse = {
+            name: np.ascontiguousarray(each[chosen]) if each.ndim > 1 else each for name, each in self.tensors.items()
+        }
+        return replace(self, tensors=coarse)
 
     def at_defaults(self) -> Samples:
         """Solve for the inputs on the stored mesh at the parameters' defaults."""
-        named = {one.name: np.asarray(one.default or 0, np.float64) for one in self.problem.description.parameters}
-        outputs = self.solved([(field, named) for field in self.inputs])
-        parameters = tuple(np.full(len(outputs), value, np.float32) for value in named.values())
-        return replace(self, outputs=outputs, parameters=parameters)
+        numbers = {one.name: np.asarray(one.default or 0, np.float64) for one in self.problem.description.parameters}
+        whole = {name: np.full(len(self.inputs), value, np.float32) for name, value in numbers.items()}
+        return self.solved([(field, numbers) for field in self.inputs], {**self.tensors, **whole})
 
     def with_defaults(self) -> Samples:
         """Return the samples with their optional inputs, at their defaults."""
-        return replace(self, optional=tuple(np.full_like(self.inputs, one.default) for one in self.problem.optional))
+        defaults = {one.name: np.full_like(self.inputs, one.default) for one in self.problem.optional}
+        return replace(self, tensors={**self.tensors, **defaults})
 
     def varied(self, rows: slice, rng: Generator) -> Samples:
         """Vary the optional inputs of some samples on the stored mesh, and solve.
@@ -132,21 +141,23 @@ class Samples:
         Raises:
             MissingPartError: The problem varies none.
         """
+        found = {name: each[rows] for name, each in self.tensors.items()}
         fields = self.inputs[rows]
         others = [self.problem.require_vary()(rng, field.shape[0]) for field in fields]
-        optional = tuple(np.stack([each[name] for each in others]).astype(np.float32) for name in self.optional_names)
-        outputs = self.solved([*zip(fields, others, strict=True)])
-        return replace(self, inputs=fields, outputs=outputs, optional=optional)
+        for one in self.problem.optional:
+            found[one.name] = np.stack([each[one.name] for each in others]).astype(np.float32)
+        return self.solved([*zip(fields, others, strict=True)], found)
 
-    def solved(self, inputs: Sequence[tuple[Array, Fields]]) -> Array:
-        """Return the outputs of some inputs, on the mesh, each with other inputs and parameters by name.
+    def solved(self, inputs: Sequence[tuple[Array, Fields]], tensors: Mapping[str, Array]) -> Samples:
+        """Return tensors with the outputs of some inputs, on the mesh, each with other inputs and parameters by name.
 
         Where RAY_ADDRESS names a cluster, its machines compute them.
         """
         jobs = [(number, field, others) for number, (field, others) in enumerate(inputs)]
         solved = chosen(ThisProcess()).completed(partial(output, self.problem), jobs)
         found = {number: one for (number, *_), one in solved}
-        return np.stack([found[number] for number in range(len(jobs))])
+        outputs = np.stack([found[number] for number in range(len(jobs))])
+        return replace(self, tensors={**tensors, only_pair(self.problem.description).output.name: outputs})
 
 
 def output(problem: Problem, job: tuple[int, Array, Fields]) -> Array:
@@ -196,17 +207,17 @@ def read(
             common = common_grid(common)
             strides(wanted.description, fine, common)  # a common grid of other points would lie elsewhere
         outputs = stored.fields(pair.output.name, rows, chosen if common is None else ())
-        slopes = stored.fields(pair.output.name, rows) if gradients else None
-        return Samples(
-            inputs=together(stored.fields(pair.input.name, rows, chosen), (count, *sides)),
-            outputs=together(outputs, (count, *sides))
+        tensors = {pair.input.name: together(stored.fields(pair.input.name, rows, chosen), (count, *sides))}
+        tensors |= {one.name: stored.pick(one.name, rows) for one in wanted.description.parameters}
+        tensors[pair.output.name] = (
+            together(outputs, (count, *sides))
             if common is None
-            else together((block_mean(each, common) for each in outputs), (count, *common)),
-            problem=wanted,
-            provenance=str(stored.attributes["provenance"]),
-            gradients=None if slopes is None else np.stack([gradient(each)[chosen] for each in slopes]),
-            parameters=tuple(stored.pick(parameter.name, rows) for parameter in wanted.description.parameters),
+            else together((block_mean(each, common) for each in outputs), (count, *common))
         )
+        if gradients:
+            slopes = stored.fields(pair.output.name, rows)
+            tensors[GRADIENTS] = np.stack([gradient(each)[chosen] for each in slopes])
+        return Samples(tensors, wanted, str(stored.attributes["provenance"]))
 
 
 def deviation(path: Path, count: int, problem: Problem) -> Array:

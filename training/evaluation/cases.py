@@ -53,7 +53,7 @@ class Case:
     @property
     def arguments(self) -> list[Array]:
         """The arguments of an operator."""
-        return [self.inputs, *self.samples.optional, *self.samples.parameters]
+        return [self.inputs, *self.samples.arguments.values()]
 
     @property
     def truth(self) -> Array:
@@ -158,7 +158,7 @@ class Stored:
             if default is not None:
                 at_defaults = [Case(default.on(sides), whole, level, seed=self.drawn(level)) for level in self.levels]
                 cases = [*at_defaults, *cases] if apart else [*cases, *at_defaults]
-            yield [*cases, *([Case(others.on(sides), whole, varied=others.optional_names)] if others else [])]
+            yield [*cases, *([Case(others.on(sides), whole, varied=others.optional)] if others else [])]
 
     def drawn(self, level: float) -> list[int]:
         """Return the seed of noise of a level, another one for every split."""

@@ -66,14 +66,13 @@ def draw(case: Case, found: Array, target: Path, title: str) -> None:
     """Write the picture of predictions in the format that the file's name ends with."""
     errors, inputs = METRICS.items["relative_l2"](found, case.truth), case.inputs
     pair = only_pair(case.problem.description)
-    named = [*zip(case.problem.description.parameters, case.samples.parameters, strict=True)]
     rows = [
         Drawn(
             rank,
             index,
             float(errors[index]),
             {pair.input.name: inputs[index]},
-            {parameter.name: float(values[index]) for parameter, values in named},
+            {name: float(values[index]) for name, values in case.samples.parameters.items()},
             {pair.output.name: case.truth[index]},
             {pair.output.name: found[index]},
         )

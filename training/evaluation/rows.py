@@ -80,8 +80,7 @@ def solve(case: Case, index: int, field: Array) -> Fields:
     """Solve for one field, that of the sample `index` with its noise, classically on its own grid."""
     description = case.problem.description
     pair = only_pair(description)
-    named = zip(description.parameters, case.samples.parameters, strict=True)
-    inputs = {pair.input.name: field} | {parameter.name: values[index] for parameter, values in named}
+    inputs = {pair.input.name: field} | {name: values[index] for name, values in case.samples.parameters.items()}
     conditions = Conditions(case.mesh, case.noise * case.spread if case.noise else 0.0)
     return np.asarray(case.problem.solve(inputs, conditions)[pair.output.name])
 

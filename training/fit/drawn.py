@@ -90,7 +90,9 @@ class DrawnSamples:
         fit, fields, rng = self.recipe.fit, self.watched.inputs, np.random.default_rng(self.recipe.seed)
         deviation = self.grids[fields.shape[1]].deviation
         inputs = [noisy(fields, deviation, (level,), rng) for level in fit.noise] or [fields]
-        others = [np.concatenate([each] * len(inputs)) for each in (*self.watched.parameters, self.watched.targets)]
+        others = [
+            np.concatenate([each] * len(inputs)) for each in (*self.watched.parameters.values(), self.watched.targets)
+        ]
         parts = (torch.from_numpy(each).split(fit.batch) for each in (np.concatenate(inputs), *others))
         return [Batch(inputs, [outputs]) for *inputs, outputs in zip(*parts, strict=True)]
 

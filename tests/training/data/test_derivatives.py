@@ -16,7 +16,7 @@ from schema.problem import Description
 from training import recipe as recipes
 from training.data import generate, views
 from training.data.generate import Layout
-from training.data.views import Samples, read
+from training.data.views import GRADIENTS, Samples, read
 from training.fit.operator_workload import OperatorWorkload
 from training.nn.pointwise import Normaliser
 from training.problems.burgers import DESCRIPTION as BURGERS
@@ -70,14 +70,14 @@ def test_burgers_samples_are_the_published_items(
     samples = read(path, "train", len(case.outputs["node"]), 64, gradients=True)
     assert_close(samples.inputs, case.outputs["node"][..., 0])
     assert_close(samples.outputs, case.outputs["target"][..., 0])
-    assert_close(samples.gradients, case.outputs["target"][..., 1])
+    assert_close(samples.tensors[GRADIENTS], case.outputs["target"][..., 1])
 
 
 def test_darcy_samples_are_the_published_items(darcy: tuple[dict[str, Tensor], Samples]) -> None:
     expected, samples = darcy
     assert_close(samples.inputs, expected["train_coeff"][..., 0])
     assert_close(samples.outputs, expected["train_target"][..., 0])
-    assert_close(samples.gradients, expected["train_target_grad"])
+    assert_close(samples.tensors[GRADIENTS], expected["train_target_grad"])
 
 
 def test_the_statistics_by_point_are_the_published_ones(darcy: tuple[dict[str, Tensor], Samples]) -> None:
@@ -96,4 +96,4 @@ def test_batches_carry_the_gradients_of_their_samples(darcy: tuple[Any, Samples]
     work = OperatorWorkload(recipes.read_fields(recipes.find("darcy-tiny")), tmp_path)
     batch = work.as_batch(samples.read(range(5)))
     assert batch.gradients is not None
-    assert batch.gradients.numpy().tobytes() == samples.gradients.tobytes()
+    assert batch.gradients.numpy().tobytes() == samples.tensors[GRADIENTS].tobytes()

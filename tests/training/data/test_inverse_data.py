@@ -71,7 +71,7 @@ def test_noise_is_the_published_one(golden: Callable[[str], Any]) -> None:
 
 
 def samples_of(inputs: torch.Tensor) -> Samples:
-    return Samples(inputs.float().numpy(), inputs.float().numpy(), PROBLEMS["darcy"], "golden")
+    return Samples(dict.fromkeys(("coefficient", "solution"), inputs.float().numpy()), PROBLEMS["darcy"], "golden")
 
 
 def test_blocks_share_their_overhang() -> None:

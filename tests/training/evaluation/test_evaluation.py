@@ -16,7 +16,7 @@ from physics import darcy
 from training import recipe as recipes
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
-from training.data.views import Samples, deviation, read
+from training.data.views import Samples, deviation, only_pair, read
 from training.evaluation import rows
 from training.evaluation.cases import Case, measured_grids, noise_units
 from training.fit.operator_workload import OperatorWorkload
@@ -159,7 +159,8 @@ def test_a_row_has_every_error_measure_that_its_grid_has(card: Card) -> None:
 def test_the_energy_is_that_of_the_coefficient_on_the_grid(tmp_path: Path) -> None:
     a = np.stack([darcy.example(29, seed=seed) for seed in (1, 2)])
     u = np.stack([darcy.solve(one) for one in a])
-    case = Case(Samples(a.astype(np.float32), u.astype(np.float32), DARCY, "drawn"), mesh=421)
+    tensors = {"coefficient": a.astype(np.float32), "solution": u.astype(np.float32)}
+    case = Case(Samples(tensors, DARCY, "drawn"), mesh=421)
     work = workload("darcy", tmp_path, DATA.model_copy(update={"mesh": 421}))
     found = work.measures([torch.from_numpy(1.5 * case.truth)], case.whole)
     errors = [found[name].numpy() for name in ("relative_energy", "relative_l2", "relative_h1")]
@@ -171,7 +172,9 @@ def test_pictures_are_drawn_of_planes_and_lines(problem: str, shape: tuple[int, 
     from training.evaluation import pictures  # noqa: PLC0415 - slow to import, and one test needs it
 
     inputs, outputs, found = np.random.default_rng(0).standard_normal((3, *shape), dtype=np.float32)
-    case = Case(Samples(inputs, outputs, PROBLEMS[problem], "drawn"), mesh=64)
+    pair = only_pair(PROBLEMS[problem].description)
+    samples = Samples({pair.input.name: inputs, pair.output.name: outputs}, PROBLEMS[problem], "drawn")
+    case = Case(samples, mesh=64)
     pictures.draw(case, found, tmp_path / "deep" / "picture.png", "a title")
     assert (tmp_path / "deep" / "picture.png").read_bytes().startswith(b"\x89PNG")
 
