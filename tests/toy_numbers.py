@@ -25,24 +25,35 @@ parameters {{ key: "intra_op_thread_count" value {{ string_value: "1" }} }}
 
 
 def add(repository: Path) -> None:
-    """Write both models into a repository, as export does."""
-    for name in (PLATE, MASS):
-        version = repository / name / "1"
-        version.mkdir(parents=True)
-        ins, outs = tensors(name)
-        lines = [
-            f'{part} {{ name: "{tensor}" data_type: TYPE_FP32 dims: [ {", ".join(map(str, dims))} ] {shape} }}'
-            for part, each in (("input", ins), ("output", outs))
-            for tensor, dims in each.items()
-            for shape in ("" if dims != [1] or tensor.startswith(("error", "novelty")) else "reshape { shape: [ ] }",)
-        ]
-        (version.parent / "config.pbtxt").write_text(CONFIG.format(name=name, tensors="\n".join(lines)))
-        (version / "model.onnx").write_bytes(graph(name))
-        (version / "card.json").write_text(json.dumps(card(name)))
-        found = samples()
-        known = compute(**found) if name == PLATE else {"mass": found["thickness"].mean((1, 2))}
-        given = found if name == PLATE else {"thickness": found["thickness"]}
-        save_file({**given, **known}, version / "examples.safetensors")
+    """Write both models into a repository."""
+    found = samples()
+    write(repository, PLATE, tensors(PLATE), graph(PLATE), card(PLATE), found | compute(**found))
+    known = {"thickness": found["thickness"], "mass": found["thickness"].mean((1, 2))}
+    write(repository, MASS, tensors(MASS), graph(MASS), card(MASS), known)
+
+
+def write(
+    repository: Path,
+    name: str,
+    tensors: tuple[dict[str, list[int]], dict[str, list[int]]],
+    graph: bytes,
+    card: dict[str, Any],
+    examples: dict[str, NDArray[Any]],
+) -> None:
+    """Write a model into a repository, as export does; `tensors` are inputs and outputs."""
+    version = repository / name / "1"
+    version.mkdir(parents=True)
+    lines = [
+        f'{part} {{ name: "{tensor}" data_type: {"TYPE_INT32" if tensor == "grid" else "TYPE_FP32"} '
+        f"dims: [ {', '.join(map(str, dims))} ] {shape} }}"
+        for part, each in zip(("input", "output"), tensors, strict=True)
+        for tensor, dims in each.items()
+        for shape in ("" if dims != [1] or tensor.startswith(("error", "novelty")) else "reshape { shape: [ ] }",)
+    ]
+    (version.parent / "config.pbtxt").write_text(CONFIG.format(name=name, tensors="\n".join(lines)))
+    (version / "model.onnx").write_bytes(graph)
+    (version / "card.json").write_text(json.dumps(card))
+    save_file(examples, version / "examples.safetensors")
 
 
 def tensors(name: str) -> tuple[dict[str, list[int]], dict[str, list[int]]]:

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
-from tests.toy_numbers import CONFIG, HALF
+from tests.toy_numbers import HALF, write
 
 WAVES, LIFT = "waves", "lift"
 GRID, OTHER = (12, 16), (24, 32)
 
 
 def add(repository: Path) -> None:
-    """Write both models into a repository, as export does."""
+    """Write both models into a repository."""
+    found = samples()
+    found |= compute(**found, grid=GRID)
     for name in (WAVES, LIFT):
-        version = repository / name / "1"
-        version.mkdir(parents=True)
-        ins, outs = tensors(name)
-        lines = [
-            f'{part} {{ name: "{tensor}" data_type: {"TYPE_INT32" if tensor == "grid" else "TYPE_FP32"} '
-            f"dims: [ {', '.join(map(str, dims))} ] {shape} }}"
-            for part, each in (("input", ins), ("output", outs))
-            for tensor, dims in each.items()
-            for shape in ("reshape { shape: [ ] }" if dims == [1] and not tensor.startswith("error") else "",)
-        ]
-        (version.parent / "config.pbtxt").write_text(CONFIG.format(name=name, tensors="\n".join(lines)))
-        (version / "model.onnx").write_bytes(graph(name))
-        (version / "card.json").write_text(json.dumps(card(name)))
-        found = samples()
-        known = compute(**found, grid=GRID)
-        save_file(
-            {key: found[key] for key in ins if key != "grid"} | {key: known[key] for key in outs if key in known},
-            version / "examples.safetensors",
-        )
+        known = {key: found[key] for each in tensors(name) for key in each if key in found}
+        write(repository, name, tensors(name), graph(name), card(name), known)
 
 
 def tensors(name: str) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
