@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import io
 from scipy.io.matlab import MatReadError
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.hdf5 import datasets, opened, text
 
 PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
@@ -57,7 +57,7 @@ def open_npy(path: Path) -> Iterator[DataFile]:
         with path.open("rb") as file:
             found = header(file, path, path.name)
         mapped = map_array(path, found, 0)
-    yield DataFile(path, "npy", {NAME: lazy(NAME, found, mapped)})
+    yield DataFile(path, "npy", {NAME: LazyArray.of(NAME, mapped)})
 
 
 @contextmanager
@@ -75,16 +75,11 @@ def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> LazyA
     with archive.open(info) as file:
         found = header(cast("BufferedIOBase", file), path, name)
     if info.compress_type == zipfile.ZIP_STORED:
-        return lazy(name, found, map_array(path, found, start_of(path, info)))
+        return LazyArray.of(name, map_array(path, found, start_of(path, info)))
     if (found.fortran and len(found.shape) > 1) or not found.shape:
-        return lazy(name, found, np.asarray(np.load(path, allow_pickle=False)[name]))
+        return LazyArray.of(name, np.asarray(np.load(path, allow_pickle=False)[name]))
     stream = Stream(path, info.filename, found)
     return LazyArray(name, found.shape, found.dtype, stream.read)
-
-
-def lazy(name: str, found: Header, values: NDArray[Any]) -> LazyArray:
-    """Describe an array that can be sliced."""
-    return LazyArray(name, found.shape, found.dtype, lambda start, stop: part(values, start, stop))
 
 
 def start_of(path: Path, info: zipfile.ZipInfo) -> int:

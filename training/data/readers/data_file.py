@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,9 @@ class LazyArray:
     first: str = ""
 
     @classmethod
-    def of(cls, name: str, values: NDArray[Any]) -> LazyArray:
-        """Describe an array in memory."""
-        return cls(name, values.shape, values.dtype, lambda start, stop: part(values, start, stop))
+    def of(cls, name: str, values: Any, **said: Any) -> LazyArray:
+        """Describe an array, in memory or in a file, that can be sliced; `said` are further attributes."""
+        return cls(name, values.shape, np.dtype(values.dtype), partial(part, values), **said)
 
     @property
     def described(self) -> str:

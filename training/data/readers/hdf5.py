@@ -148,11 +148,9 @@ def datasets(group: h5py.Group) -> list[str]:
 
 def array(dataset: h5py.Dataset, name: str, dimensions: tuple[str, ...] | None = None) -> LazyArray:
     """Describe a dataset whose first axis counts samples."""
-    found = LazyArray(
+    found = LazyArray.of(
         name,
-        dataset.shape,
-        dataset.dtype,
-        lambda start, stop: part(dataset, start, stop),
+        dataset,
         dimensions=dimensions,
         units=text(dataset.attrs.get("units")),
         meaning=text(dataset.attrs.get("long_name", dataset.attrs.get("meaning"))),

@@ -48,12 +48,12 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
         store = zarr.storage.ZipStore(path, mode="r") if path.is_file() else path
         group = zarr.open(store, mode="r")
         if isinstance(group, zarr.Array):
-            yield DataFile(path, "zarr", {"array": plain(group, "array")})
+            yield DataFile(path, "zarr", {"array": LazyArray.of("array", group)})
             return
         arrays = {name: item for name, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
         named = all(dimension_names(item) for item in arrays.values())
     if not named:
-        yield DataFile(path, "zarr", {name: plain(item, name) for name, item in arrays.items()})
+        yield DataFile(path, "zarr", {name: LazyArray.of(name, item) for name, item in arrays.items()})
         return
     with damage_named(path, "a zarr store of xarray"):
         data = xarray.open_zarr(store, decode_times=False, chunks=None, consolidated=False)
@@ -64,11 +64,6 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
 def dimension_names(array: zarr.Array[Any]) -> Any:
     """Return the names of an array's axes as version 3 or xarray's convention for version 2 keeps them."""
     return getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS")
-
-
-def plain(array: zarr.Array[Any], name: str) -> LazyArray:
-    """Describe an array without named axes."""
-    return LazyArray(name, array.shape, np.dtype(array.dtype), lambda start, stop: np.asarray(part(array, start, stop)))
 
 
 def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:

@@ -103,14 +103,9 @@ def cloud(path: Path, format_: str, along: list[str], columns: Columns, left_out
     for label, values in columns.items():
         name, units = units_of(label)
         if label in fields:
-            found[name] = LazyArray(name, (1, len(values)), values.dtype, rows_of(values[np.newaxis]), units=units)
+            found[name] = LazyArray.of(name, values[np.newaxis], units=units)
     remark = f"{', '.join(along)} are the coordinates of {len(points)} points: the file is one sample"
     return DataFile(path, format_, found, remarks=(remark,), samples="one file per sample", left_out=left_out)
-
-
-def rows_of(values: NDArray[Any]) -> Any:
-    """Return what reads samples of an array in memory."""
-    return lambda start, stop: values[start:stop]
 
 
 def units_of(label: str) -> tuple[str, str]:
@@ -185,8 +180,7 @@ def comsol(path: Path, comments: list[str]) -> DataFile:
     arrays = {"coordinates": LazyArray.of("coordinates", values[:, :dimensions])}
     for label in first:
         name, units = units_of(label)
-        stacked = np.stack([case[label] for case in cases.values()])
-        arrays[name] = LazyArray(name, stacked.shape, stacked.dtype, rows_of(stacked), units=units)
+        arrays[name] = LazyArray.of(name, np.stack([case[label] for case in cases.values()]), units=units)
     for name in settings[0]:
         arrays[name] = LazyArray.of(name, np.array([float(each[name]) for each in settings]))
     remark = f"a sample for each of {len(cases)} values of {', '.join(settings[0])}"

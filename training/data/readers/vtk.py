@@ -177,7 +177,7 @@ def field(name: str, values: NDArray[Any], points: list[NDArray[np.float64]]) ->
     shaped = values.reshape(*(side for side in sides if side > 1), width)
     shaped = shaped[..., 0] if width == 1 else np.moveaxis(shaped, -1, 0)
     named = names if width == 1 else ["component", *names]
-    return LazyArray(name, shaped.shape, shaped.dtype, lambda a, b: shaped[a:b], tuple(named[1:]), first=named[0])
+    return LazyArray.of(name, shaped, dimensions=tuple(named[1:]), first=named[0])
 
 
 # Guards
