@@ -19,10 +19,11 @@ import psutil
 import pytest
 
 from physics import darcy
-from training.data import dataset, generate, views
+from training.data import generate, views
 from training.data.dataset import SampleGroup
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
+from training.data.prepare import prepare as prepare_files
 from training.data.views import Samples, read
 from training.files import replacing
 from training.problems.problem import PROBLEMS
@@ -91,7 +92,7 @@ def test_a_sampler_and_a_user_write_what_one_reader_reads(darcy_file: Path, tmp_
     np.savez(tmp_path / "flow.npz", u=solution, v=-solution)
     document = {"name": "flow", "data": {"files": ["flow.npz"]}, "inputs": {"u": {}}, "outputs": {"v": {}}}
     problem = ProblemFile.model_validate(document | {"axes": {"row": {}, "column": {}}})
-    prepared = SampleGroup(dataset.prepare(problem, tmp_path, tmp_path))
+    prepared = SampleGroup(prepare_files(problem, tmp_path, tmp_path))
     np.testing.assert_array_equal(prepared.pick("v", numbers), -solution[numbers])
     assert (prepared.attributes["remarks"], stored.finished()) == ("", 6)
     for each in (stored, again, prepared):
