@@ -497,7 +497,8 @@ def validate(document: dict[str, Any], source: str) -> Recipe | AddedRecipe:
         RecipeError: Keys or values are wrong; the message starts with `source` and names them.
     """
     kind = str(document.get("kind", "fields"))
-    return checked(Recipe if KINDS.get(kind) is Recipe else added_kind(kind).recipe, document, source)
+    expected: type[Recipe | AddedRecipe] = Recipe if KINDS.get(kind) is Recipe else added_kind(kind).recipe
+    return checked(expected, document, source)
 
 
 def checked(kind: type[R], document: dict[str, Any], source: str) -> R:
