@@ -280,8 +280,16 @@ class OperatorWorkload(Workload[Recipe]):
         if batch is None and self.coarse is not None:
             count = min(self.coarse.counts[0], affordable(STATISTICS_SAMPLES, self.coarse.sample_bytes))
             batch = self.as_batch(self.coarse.read(range(count)))
-        found = self.statistics_batch() if batch is None else batch
-        network.fit_normalisers(*found.inputs, *(each[:, 0] if self.is_trajectory else each for each in found.outputs))
+        network.fit_normalisers(*self.with_next(self.statistics_batch() if batch is None else batch))
+
+    def fit_trained(self, network: Any) -> None:
+        """Damp the waves that a trained step makes too energetic, where its operator does that."""
+        if getattr(network.config, "damped", False):
+            network.fit_damping(*self.with_next(self.statistics_batch()))
+
+    def with_next(self, batch: Batch) -> list[Tensor]:
+        """Return the arguments of a batch and its outputs, of trajectories the next frame."""
+        return [*batch.inputs, *(each[:, 0] if self.is_trajectory else each for each in batch.outputs)]
 
     # Predictions and their errors
 

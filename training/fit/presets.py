@@ -174,7 +174,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         integrals=integrals(problem),
         **chosen,
     )
-    return TrajectoryConfig(step=step, bounded=closed, **of_time(samples)) if is_trajectory else step
+    return TrajectoryConfig(step=step, bounded=closed, damped=closed, **of_time(samples)) if is_trajectory else step
 
 
 def of_time(samples: SampleFile) -> dict[str, Any]:

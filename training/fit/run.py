@@ -178,6 +178,7 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
 
     `raced` is what the card says of the race that the network has won; empty for none.
     """
+    work.fit_trained(network)
     recipe, parameters = work.recipe, sum(parameter.numel() for parameter in network.parameters())
     training = work.account() | {
         "epochs": len(read_log(run.metrics)),

@@ -91,6 +91,9 @@ class Workload(ABC, Generic[R]):
     def fit_normalisers(self, network: Any) -> None:
         """Set a network's means and deviations to those of training samples."""
 
+    def fit_trained(self, network: Any) -> None:
+        """Set what a network takes from training samples once it is trained."""
+
     def task(self, init: Path | None = None, workers: int = 0) -> Task:
         """Read the samples and build what is trained, with the weights that the checkpoint folder `init` has."""
         network = self.network()

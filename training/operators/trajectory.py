@@ -7,8 +7,8 @@ with h frames of history, fields c and parameters p, which are steady or known i
 then sees c_n (or c_{n+1}, where the data's frames are cut so; see `Tensor.per_frame`). The step S is a general operator
 (`training.operators.field`) on the increments, whose size its normaliser takes from the data. Where a state's mean over
 a periodic grid is conserved, the mean of its increment is subtracted. On periodic axes the waves of every new state may
-be bounded by those of the training states (`WaveBounds`), so that long rollouts stay finite;
-training itself goes without.
+be bounded by those of the training states, so that long rollouts stay finite, and damped where the trained network
+makes them too energetic (`WaveBounds`); training itself goes without.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ class TrajectoryConfig(BaseModel):
     forced: tuple[NonNegativeInt, ...] = Field(default=(), exclude_if=lambda forced: not forced)
     # Whether the waves of the states are bounded by those of the training states. All axes are periodic.
     bounded: bool = False
+    # Whether waves that the trained network makes too energetic are damped; only with `bounded`.
+    damped: bool = Field(default=False, exclude_if=lambda damped: not damped)
 
     @model_validator(mode="after")
     def check_lengths(self) -> TrajectoryConfig:
@@ -56,6 +58,8 @@ class TrajectoryConfig(BaseModel):
             raise ValueError("expected no states among forced")
         if self.bounded and not all(self.step.periodic):
             raise ValueError("expected periodic axes only with bounded")
+        if self.damped and not self.bounded:
+            raise ValueError("expected bounded with damped")
         return self
 
 
@@ -85,18 +89,36 @@ class TrajectoryOperator(Operator):
         self.config = config
         self.step: Any = network(config.step)
         bounded = config.components if config.bounded else ()
-        self.bounds = nn.ModuleList(WaveBounds(components, config.step.working) for components in bounded)
+        self.bounds = nn.ModuleList(
+            WaveBounds(components, config.step.working, damped=config.damped) for components in bounded
+        )
 
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
         """Take the statistics of training samples: arguments without `frame`, then the next frame of every state."""
-        count = len(tensors) - len(self.config.states)
-        arguments, following = self.at(tensors[:count], 0), tensors[count:]
+        arguments, following = self.divided(tensors)
         pairs = zip(following, self.config.states, strict=True)
         increments = [after - self.last(arguments[index]) for after, index in pairs]
         self.step.fit_normalisers(*self.stepped(arguments), *increments)
         for bounds, after, index in zip(self.bounds, following, self.config.states, strict=False):  # or no bounds
             cast("WaveBounds", bounds).fit(torch.cat([self.last(arguments[index]), after]))
+
+    @torch.no_grad()
+    def fit_damping(self, *tensors: Tensor) -> None:
+        """Damp the waves that a trained network makes too energetic; the tensors are those of `fit_normalisers`."""
+        arguments, following = self.divided(tensors)
+        for bounds in self.bounds:
+            cast("WaveBounds", bounds).gains.fill_(1)  # those of an earlier model, which the training began with
+        parts = zip(*(each.split(FITTED) for each in arguments), strict=True)
+        steps = [self.eval().advance(part) for part in parts]
+        for bounds, after, index in zip(self.bounds, following, self.config.states, strict=True):
+            found = torch.cat([self.last(step[index]) for step in steps])
+            cast("WaveBounds", bounds).fit_gains(found, after)
+
+    def divided(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Sequence[Tensor]]:
+        """Return what a step sees of training samples, and the next frame of every state."""
+        count = len(tensors) - len(self.config.states)
+        return self.at(tensors[:count], 0), tensors[count:]
 
     def forward(self, *arguments: Tensor) -> Tensor | tuple[Tensor, ...]:
         """Return the trajectories that follow, `[batch, frame, (component), *grid]`: one tensor, or a tuple of several.
@@ -196,6 +218,7 @@ class TrajectoryOperator(Operator):
         return found
 
 
+FITTED = 64  # samples that the network advances together when its waves are compared
 MARGIN = 2.0  # the bound over the largest amplitude of the training fields, which are a sample of what the flow reaches
 LOOSE = 1e6  # the bound of every wave before `fit`
 TINY = 1e-20  # the least square of an amplitude that is divided by, in units of the largest amplitude of all waves
@@ -227,9 +250,10 @@ class WaveBounds(nn.Module):
 
     largest: Tensor
     bounds: Tensor
+    gains: Tensor
     mean: Tensor
 
-    def __init__(self, components: int, working: Sequence[int]) -> None:
+    def __init__(self, components: int, working: Sequence[int], *, damped: bool = False) -> None:
         super().__init__()
         self.scalar, channels = components == 0, max(1, components)
         self.modes = [side // 2 + 1 for side in working]
@@ -237,6 +261,9 @@ class WaveBounds(nn.Module):
         spectrum = (last, *(2 * modes for modes in reversed(others)))  # as `transform` returns it, the last axis first
         self.register_buffer("largest", torch.ones(channels, *(1 for _ in spectrum)))
         self.register_buffer("bounds", torch.full((channels, *spectrum), LOOSE))
+        self.damped = damped
+        if damped:
+            self.register_buffer("gains", torch.ones(channels, *spectrum))
         mean = torch.zeros(spectrum, dtype=torch.bool)
         mean[(0, *reversed(others))] = True
         self.register_buffer("mean", mean, persistent=False)
@@ -251,6 +278,20 @@ class WaveBounds(nn.Module):
         largest = torch.where(largest > 0, largest, 1)  # of a field without waves
         self.largest.copy_(largest)
         self.bounds.copy_(MARGIN * amplitude / largest)
+        if self.damped:
+            self.gains.fill_(1)
+
+    @torch.no_grad()
+    def fit_gains(self, predicted: Tensor, truth: Tensor) -> None:
+        """Take the gains from fields that a network predicts and the true ones, `[sample, (component), *grid]`."""
+        energies = []
+        for fields in (predicted, truth):
+            x = self.channels(fields.double())
+            real, imaginary = transform(x, self.axes(x))
+            energies.append((real.square() + imaginary.square()).sum(dim=0))
+        made, true = energies
+        gains = torch.where(made > true, (true / made).sqrt(), 1)
+        self.gains.copy_(gains.masked_fill(self.mean, 1))
 
     def forward(self, fields: Tensor) -> Tensor:
         """Return fields `[batch, (component), *grid]` with bounded waves, on any grid."""
@@ -260,6 +301,8 @@ class WaveBounds(nn.Module):
         unit = self.largest * points(x)
         squares = (real / unit).square() + (imaginary / unit).square()
         factor = torch.clamp(self.bounds / torch.sqrt(torch.clamp(squares, min=TINY)), max=1)
+        if self.damped:
+            factor = factor * self.gains
         factor = torch.where(self.mean, 1, factor)
         found = inverse(real * factor, imaginary * factor, axes)
         return found[:, 0] if self.scalar else found

@@ -61,3 +61,32 @@ def test_only_periodic_axes_have_waves() -> None:
     walls = STEP.model_copy(update={"periodic": (False,)})
     with pytest.raises(ValidationError, match="periodic axes only with bounded"):
         TrajectoryConfig(step=walls, components=(0,), states=(0,), conserved=(False,), bounded=True)
+
+
+def test_waves_that_a_step_makes_too_energetic_are_damped_and_no_others() -> None:
+    torch.manual_seed(0)
+    states = torch.randn(8, 16)
+    operator = TrajectoryOperator(CONFIG.model_copy(update={"damped": True}))
+    operator.fit_normalisers(states, states + 1e-3 * torch.randn_like(states))
+    with torch.no_grad():
+        [free] = operator.eval().advance([states])
+    # The true waves are half as large again as the predicted ones up to the third, a tenth of them beyond.
+    spectrum = torch.fft.rfft(free)
+    true = spectrum * torch.where(torch.arange(spectrum.shape[-1]) < 4, 1.5, 0.1)
+    operator.fit_damping(states, torch.fft.irfft(true, n=16))
+    with torch.no_grad():
+        [damped] = operator.advance([states])
+        operator.fit_damping(states, torch.fft.irfft(true, n=16))  # of a training that began with gains
+        [again] = operator.advance([states])
+        [trained] = operator.train().advance([states])
+    gains = torch.fft.rfft(damped).abs() / spectrum.abs()
+    torch.testing.assert_close(gains[:, 1:4], torch.ones(len(states), 3), rtol=1e-3, atol=0)
+    torch.testing.assert_close(gains[:, 4:8], torch.full((len(states), 4), 0.1), rtol=1e-3, atol=0)
+    torch.testing.assert_close(again, damped)
+    high = torch.fft.rfft(trained)[:, 4:8].abs()
+    torch.testing.assert_close(high, spectrum[:, 4:8].abs(), rtol=1e-3, atol=1e-4)  # the loss sees all of them
+
+
+def test_waves_that_are_damped_are_bounded() -> None:
+    with pytest.raises(ValidationError, match="expected bounded with damped"):
+        TrajectoryConfig(step=STEP, components=(0,), states=(0,), conserved=(False,), damped=True)
