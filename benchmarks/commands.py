@@ -18,7 +18,7 @@ from rich.text import Text
 from benchmarks.harness import RESULTS, Kept, Row, read, write
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-OWN_DATA, AMOUNTS, FEW_SAMPLES, TRANSFER, DISTURBED, COVERAGE, INVERSION, TRAJECTORIES, POINTS = (
+OWN_DATA, AMOUNTS, FEW_SAMPLES, TRANSFER, DISTURBED, COVERAGE, INVERSION, TRAJECTORIES, OWN_TRAJECTORIES, POINTS = (
     DOCS / f"{name}.json"
     for name in (
         "own-data",
@@ -29,6 +29,7 @@ OWN_DATA, AMOUNTS, FEW_SAMPLES, TRANSFER, DISTURBED, COVERAGE, INVERSION, TRAJEC
         "coverage",
         "inversion",
         "trajectories",
+        "own-trajectories",
         "points",
     )
 )
@@ -475,16 +476,24 @@ def report(rows: Iterable[Row]) -> None:
 
 @app.command()
 def trajectories(
-    fno_seconds: Seconds = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, help="Processor time of a training; by default 360, on planes 120.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and set.")] = 1,
+    problems: Problems = "ks,vorticity",
+    networks: Annotated[str, typer.Option(help="Which networks.")] = "Petrov,FNO,U-Net",
     data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories.")] = Path("data/trajectories"),
+    json: Trainings = OWN_TRAJECTORIES,
 ) -> None:
-    """Train Petrov, and FNO, on exponax's Kuramoto-Sivashinsky trajectories: five to ten minutes for Petrov."""
-    from benchmarks import rollouts as program  # noqa: PLC0415
+    """Compare Petrov with other networks on exponax's trajectories, at equal processor time.
 
-    known = json.loads(TRAJECTORIES.read_text())
-    rows, lasting = program.own(data, known["own"], fno_seconds)
-    keep_trajectories(own=rows, own_bounded=[lasting])
-    show("trajectories", {"own": rows})
+    A training takes two to ten minutes. The numbers of seeds, sets and networks may grow from run to run.
+    """
+    from benchmarks import trajectories as program  # noqa: PLC0415
+
+    kept = Kept(json)
+    report(program.compare(split(problems), split(networks), seconds, seeds, kept, data))
+    show("trajectories", {"rows": kept.rows})
 
 
 @app.command()

@@ -334,13 +334,16 @@ def trajectories(request: dict[str, Any]) -> tuple[Samples, list[Tensor]]:
 
     Args:
         request: `file` with `state` [trajectory, frame, *grid] and, unless it is null, `parameter` [trajectory] by
-            these names, and `held`: how many are kept apart at the end for validation and, after them, for the test.
+            these names, `held`: how many are kept apart at the end for validation and, after them, for the test, and
+            `split`: which of both are to be measured, the test by default.
     """
     with np.load(request["file"]) as file:
         names = [request["state"], *([request["parameter"]] if request["parameter"] else [])]
         states, *numbers = (torch.from_numpy(file[name]) for name in names)
     validation, test = request["held"]
     trained, measured = slice(-validation - test), slice(-test, None)
+    if request.get("split") == "validation":
+        measured = slice(-validation - test, -test)
     before, after = states[trained, :-1].flatten(0, 1), states[trained, 1:].flatten(0, 1)
     repeated = [each[trained].repeat_interleave(states.shape[1] - 1) for each in numbers]
     return Samples([before, *repeated], after), [each[measured] for each in (states, *numbers)]

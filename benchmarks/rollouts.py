@@ -3,14 +3,12 @@
 All roll out on one thread from the test trajectories in one batch, interleaved. The error of a frame is the mean
 relative L2 distance to the trajectory that the solver made with its own step; the time is the median processor time per
 trajectory and frame. Truth and coarse solutions are carried between grids by their Fourier series. FNO is trained on
-single steps for some processor time. `own` does the same for a user's trajectories, which exponax has made.
+single steps for some processor time. `benchmarks.trajectories` compares networks on a user's trajectories.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.harness import Array, Row, Side, Worker, interleave, interpreter, result_of, run, timed
+from benchmarks.harness import Array, Row, Side, Worker, interleave, result_of, timed
 from physics import burgers, kuramoto_sivashinsky, navier_stokes
 from training import checkpoint
 from training.data import generate
@@ -40,7 +38,6 @@ TRUTH = "the trajectories' own error: twice the points, half the step"
 TRAJECTORIES, ROUNDS, FRAMES_BOUNDED = 16, 3, 500
 #: Waves and steps of the solver inside of `navier_stokes` with which it is measured alone, its own size first.
 ALONE = ((12, 12), (14, 16), (16, 20))
-OWN, OWN_HELD = Path("data/trajectories"), 16
 
 
 @dataclass(frozen=True)
@@ -224,39 +221,3 @@ def bounded(network: TrajectoryOperator, truth: Array, *numbers: Array) -> Row:
         "largest": short(float(found[finite].abs().max())),
         "largest_of_truth": short(float(np.abs(truth).max())),
     }
-
-
-def own(folder: Path, kept: list[Row], seconds: float | None) -> tuple[list[Row], Row]:
-    """Train the preset `quick` on exponax's trajectories as a user does, and FNO, and measure both."""
-    folder.mkdir(parents=True, exist_ok=True)
-    problem, file, out = folder / "ks.toml", folder / "ks.npz", folder / "ks-quick"
-    shutil.copyfile(Path(__file__).parent / "problems/ks.toml", problem)
-    if not file.exists():
-        aside = folder / "aside"  # an interrupted run leaves no file that looks complete
-        aside.mkdir(exist_ok=True)
-        run([str(interpreter("exponax")), "-W", "ignore", "-m", "benchmarks.solvers", "ks", "160", str(aside)])
-        (aside / "ks.npz").replace(file)
-    fit = ["-m", "training", "fit", str(problem), "--no-amounts", "--out", str(out), "--data", str(folder)]
-    run([sys.executable, *fit])
-    card = json.loads((out / "card.json").read_text())
-    facts = {"parameters": card["checkpoint"]["parameters"], "seconds": round(card["training"]["seconds"])}
-    first = {"network": "Petrov, preset quick", "errors": [each["relative_l2"] for each in card["rollout"]], **facts}
-    others = [each for each in kept if each["network"] == FNO]
-    if seconds is not None:
-        request = {
-            "network": "fno",
-            "sizes": {"modes": 24},
-            "settings": {},
-            "file": str(file),
-            "state": "u",
-            "parameter": None,
-            "held": [OWN_HELD, OWN_HELD],
-            "seconds": seconds,
-            "seed": 0,
-            "weights": str(folder / f"fno-{seconds:g}.npz"),
-        }
-        found = trained(request)
-        others = [
-            {"network": FNO, "seconds": round(found["seconds"])} | {k: found[k] for k in ("parameters", "errors")}
-        ]
-    return [first, *others], bounded(loaded(out), np.load(file)["u"][-2 * OWN_HELD : -OWN_HELD])

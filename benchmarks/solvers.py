@@ -3,8 +3,9 @@
 `python -m benchmarks.solvers NAME SAMPLES FOLDER` writes one of them. Steady heat and Darcy flow are solved by
 scikit-fem with bilinear elements on twice the cells of the data; advection and reaction by py-pde; `wind` is
 steady heat once more, rougher, on a finer grid and with fewer samples, by finite volumes and SciPy's sparse solver;
-`neuralop` is the Darcy set in neuraloperator's wheel; `ks` are trajectories of the Kuramoto-Sivashinsky equation by
-exponax. `heat-earlier` and `darcy-earlier` have other inputs, `heat-coarse` and `darcy-coarse` half of the cells.
+`neuralop` is the Darcy set in neuraloperator's wheel; `ks` and `vorticity` are trajectories of the
+Kuramoto-Sivashinsky equation and of decaying flow by exponax. `heat-earlier` and `darcy-earlier` have other inputs,
+`heat-coarse` and `darcy-coarse` half of the cells.
 """
 
 from __future__ import annotations
@@ -230,8 +231,25 @@ def ks(samples: int, folder: Path, _: Generator) -> None:
     np.savez(folder / "ks.npz", u=np.asarray(found)[:, :, 0].astype(np.float32))
 
 
+def vorticity(samples: int, folder: Path, _: Generator) -> None:
+    """Write `vorticity.npz` with `vorticity` [trajectory, 21, 64, 64]: exponax, 50 steps per frame of half a unit.
+
+    The flow decays with the viscosity 4e-3 on a square of side 2 pi, from random waves of numbers up to five and of
+    deviation 2.
+    """
+    import exponax  # noqa: PLC0415 -- only its environment has it
+    import jax  # noqa: PLC0415
+
+    jax.config.update("jax_enable_x64", val=True)  # type: ignore[no-untyped-call] # jax has no annotation there
+    frame = exponax.repeat(exponax.stepper.NavierStokesVorticity(2, 2 * np.pi, 64, 0.01, diffusivity=4e-3), 50)
+    waves = exponax.ic.RandomTruncatedFourierSeries(2, cutoff=5, std_one=True)
+    start = jax.vmap(lambda key: 2 * waves(64, key=key))(jax.random.split(jax.random.PRNGKey(0), samples))
+    found = jax.jit(jax.vmap(exponax.rollout(frame, 20, include_init=True)))(start)
+    np.savez(folder / "vorticity.npz", vorticity=np.asarray(found)[:, :, 0].astype(np.float32))
+
+
 MADE: dict[str, Callable[[int, Path, Generator], None]] = {
-    each.__name__: each for each in (heat, wind, darcy, advection, reaction, neuralop, ks)
+    each.__name__: each for each in (heat, wind, darcy, advection, reaction, neuralop, ks, vorticity)
 }
 RELATED: dict[str, Callable[[int, Path, Generator], None]] = {
     "heat-earlier": partial(heat, deviation=0.4),

@@ -543,15 +543,31 @@ def attention_types(found: Row) -> Cells:
 
 @made_of(
     "trajectories",
-    "trajectories.json",
+    "own-trajectories.json",
     "Networks on exponax's trajectories",
-    "network | parameters | processor seconds | frame 1 | frame 10 | frame 20 | frame 40",
+    "trajectories | network | parameters | processor seconds | seeds | frame 1 | frame 10 | frame 20 | frame 40",
 )
 def own_trajectories(found: Row) -> Cells:
-    """Return a row per network that was trained on exponax's trajectories."""
-    for row in found["own"]:
-        errors = (f"{row['errors'][frame - 1]:.2g}" for frame in (1, 10, 20, 40))
-        yield (row["network"], f"{row['parameters']:,}", f"{row['seconds']:g}", *errors)
+    """Return a row per set, network and time of training: means over its seeds."""
+    rows = [row for row in found["rows"] if row["training"]["split"] == "test"]
+    keys = ("problem", "title", "seconds")
+    for (problem, title, seconds), each in grouped(rows, lambda row: tuple(map(row["training"].get, keys))).items():
+        errors = np.array([row["result"]["errors"] for row in each])
+
+        def shown(frame: int, errors: NDArray[Any] = errors) -> str:
+            if frame > errors.shape[1]:
+                return ""
+            center, spread = mean(errors[:, frame - 1])
+            return uncertain(center, spread) if len(errors) > 1 else f"{center:.1e}"
+
+        yield (
+            problem,
+            title,
+            f"{each[0]['result']['parameters']:,}",
+            f"{seconds:g}",
+            str(len(each)),
+            *map(shown, (1, 10, 20, 40)),
+        )
 
 
 def rollouts(name: str) -> Callable[[Row], Cells]:

@@ -1,0 +1,155 @@
+"""The comparison of networks on trajectories of other people's solvers, at equal processor time.
+
+The other networks learn single steps (`benchmarks.networks`); each candidate, a learning rate, is trained for `TUNING`
+seconds, and the one of the least error of rollouts on the validation trajectories is trained in full. Petrov is what
+`fit --preset quick` makes of the problem file: its race and its validation are part of the time. Test trajectories are
+used once per final training: a rollout starts from the first frame. `python -m benchmarks.trajectories REQUEST` trains
+one network, with the request and the result as JSON.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from benchmarks.harness import Array, Kept, Row, interpreter, run
+from benchmarks.networks import BASELINES, LOST, Settings, rollout, train, trajectories
+
+SETS: dict[str, tuple[str, int, float]] = {"ks": ("u", 160, 360.0), "vorticity": ("vorticity", 160, 120.0)}
+"""By name the array of the states, how many trajectories there are, and processor seconds of a training."""
+HELD, TUNING = 16, 30.0  # trajectories for validation and as many for the test; processor seconds
+FNO, UNET, CONVNEXT, PETROV = TITLES = ("FNO", "U-Net", "ConvNeXt U-Net", "Petrov")
+CANDIDATES: dict[str, dict[str, Any]] = {
+    FNO: {"network": "fno", "sizes": {"modes": 24}},
+    UNET: {"network": "unet", "sizes": {}},
+    CONVNEXT: {"network": "convnext", "sizes": {}},
+}
+RATES = {FNO: (2e-3, 5e-3), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3)}
+BATCH = 16
+
+
+def well(file: Path, name: str, fields: NDArray[np.float32], length: float, step: float) -> None:
+    """Write a scalar field `[trajectory, frame, x, y]` on a periodic square in the layout of The Well."""
+    import h5py  # noqa: PLC0415 -- not in the environments of all networks
+
+    with h5py.File(file, "w") as made:
+        made.attrs.update(dataset_name=name, grid_type="cartesian", n_spatial_dims=2, n_trajectories=len(fields))
+        sizes = made.create_group("dimensions")
+        sizes.attrs["spatial_dims"] = ["x", "y"]
+        sizes["time"] = step * np.arange(fields.shape[1], dtype=np.float32)
+        for axis, side in zip("xy", fields.shape[2:], strict=True):
+            sizes[axis] = (length / side) * np.arange(side, dtype=np.float32)
+            edge = made.create_group(f"boundary_conditions/{axis}_periodic")
+            edge.attrs.update(associated_dims=[axis], bc_type="PERIODIC", sample_varying=False, time_varying=False)
+        for order, names in enumerate(([name], [], [])):
+            made.create_group(f"t{order}_fields").attrs["field_names"] = names
+        made.create_group("scalars").attrs["field_names"] = []
+        stored = made["t0_fields"].create_dataset(name, data=fields)
+        stored.attrs.update(dim_varying=[True, True], sample_varying=True, time_varying=True)
+
+
+def prepared(name: str, folder: Path) -> dict[str, Any]:
+    """Return where the trajectories of a set are and what they mean; exponax makes them if there are none."""
+    from benchmarks.own_data import PROBLEMS  # noqa: PLC0415 -- imports more than the baselines' environment has
+    from training.problems.problem_file import read_problem_file  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    problem, file, (state, count, _) = folder / f"{name}.toml", folder / f"{name}.npz", SETS[name]
+    problem.write_text((PROBLEMS / problem.name).read_text())
+    if not file.exists():
+        aside = folder / "aside"  # an interrupted run leaves no file that looks complete
+        aside.mkdir(exist_ok=True)
+        python = str(interpreter("exponax"))
+        run([python, "-W", "ignore", "-m", "benchmarks.solvers", name, str(count), str(aside)])
+        (aside / file.name).replace(file)
+    described = read_problem_file(problem)
+    if described.data.format == "well" and not file.with_suffix(".hdf5").exists():
+        assert described.time is not None  # noqa: S101 -- sets of trajectories
+        step = described.time.step
+        well(file.with_suffix(".hdf5"), state, np.load(file)[state], described.axes[0].length, step)
+    return {"file": str(file), "state": state, "problem": str(problem)}
+
+
+def candidates(title: str) -> list[dict[str, Any]]:
+    """Return the candidates of a network: its name, sizes, and settings of the loop."""
+    if title == PETROV:
+        return [{"network": "petrov"}]
+    return [CANDIDATES[title] | {"settings": {"learning_rate": rate, "batch": BATCH}} for rate in RATES[title]]
+
+
+def compare(
+    names: Sequence[str], titles: Sequence[str], seconds: float | None, seeds: int, kept: Kept, folder: Path
+) -> Iterator[Row]:
+    """Tune the other networks on each set, then train all of them."""
+    from benchmarks.own_data import tuned_and_trained  # noqa: PLC0415
+
+    for name in names:
+        choices = {(name, title): candidates(title) for title in titles}
+        data, times = {name: prepared(name, folder)}, [SETS[name][2] if seconds is None else seconds]
+        yield from tuned_and_trained(choices, data, times, seeds, kept, 1, "benchmarks.trajectories", TUNING)
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Train a network and measure its rollouts.
+
+    Args:
+        request: `network` and its `sizes`, `settings` of the loop, `seconds`, `seed`, the `split` that is measured, and
+            `prepared`.
+
+    Returns:
+        The mean relative L2 error per frame (`errors`), its standard error over the trajectories, the mean of all
+        frames (`error`), parameters and processor seconds.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(request["seed"])
+    data = request["prepared"]
+    asked = {"file": data["file"], "state": data["state"], "parameter": None, "held": [HELD, HELD]}
+    training, [states] = trajectories(asked | {"split": request["split"]})
+    if request["network"] == "petrov":
+        frames, facts = trained(request, states)
+    else:
+        network = BASELINES[request["network"]](training, **request["sizes"])
+        used, steps = train(network, training, Settings(**request["settings"]), request["seconds"], request["seed"])
+        count = sum(each.numel() * (2 if each.is_complex() else 1) for each in network.parameters())
+        facts = {"parameters": count, "seconds": used, "epochs": steps * BATCH / len(training)}
+        frames = rollout(network, states[:, 0], (), states.shape[1] - 1)
+    return figures(frames, states[:, 1:]) | facts
+
+
+def trained(request: dict[str, Any], states: Tensor) -> tuple[Tensor, dict[str, Any]]:
+    """Return the rollouts of what `python -m training fit` trains from a problem file, and how long that took."""
+    from training.checkpoint import load_operator  # noqa: PLC0415 -- only the environment of this project has it
+
+    problem = Path(request["prepared"]["problem"])
+    out = Path("runs") / f"trajectories-{problem.stem}-{request['seconds']:g}-{request['seed']}"
+    settings = (f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]')
+    arguments = itertools.chain.from_iterable(("--set", each) for each in settings)
+    command = ["-m", "training", "fit", str(problem), "--no-amounts", "--out", str(out), *arguments]
+    print(run([sys.executable, *command, "--data", str(problem.parent), "--resume"]), file=sys.stderr)
+    found = load_operator(out)
+    with torch.inference_mode():
+        [frames] = found.operator.eval().rollout([states[:, 0]], states.shape[1] - 1)  # type: ignore[attr-defined]
+    facts = {"parameters": found.card["checkpoint"]["parameters"]}
+    return frames, facts | {key: found.card["training"][key] for key in ("epochs", "seconds")}
+
+
+def figures(frames: Tensor, truth: Tensor) -> dict[str, Any]:
+    """Return the errors of rollouts `[trajectory, frame, *grid]`."""
+    apart, size = (frames - truth).flatten(2).norm(dim=2), truth.flatten(2).norm(dim=2)
+    errors: Array = (apart / size).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST).numpy()
+    spread = errors.std(axis=0, ddof=1) / len(errors) ** 0.5
+    means, spreads = ([float(f"{each:.4g}") for each in some] for some in (errors.mean(axis=0), spread))
+    return {"error": float(errors.mean()), "errors": means, "standard_errors": spreads}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))
