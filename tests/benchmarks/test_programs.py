@@ -25,6 +25,7 @@ from benchmarks import (
     quality,
     rollouts,
     sizes,
+    trajectories,
     transfer,
     wire,
 )
@@ -305,6 +306,26 @@ def test_a_row_has_the_standard_error_over_the_trajectories() -> None:
     assert found["errors"] == [pytest.approx(0.2)]
     assert found["standard_errors"] == [pytest.approx(0.1)]
     assert found["milliseconds"] == 10
+
+
+def test_trajectories_in_the_layout_of_the_well_are_those_that_the_other_networks_read(tmp_path: Path) -> None:
+    fields = np.random.default_rng(0).standard_normal((40, 3, 4, 6)).astype(np.float32)
+    np.savez(tmp_path / "vorticity.npz", vorticity=fields)
+    data = trajectories.prepared("vorticity", tmp_path)
+    problem = read_problem_file(Path(data["problem"]))
+    samples = SampleFile(prepare(problem, tmp_path, tmp_path), problem)
+    asked = {"file": data["file"], "state": data["state"], "parameter": None, "held": [trajectories.HELD] * 2}
+    for split in ("validation", "test"):
+        training, [held] = networks.trajectories(asked | {"split": split})
+        rows = samples.split(split)
+        assert np.array_equal(held.numpy(), samples.file["vorticity"][rows.start : rows.stop])
+    assert len(training) == 2 * len(samples.split("train"))
+
+
+def test_a_rollout_that_overflows_has_the_largest_error() -> None:
+    truth = torch.ones(2, 3, 4)
+    frames = truth * torch.tensor([1.1, 1.0, torch.inf])[:, None]
+    assert trajectories.figures(frames, truth)["errors"] == [pytest.approx(0.1, rel=1e-3), 0, networks.LOST]
 
 
 @pytest.mark.parametrize("name", rollouts.SETTINGS)
