@@ -137,7 +137,7 @@ def trained(request: dict[str, Any], states: Tensor) -> tuple[Tensor, dict[str, 
     print(run([sys.executable, *command, "--data", str(problem.parent), "--resume"]), file=sys.stderr)
     found = load_operator(out)
     with torch.inference_mode():
-        [frames] = found.operator.eval().rollout([states[:, 0]], states.shape[1] - 1)  # type: ignore[attr-defined]
+        [frames] = found.operator.eval().rollout([states[:, 0]], states.shape[1] - 1)
     facts = {"parameters": found.card["checkpoint"]["parameters"]}
     return frames, facts | {key: found.card["training"][key] for key in ("epochs", "seconds")}
 
