@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from benchmarks.harness import Kept, Row
 from benchmarks.profile import peak_bytes
+from schema.card import CheckpointCard
 from training import checkpoint
 from training import recipe as config
 from training.fit import run, run_folder
@@ -73,7 +73,7 @@ def measure(kind: str, recipe: Recipe | AddedRecipe, folder: Path, data: Path) -
         "metric": metric,
         "score": score,
         "floor": floor,
-        "parameters": found.card["checkpoint"]["parameters"],
+        "parameters": found.card.checkpoint["parameters"],
         "step_milliseconds": milliseconds,
         "peak_megabytes": megabytes,
         "threads": torch.get_num_threads(),
@@ -82,12 +82,12 @@ def measure(kind: str, recipe: Recipe | AddedRecipe, folder: Path, data: Path) -
     }
 
 
-def reached(card: dict[str, Any]) -> tuple[str, float, float | None]:
+def reached(card: CheckpointCard) -> tuple[str, float, float | None]:
     """Return the metric of a card, its value on the test set, and the accuracy of the most common label."""
-    if "accuracy" in card:
-        [row] = card["accuracy"]
+    if card.accuracy:
+        [row] = card.accuracy
         return "accuracy", row["accuracy"], row["majority"]
-    return "relative_l2", card["errors"][0]["relative_l2"], None
+    return "relative_l2", card.errors[0]["relative_l2"], None
 
 
 def cost(loss: Callable[[], torch.Tensor]) -> tuple[float, float]:

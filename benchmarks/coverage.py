@@ -78,7 +78,7 @@ def row(run: Path, new: tuple[Array, Array]) -> Row:
     pairs = list(zip(fields.split(BATCH), truths.split(BATCH), strict=True))
     errors = torch.cat([relative_l2(network(k), u, Grid()) for k, u in pairs])
     estimates = torch.cat([calibration(*network.canonical(k))[0][:, 0] for k, _ in pairs])
-    held = found.card["calibration"]["errors"]
+    held = (found.card.calibration or {})["errors"]
     return {
         "calibration_samples": held,
         "between": guarantee(held)["between"],

@@ -69,7 +69,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     if process.wait():
         raise RuntimeError(f"{' '.join(command)}: ended with status {process.returncode}")
     found, (_, held) = load_operator(run), fields(request)
-    facts = {"epochs": found.card["training"]["epochs"], "wall_seconds": round(time.perf_counter() - began, 1)}
+    facts = {"epochs": found.card.training["epochs"], "wall_seconds": round(time.perf_counter() - began, 1)}
     return figures(measure(found.operator.eval(), held), facts)
 
 

@@ -115,7 +115,7 @@ def fitted(request: dict[str, Any], name: str) -> tuple[nn.Module, dict[str, Any
     run = Path("runs") / "-".join(str(part) for part in parts if part is not None)
     subprocess.run(fit_command(request, run), check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
     found = load_operator(run)
-    return found.operator.eval(), {key: found.card["training"][key] for key in ("epochs", "seconds")}
+    return found.operator.eval(), {key: found.card.training[key] for key in ("epochs", "seconds")}
 
 
 def fit_command(request: dict[str, Any], run: Path) -> list[str]:

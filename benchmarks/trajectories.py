@@ -138,8 +138,8 @@ def trained(request: dict[str, Any], states: Tensor) -> tuple[Tensor, dict[str, 
     found = load_operator(out)
     with torch.inference_mode():
         [frames] = found.operator.eval().rollout([states[:, 0]], states.shape[1] - 1)
-    facts = {"parameters": found.card["checkpoint"]["parameters"]}
-    return frames, facts | {key: found.card["training"][key] for key in ("epochs", "seconds")}
+    facts = {"parameters": found.card.checkpoint["parameters"]}
+    return frames, facts | {key: found.card.training[key] for key in ("epochs", "seconds")}
 
 
 def figures(frames: Tensor, truth: Tensor) -> dict[str, Any]:

@@ -28,12 +28,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from export import triton_config
-from export.card import CardError
 from export.graphs.to_onnx import GraphError
 from export.layout import CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
 from export.parity import ParityError
 from export.signature import Signature
-from export.versions import COMPANIONS, FORMATS, ONNX, Companion, belongs, build, companions, signature_of
+from export.versions import COMPANIONS, FORMATS, ONNX, CardError, Companion, belongs, build, companions, signature_of
 from schema.card import QUALITY
 from training import checkpoint as checkpoints
 from training.files import read_json, write_text

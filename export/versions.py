@@ -21,15 +21,19 @@ from typing import TYPE_CHECKING, Literal
 import onnx
 
 from export import parity
-from export.card import ROLLOUT, card, document
 from export.derivatives import agreement
 from export.derivatives.differentiate import differentiate, differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
 from export.layout import CARD, CERTIFICATE, sha256
-from schema.card import KINDS, REFINED, Card, Kind
+from export.signature import Signature
+from schema.card import KINDS, REFINED, Card, CheckpointCard, Kind, Measured
+from schema.problem import SequenceDescription
+from training.calibration.calibration import FEWEST_FITTED
+from training.calibration.error_estimate import fewest
 from training.checkpoint import EXAMPLES
 from training.files import read_json, write_json
+from training.precision import FLOAT32
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from export.signature import Signature
     from training.checkpoint import Checkpoint
 
 Companion = Kind | Literal["refined"]
@@ -51,12 +54,17 @@ ONNX = "onnx"  # the format of companions; every recipe has it
 SOFTWARE = ("torch", "onnx", "onnxscript", "onnxruntime", "numpy")
 #: Keys of a model's card that its companions do not have, and what is appended to its title.
 MODEL_ONLY = ("formats", "precision", "calibration")
-NOT_DIFFERENTIATED = ("parameters", "quality", "frames", *ROLLOUT)
+NOT_DIFFERENTIATED = ("parameters", "quality", "frames", "rollout", "correlation_time", "spectrum")
 TITLES: dict[Companion, str] = {
     "vjp": "vector-Jacobian product",
     "jvp": "Jacobian-vector product",
     REFINED: "the method alone, with more iterations",
 }
+
+#: What has to be measured of operators and of networks of sequences.
+MEASURED, COUNTED = ("training", "errors", "classical"), ("training", "accuracy")
+LARGE = 0.2  # a mean error above this is said first
+COVERED = 0.8  # and that fewer test samples than this have an error below their estimate, of which 90 % should
 
 
 def companions(checkpoint: Checkpoint, signature: Signature) -> tuple[Companion, ...]:
@@ -113,7 +121,7 @@ def build(
     if base is not None:
         graph = {"sha256": sha256(base)}
         certificate |= {"refinement": graph} if companion == REFINED else {"derivative": {"kind": companion, **graph}}
-    write_json(folder / CARD, document(described), finite=True)
+    write_json(folder / CARD, described.document, finite=True)
     write_json(folder / CERTIFICATE, certificate, finite=True)
     if companion is None and checkpoint.examples is not None:
         shutil.copyfile(checkpoint.examples, folder / EXAMPLES)
@@ -143,10 +151,81 @@ def companion_graph(
     return to_onnx.checked(made, described)
 
 
+class CardError(ValueError):
+    """A checkpoint's own card lacks keys that every published card has."""
+
+
+def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> Card:
+    """Compose the card of one version.
+
+    Raises:
+        CardError: The checkpoint's card does not say how it was trained and measured.
+    """
+    problem, signature = checkpoint.description, Signature.of_checkpoint(checkpoint)
+    measured = COUNTED if isinstance(problem, SequenceDescription) else MEASURED
+    if missing := [key for key in measured if key not in checkpoint.card.model_fields_set]:
+        raise CardError(
+            f"expected {', '.join(measured)} in the checkpoint's card.json but {', '.join(missing)} is missing"
+        )
+    solved = (
+        {"task": problem.task}
+        if isinstance(problem, SequenceDescription)
+        else {"equation": problem.equation, "boundary": problem.boundary}
+    )
+    parts = signature.model_dump(mode="json")
+    warned = warnings(checkpoint.card, signature)
+    return Card.model_validate(
+        {
+            "model": model,
+            "version": version,
+            "format": format_,
+            "formats": checkpoint.formats,
+            **({} if checkpoint.recipe.precision == FLOAT32 else {"precision": checkpoint.recipe.precision}),
+            "title": problem.title,
+            "problem": problem.name,
+            **solved,
+            **{name: part for name, part in parts.items() if part or name == "inputs"},
+            "limits": signature.limits.model_dump(exclude_none=True),
+            **({"warnings": warned} if warned else {}),
+            **checkpoint.card.model_dump(mode="json", include={*Measured.model_fields}, exclude_unset=True),
+            "checkpoint": {
+                "sha256": checkpoint.digest,
+                "parameters": sum(parameter.numel() for parameter in checkpoint.operator.parameters()),
+            },
+        }
+    )
+
+
+def warnings(measured: CheckpointCard, signature: Signature) -> list[str]:
+    """Say what to know before a model is trusted: large errors, and estimates that do not hold or are missing."""
+    found = []
+    rows = [row for row in measured.errors if row["relative_l2"] > LARGE]
+    if rows:
+        worst = max(rows, key=lambda row: row["relative_l2"])
+        points = " x ".join(map(str, worst["grid"]))
+        found.append(f"The mean relative L2 error of test samples is {worst['relative_l2']:.0%} on {points} points.")
+    held = (measured.calibration or {}).get("test", ())
+    if poor := [row for row in held if row.get("coverage", 1.0) < COVERED]:
+        worst = min(poor, key=lambda row: row["coverage"])
+        points, noisy = " x ".join(map(str, worst["grid"])), any("noise" in row for row in held)
+        noise = f" with {worst['noise']:.0%} of noise" if "noise" in worst else " without noise" if noisy else ""
+        tested = f"test trajectories in frame {worst['frame']:g}" if "frame" in worst else "test samples"
+        found.append(f"The error_estimate held for {worst['coverage']:.0%} of the {tested} on {points} points{noise}.")
+    by_frame = any("error_estimate" in row for row in measured.rollout)
+    trained = signature.vocabulary is None and measured.training.get("epochs") != 0
+    if trained and not by_frame and "error_estimate" not in signature.quality:
+        fitted = "" if measured.calibration is not None else f"{FEWEST_FITTED} training samples and "
+        found.append(
+            f"There is no error_estimate: it takes at least {fitted}{fewest()} validation samples on each grid, and "
+            "this model was calibrated with fewer or not at all."
+        )
+    return found
+
+
 def companion_card(card: Card, companion: Companion, signature: Signature) -> Card:
     """Return the card of a companion; `card` is the model's, `signature` the companion's."""
     dropped = {*MODEL_ONLY, *(() if companion == REFINED else NOT_DIFFERENTIATED)}
-    own = document(card)
+    own = card.document
     own = {key: value for key, value in own.items() if key not in dropped} | {
         "model": f"{card.model}_{companion}",
         "title": f"{card.title}: {TITLES[companion]}",

@@ -105,10 +105,10 @@ def measure(change: str, found: checkpoint.Checkpoint, data: Path) -> Row:
     samples = read(work.prepare(), "validation", **rows, problem=work.problem)
     errors = work.measured(found.operator, Case(samples, counts.mesh))
     l2, h1 = errors["relative_l2"], errors["relative_h1"]
-    training = found.card["training"]
+    training = found.card.training
     return Row(
         change=change,
-        parameters=found.card["checkpoint"]["parameters"],
+        parameters=found.card.checkpoint["parameters"],
         fields=len(l2),
         relative_l2=round(float(l2.mean()), 6),
         median=round(float(np.median(l2)), 6),

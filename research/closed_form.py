@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from physics import burgers, cole_hopf
 from research import closed_form_picture
+from schema.card import CheckpointCard
 from training import checkpoint
 from training import recipe as recipes
 from training.evaluation import measures
 from training.evaluation.cases import ranges
 from training.evaluation.measures import milliseconds, processor, timed
-from training.fit.drawn import DrawnSamples
+from training.fit.samples import DrawnSamples
 from training.metrics import METRICS, Grid
 from training.metrics import measured as all_measured
 from training.operators import Operator, build
@@ -106,7 +107,7 @@ def write(folder: Path) -> None:
     """Write the checkpoint, with its card and its examples."""
     operator = build(RECIPE.operator).eval()
     problem = replace(PROBLEM, description=FLOW)
-    card = measured(operator, RECIPE.data) | {"checkpoint": {"parameters": 0}}
+    card = CheckpointCard.model_validate(measured(operator, RECIPE.data) | {"checkpoint": {"parameters": 0}})
     checkpoint.save(folder, operator, RECIPE, problem, card)
     checkpoint.write_examples(folder, stored(RECIPE.data))
 

@@ -129,9 +129,9 @@ def import_reference(
         for name, value in values.items():
             table.add_row(source, name, str(value), style=style)
         table.add_section()
-    table.add_row("in all", "parameters", f"{imported.card['checkpoint']['parameters']:,}")
+    table.add_row("in all", "parameters", f"{imported.card.checkpoint['parameters']:,}")
     console.print(table)
-    for row in imported.card["errors"]:
+    for row in imported.card.errors:
         console.print(f"relative L2 error {row['relative_l2']} on {row['fields']} test fields, points {row['grid']}")
     console.print(f"{reference.CAVEAT}\n\nnext: python -m training evaluate {out}\n      python -m export {out}")
     typer.echo(out)

@@ -319,6 +319,11 @@ class Measured(Frozen):
         exclude_if=lambda calibration: calibration is None,
     )
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """What `card.json` holds: what is said of this model, without what it has none of."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
 
 class CheckpointCard(Measured):
     """The card of a checkpoint, `card.json` beside its weights; what has not been measured yet is left out."""
@@ -327,6 +332,12 @@ class CheckpointCard(Measured):
     clock: dict[str, Any] | None = Field(default=None, description="What times were taken of, and on which processor.")
     race: dict[str, Any] | None = Field(default=None, description="The networks that were compared, and how it ended.")
     missing: tuple[str, ...] = Field(default=(), description="Keys of what the measurement will add.")
+
+    def measured(self, figures: Mapping[str, Any]) -> Self:
+        """Return the card with what was measured, by its keys; `missing` are those that are still to come."""
+        missing = [key for key in self.missing if key not in figures]
+        known = {key: value for key, value in self.document.items() if key != "missing"}
+        return self.model_validate(known | dict(figures) | ({"missing": missing} if missing else {}))
 
 
 class Card(Measured, Interface, Identity):

@@ -54,7 +54,6 @@ def add_derivatives(repository: Path) -> None:
     """Write the derivatives of the model beside it, as export does."""
     import onnx  # noqa: PLC0415 - few tests need it
 
-    from export.card import document  # noqa: PLC0415 - as above
     from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
@@ -71,7 +70,7 @@ def add_derivatives(repository: Path) -> None:
         version.mkdir(parents=True)
         (version / "model.onnx").write_bytes(differentiate(model, kind, described).SerializeToString())
         made = companion_card(Card.model_validate(card), kind, described)
-        (version / "card.json").write_text(json.dumps(document(made)))
+        (version / "card.json").write_text(json.dumps(made.document))
         (version.parent / "config.pbtxt").write_text(text(version.parent.name, described, "onnx"))
 
 

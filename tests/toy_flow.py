@@ -13,7 +13,6 @@ def add(repository: Path) -> None:
     """Write the model and its derivatives into a repository, as export does."""
     import onnx  # noqa: PLC0415 - few tests need it
 
-    from export.card import document  # noqa: PLC0415 - as above
     from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
@@ -27,9 +26,7 @@ def add(repository: Path) -> None:
     for kind in KINDS:
         described = signature.product(kind)
         graph = differentiate(model, kind, described).SerializeToString()
-        _write(
-            repository, f"{NAME}_{kind}", graph, document(companion_card(Card.model_validate(card), kind, described))
-        )
+        _write(repository, f"{NAME}_{kind}", graph, companion_card(Card.model_validate(card), kind, described).document)
         config = text(f"{NAME}_{kind}", described, "onnx")
         (repository / f"{NAME}_{kind}" / "config.pbtxt").write_text(config)
     _write(repository, NAME, _graph(), card)

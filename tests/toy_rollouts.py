@@ -71,7 +71,6 @@ def add_pushed(repository: Path) -> None:
     from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
     from onnx.shape_inference import infer_shapes  # noqa: PLC0415 - as above
 
-    from export.card import document  # noqa: PLC0415 - as above
     from export.derivatives.differentiate import differentiate_rollout  # noqa: PLC0415 - as above
     from export.graphs.to_onnx import checked, looped, value  # noqa: PLC0415 - as above
     from export.signature import Signature  # noqa: PLC0415 - as above
@@ -117,7 +116,7 @@ def add_pushed(repository: Path) -> None:
             f"{PUSHED}_vjp",
             checked(products["_vjp"], product),
             product,
-            document(companion_card(Card.model_validate(described), "vjp", product)),
+            companion_card(Card.model_validate(described), "vjp", product).document,
         ),
     ):
         version = repository / name / "1"

@@ -120,7 +120,7 @@ class Checkpoint:
     operator: Any
     recipe: Any  # how it was trained; of the class of its `kind`
     problem: Any  # what it was trained for: a `Problem`, or a `SequenceDescription`
-    card: dict[str, Any]  # what was measured
+    card: CheckpointCard  # what was measured
     digest: str  # the SHA-256 of weights, config and calibration
     examples: Path | None = None  # the file of test samples with their truth, if there is one
     calibration: Calibration | None = None  # what is known about the network's errors, if it was calibrated
@@ -152,7 +152,7 @@ class Checkpoint:
 
 
 def save(
-    folder: Path, operator: nn.Module, recipe: BaseRecipe, problem: Problem | SequenceDescription, card: dict[str, Any]
+    folder: Path, operator: nn.Module, recipe: BaseRecipe, problem: Problem | SequenceDescription, card: CheckpointCard
 ) -> None:
     """Write a checkpoint; a reader of the folder sees the old or the new state of every file, never half of one."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -165,13 +165,18 @@ def save(
         described = problem.description_for(operator.optional)
     config = Config.model_validate({"recipe": recipe, "problem": described, "software": current()})
     write_json(folder / CONFIG, config.model_dump(mode="json"))
-    write_json(folder / CARD, card)
+    write_card(folder, card)
 
 
 def write_recipe(folder: Path, recipe: BaseRecipe) -> None:
     """Replace the recipe in a checkpoint's config, as when its card is measured on another number of test fields."""
     config = read_config(folder).model_copy(update={"recipe": recipe})
     write_json(folder / CONFIG, config.model_dump(mode="json"))
+
+
+def write_card(folder: Path, card: CheckpointCard) -> None:
+    """Replace the card of a checkpoint."""
+    write_json(folder / CARD, card.document)
 
 
 def describe(problem: Problem | SequenceDescription) -> Description | SequenceDescription:
@@ -274,7 +279,7 @@ def read_config(folder: Path) -> Config:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
 
 
-def read_card(folder: Path) -> dict[str, Any]:
+def read_card(folder: Path) -> CheckpointCard:
     """Read `card.json`.
 
     Raises:
@@ -282,10 +287,9 @@ def read_card(folder: Path) -> dict[str, Any]:
     """
     document = read_json(folder / CARD)
     try:
-        read(CheckpointCard, document, folder / CARD)
+        return read(CheckpointCard, document, folder / CARD)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
-    return document
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -13,15 +13,17 @@ import tomllib
 from contextlib import ExitStack
 from glob import glob
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from training.typed import typed
-from training.user_error import UserError
+from training.user_error import UserError, typed
+
+if TYPE_CHECKING:
+    from schema.card import CheckpointCard
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 console = Console(stderr=True)
@@ -348,7 +350,9 @@ def evaluate(
 
     python -m training evaluate checkpoints/darcy --grid 141 --pictures pictures
     """
+    from schema.card import CheckpointCard
     from training import checkpoint
+    from training.files import write_json
     from training.fit import run
     from training.fit.run_folder import RunFolder
     from training.fit.workload import Scope, ScopeError
@@ -364,22 +368,26 @@ def evaluate(
         recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": fields})})
     work = run.workload(recipe, data)
     try:
-        card = work.measure(found.operator, found.problem, scope)
+        measured = work.measure(found.operator, found.problem, scope)
         if pictures:
             work.draw_pictures(found.operator, found.problem, scope, pictures)
     except ScopeError as error:
         raise typer.BadParameter(str(error)) from error
-    show(folder, card, json)
+    if json:
+        json.parent.mkdir(parents=True, exist_ok=True)
+        write_json(json, measured)
+    output = Console()
+    output.print(figures(CheckpointCard.model_validate(measured), folder.name, output.width))
     if write:
         to = RunFolder(folder)
         if recipe != found.recipe:
             checkpoint.write_recipe(folder, recipe)
         kept = (
-            run.estimates_kept(card, found.card)
+            run.estimates_kept(measured, found.card)
             if found.calibration
-            else run.calibrate(work, found.operator, to, card.get("rollout", ()))
+            else run.calibrate(work, found.operator, to, measured.get("rollout", ()))
         )
-        run.complete(work, to, found.card, card | kept)
+        run.complete(work, to, found.card, measured | kept)
 
 
 @app.command()
@@ -406,21 +414,20 @@ def calibrate(
     """
     from training import checkpoint
     from training.evaluation.rows import case_name
-    from training.files import write_json
     from training.fit import run
     from training.fit.operator_workload import OperatorWorkload
     from training.fit.run_folder import RunFolder
 
     found = checkpoint.load(folder, calibrated=False)
-    work, rollout = run.workload(found.recipe, data), found.card.get("rollout", ())
+    work, rollout = run.workload(found.recipe, data), found.card.rollout
     if samples or files:
         work = work.renewed(samples, tuple(files or ()))
         if rollout and isinstance(work, OperatorWorkload):
-            rollout = work.estimated(found.operator, rollout)
+            rollout = tuple(work.estimated(found.operator, rollout))
     figures = run.calibrate(work, found.operator, RunFolder(folder), rollout)
     if not figures:
         raise UserError(f"{folder}: expected a model of fields with enough validation samples to calibrate it")
-    write_json(folder / checkpoint.CARD, found.card | ({"rollout": rollout} if rollout else {}) | figures)
+    checkpoint.write_card(folder, found.card.measured(({"rollout": rollout} if rollout else {}) | figures))
     rows = Table("grid", "test fields", "error below estimate", "mean estimate", "outside", title_justify="left")
     for row in figures["calibration"]["test"]:
         covered = f"{row['coverage']:.3f} +- {row['coverage_standard_error']:.3f}" if "coverage" in row else ""
@@ -429,22 +436,11 @@ def calibrate(
     console.print(rows)
 
 
-def show(folder: Path, card: dict[str, Any], json: Path | None) -> None:
-    """Print the figures of a checkpoint's folder, and write them to a file if there is one."""
-    from training.files import write_json
-
-    if json:
-        json.parent.mkdir(parents=True, exist_ok=True)
-        write_json(json, card)
-    output = Console()
-    output.print(figures(card, folder.name, output.width))
-
-
-def figures(card: dict[str, Any], name: str, width: int) -> Table:
+def figures(card: CheckpointCard, name: str, width: int) -> Table:
     """Lay out a card's figures for a terminal of that width: errors of fields, or accuracies of labels."""
     from training.evaluation.rows import label_table, rich_table
 
-    if "accuracy" in card:
+    if card.accuracy:
         return label_table(card, f"{name}: accuracy")
     return rich_table(card, f"{name}: relative errors on the test set", width)
 

@@ -222,7 +222,7 @@ class DataConfig(BaseModel):
 
 
 class Start(BaseModel):
-    """An earlier model whose weights a training starts from; see `training.fit.warm_start`."""
+    """An earlier model whose weights a training starts from; see `training.fit.search`."""
 
     model_config = FROZEN
 

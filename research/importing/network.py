@@ -23,12 +23,13 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from research.cao2021.graphs import GraphAttentionConfig
+from research.cao2021.layers import deconvolved, pooled
+from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
 from research.importing.files import ReferenceImportError, State
 from training.nn.attention import AttentionType
-from training.nn.graphs import GraphAttentionConfig
 from training.nn.pointwise import Activation
-from training.nn.scalers import deconvolved, pooled
-from training.operators.transformers import GridTransformerConfig, LineTransformerConfig, PlaneTransformerConfig
+from training.operators.grid_transformer import GridTransformerConfig
 
 Size = tuple[int, int]
 Found = TypeVar("Found", bound=BaseModel)

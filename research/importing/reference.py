@@ -13,6 +13,12 @@ import torch
 from numpy.typing import NDArray
 
 from physics.numerics.grid import block_mean
+from research.cao2021.transformers import (
+    LineTransformer,
+    LineTransformerConfig,
+    PlaneTransformer,
+    PlaneTransformerConfig,
+)
 from research.importing.files import (
     ReferenceImportError,
     State,
@@ -23,6 +29,7 @@ from research.importing.files import (
     read_whole_model,
 )
 from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
+from schema.card import CheckpointCard
 from training import checkpoint
 from training.data.dataset import SampleGroup
 from training.data.views import Samples, Split, only_pair, read
@@ -31,12 +38,6 @@ from training.evaluation.cases import Case
 from training.fit.operator_workload import OperatorWorkload
 from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import Operator, build
-from training.operators.transformers import (
-    LineTransformer,
-    LineTransformerConfig,
-    PlaneTransformer,
-    PlaneTransformerConfig,
-)
 from training.problems.problem import PROBLEMS, Problem
 from training.recipe import DataConfig, Fit, Recipe
 
@@ -104,7 +105,7 @@ class Imported:
     operator: LineTransformer | PlaneTransformer
     problem: Problem
     recipe: Recipe
-    card: dict[str, Any]
+    card: CheckpointCard
     given: dict[str, Any]
     assumed: dict[str, Any]
 
@@ -130,7 +131,7 @@ def import_reference(request: Request) -> Imported:
     operator.eval()
     problem, recipe = _problem(request.example, operator.config), _recipe(request, operator.config)
     kind = "whole model" if request.whole_model else "state dict"
-    card: dict[str, Any] = {
+    made: dict[str, Any] = {
         "training": {
             "provenance": PROVENANCE,
             "caveat": CAVEAT,
@@ -144,8 +145,8 @@ def import_reference(request: Request) -> Imported:
         "classical": [],
     }
     if request.data is not None:
-        card |= _measure(request.data, operator, recipe)
-    return Imported(operator, problem, recipe, card, given, assumed)
+        made |= _measure(request.data, operator, recipe)
+    return Imported(operator, problem, recipe, CheckpointCard.model_validate(made), given, assumed)
 
 
 def save(imported: Imported, folder: Path) -> None:

@@ -18,7 +18,7 @@ from research.memorisation.sequences import Pairs, alone, pairs
 from research.memorisation.trials import CounterExample, NamedEntities, RandomSets, Row, Trial
 from research.sequences.corpus import UNLABELLED
 from research.sequences.networks import Memoriser
-from training.fit.loop import rows
+from training.fit.workload import rows
 
 CHUNK = 256  # sequences of a forward pass after the training
 

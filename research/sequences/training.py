@@ -18,8 +18,7 @@ from research.sequences.recipe import SequenceRecipe, choose, load
 from schema.problem import SequenceDescription
 from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data.dataset import Rows
-from training.fit.loop import BatchSampler
-from training.fit.workload import Metric, Scope, ScopeError, Workload
+from training.fit.workload import BatchSampler, Metric, Scope, ScopeError, Workload
 from training.losses import Batch
 
 MOST_LISTED = 256  # sequences that a card lists because they were learned by heart
@@ -62,6 +61,10 @@ class SequenceWorkload(Workload[SequenceRecipe]):
     def batch_sampler(self) -> BatchSampler:
         fit = self.recipe.fit
         return BatchSampler(len(self.loaded[1]["train"]), fit.batch, fit.steps, self.recipe.seed)
+
+    @property
+    def orthogonality(self) -> float:
+        return self.recipe.fit.orthogonality
 
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         """Return some sequences; they are not augmented."""

@@ -185,7 +185,7 @@ def test_a_killed_node_changes_nothing_about_a_race(nodes: Nodes, tmp_path: Path
     variables = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", RACE, tmp_path, tmp_path / "local"], env=variables, check=True)
     found, expected = (checkpoint.load(tmp_path / name) for name in ("ray", "local"))
-    assert found.card["race"]["rounds"] == expected.card["race"]["rounds"]
+    assert found.card.race["rounds"] == expected.card.race["rounds"]
     for one, other in zip(found.operator.parameters(), expected.operator.parameters(), strict=True):
         assert one.equal(other)
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from export.card import warnings
 from export.signature import Signature
+from export.versions import warnings
+from schema.card import CheckpointCard
 from training.problems.problem import PROBLEMS
 
 DARCY = PROBLEMS["darcy"].description
@@ -59,7 +60,7 @@ def rows(*errors: float) -> list[dict[str, Any]]:
     ],
 )
 def test_large_and_unknown_errors_are_said_first(quality: Any, measured: Any, expected: list[str]) -> None:
-    found = warnings(measured, Signature.of(DARCY, quality))
+    found = warnings(CheckpointCard.model_validate(measured), Signature.of(DARCY, quality))
     assert len(found) == len(expected)
     assert all(text.startswith(start) for text, start in zip(found, expected, strict=True))
 
@@ -67,4 +68,4 @@ def test_large_and_unknown_errors_are_said_first(quality: Any, measured: Any, ex
 def test_a_model_of_sequences_has_no_such_errors() -> None:
     from research.sequences.problems.listops import DESCRIPTION  # noqa: PLC0415 - one test needs it
 
-    assert warnings({"training": {"epochs": 3}}, Signature.of(DESCRIPTION)) == []
+    assert warnings(CheckpointCard(training={"epochs": 3}), Signature.of(DESCRIPTION)) == []

@@ -14,12 +14,12 @@ from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature, tensor
 from export.versions import FORMATS
+from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
 from schema.card import Grid
 from schema.problem import Quantity
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
 from training.operators import build
-from training.operators.transformers import LineTransformerConfig, PlaneTransformerConfig
 
 SMALL = {"layers": 1, "channels": 12, "heads": 2, "feedforward": 16, "norm": "none", "activation": "relu"}
 DECODER = SpectralDecoderConfig(channels=6, modes=4, hidden=8)

@@ -28,6 +28,7 @@ from export.signature import Signature
 from research.sequences.networks import ClassifierConfig, MatcherConfig, MemoriserConfig, build
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
 from research.sequences.problems.matching import DESCRIPTION as MATCHING
+from schema.card import CheckpointCard
 from schema.problem import PADDING, SequenceDescription, SizeLimits
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
@@ -55,7 +56,7 @@ MATCHER = MatcherConfig(
     length=96, channels=16, heads=2, layers=1, feedforward=16, attention="kernel-oglu2", pooling="mean"
 )
 MEMORISER = MemoriserConfig(channels=8, hidden=16)
-CARD: dict[str, Any] = {"training": {"preset": "tiny"}, "accuracy": [{"accuracy": 0.4, "majority": 0.2}]}
+CARD = CheckpointCard(training={"preset": "tiny"}, accuracy=({"accuracy": 0.4, "majority": 0.2},))
 
 
 class Leaky(nn.Module):
@@ -146,7 +147,7 @@ def test_card_certificate_and_config_tell_what_a_client_needs(sequences: Publish
             "answer": problem.answer,
         }
         assert (card["vocabulary"], card["task"]) == (vocabulary, problem.task)
-        assert card["accuracy"] == CARD["accuracy"]
+        assert card["accuracy"] == [*CARD.accuracy]
         assert "equation" not in card
         assert [each["name"] for each in card["inputs"]] == list(problem.inputs)
         assert all((each["dtype"], each["axes"]) == ("INT32", ["batch", "token"]) for each in card["inputs"])

@@ -74,7 +74,7 @@ def test_a_type_learns_exports_and_proves_its_graphs(problem: str, attention: st
     recipe, name = small(problem, attention), attention.replace("-", "_")
     run = train(recipe, tmp_path / name, data)
     found = checkpoint.load(run)
-    [row] = [row for row in found.card["errors"] if row["grid"][0] == recipe.data.grids[0]]
+    [row] = [row for row in found.card.errors if row["grid"][0] == recipe.data.grids[0]]
     assert row["relative_l2"] < 0.9 * mean_field_error(recipe, data)
     if attention != KERNEL:
         return

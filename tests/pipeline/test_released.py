@@ -53,7 +53,7 @@ def error(model: str, inputs: Fields, truth: Fields) -> float:
 
 def on_card(model: str, sides: tuple[int, ...], noise: float = 0.0) -> float:
     """Return the mean relative error on a model's card."""
-    rows = checkpoint.load(RELEASED / model).card["errors"]
+    rows = checkpoint.load(RELEASED / model).card.errors
     return next(
         float(row["relative_l2"]) for row in rows if tuple(row["grid"]) == sides and row.get("noise", 0.0) == noise
     )
@@ -114,12 +114,12 @@ def test_plate_keeps_the_error_of_its_card_on_new_holes() -> None:
             found = released.operator(*(torch.as_tensor(each, dtype=torch.float32)[None] for each in arrays))
         errors.append(np.linalg.norm(found[0].double().numpy() - plate.stress) / np.linalg.norm(plate.stress))
     # The mean of six plates varies by a fifth.
-    assert np.mean(errors) < 1.5 * released.card["errors"][0]["relative_l2"]
+    assert np.mean(errors) < 1.5 * released.card.errors[0]["relative_l2"]
 
 
 def test_listops_has_the_accuracy_of_its_card() -> None:
     released = checkpoint.load(RELEASED / "listops")
-    [figures], rng = released.card["accuracy"], Random(2**31)  # noqa: S311 - reproducible, not secret
+    [figures], rng = released.card.accuracy, Random(2**31)  # noqa: S311 - reproducible, not secret
     drawn = [listops.draw(rng, *released.recipe.data.length) for _ in range(400)]
     tokens = np.zeros((len(drawn), max(map(len, drawn))), np.int32)
     for row, expression in zip(tokens, drawn, strict=True):
@@ -136,12 +136,12 @@ def test_the_memoriser_recalls_every_sequence_of_its_card(tmp_path: Path) -> Non
     released = checkpoint.load(RELEASED / "memoriser")
     problem, splits = load(released.recipe, tmp_path)
     assert problem == released.problem
-    assert released.card["training"]["distribution"] == problem.distribution
+    assert released.card.training["distribution"] == problem.distribution
     tokens, [labels], *_ = splits["train"].batch(range(len(splits["train"])))
     with torch.inference_mode():
         found = released.operator(*tokens).argmax(dim=-1)
     seen = labels != UNLABELLED
-    assert (found == labels)[seen].double().mean().item() == released.card["accuracy"][0]["accuracy"] == 1
+    assert (found == labels)[seen].double().mean().item() == released.card.accuracy[0]["accuracy"] == 1
     *_, listed = problem.distribution.split("; ")
     letters, colours = (part.split() for part in listed.split(" with "))
     with torch.inference_mode():
@@ -152,8 +152,8 @@ def test_the_memoriser_recalls_every_sequence_of_its_card(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", sorted(path.name for path in RELEASED.iterdir()))
 def test_the_card_agrees_with_weights_and_recipe(name: str) -> None:
     found = checkpoint.load(RELEASED / name)
-    assert found.card["checkpoint"]["parameters"] == sum(p.numel() for p in found.operator.parameters())
-    rows, unit = ("errors", "fields") if "errors" in found.card else ("accuracy", "sequences")
+    assert found.card.checkpoint["parameters"] == sum(p.numel() for p in found.operator.parameters())
+    rows, unit = ("errors", "fields") if found.card.errors else ("accuracy", "sequences")
     file = found.recipe.problem_file
     data = found.recipe.data if file is None else file.data
-    assert {row[unit] for row in found.card[rows]} == {data.test}
+    assert {row[unit] for row in getattr(found.card, rows)} == {data.test}

@@ -89,7 +89,7 @@ def test_numbers_come_with_half_widths_in_their_units(http: httpx2.Client, run: 
     assert np.shape(quality["error_estimate.ends"]) == (2, 2)
     assert np.min(quality["error_estimate.ends"]) > 0
     assert np.min(quality["error_estimate.total"]) > 0
-    rows = checkpoint.load(run).card["calibration"]["test"][0]["intervals"]
+    rows = checkpoint.load(run).card.calibration["test"][0]["intervals"]
     assert rows["energy"][0]["mean_half_width"] == pytest.approx(np.mean(quality["error_estimate.energy"]), rel=2)
     arrays = {name: np.array(value, np.float32) for name, value in INPUTS.items()}
     response = http.post(PREDICT, content=save(arrays), headers=SAFETENSORS)

@@ -284,7 +284,7 @@ def test_a_foreign_state_is_more_unusual_than_all_states_of_the_data(service: Se
     foreign = 20 * np.random.default_rng(0).standard_normal((2, 32)).astype(np.float32)
     _, known = client.rollout("line", np.concatenate([start, foreign]), 10, quality=True)
     assert known.novelty.shape == (10, 10)
-    states = checkpoint.load(service.folder / "line").card["calibration"]["inputs"]
+    states = checkpoint.load(service.folder / "line").card.calibration["inputs"]
     np.testing.assert_allclose(known.novelty[8:, 0], 1 / (states + 1), rtol=1e-5)
     assert np.median(known.novelty[:8, 0]) > 0.1
 

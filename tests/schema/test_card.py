@@ -11,7 +11,9 @@ import pytest
 
 from petrov_client import _schema
 from petrov_client._descriptions import model_info
+from petrov_client._vocabulary import PADDING, Vocabulary
 from schema import __main__ as copies
+from schema import card
 from schema.card import Card, CheckpointCard, read
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +39,13 @@ def test_every_fact_of_a_card_s_parts_is_in_the_client_s_copy() -> None:
     for copy in copies.COPIES:
         known = {each.name for each in fields(getattr(_schema, copy.name))}
         assert known == set(copy.of.model_fields) - {*copy.without}
+
+
+def test_the_client_s_vocabulary_has_every_fact_of_the_schema() -> None:
+    renamed = {"answer": "labelled"}
+    known = {renamed.get(name, name) for name in card.Vocabulary.model_fields} - {"padding"}
+    assert {each.name for each in fields(Vocabulary)} == known
+    assert card.Vocabulary.model_fields["padding"].default == PADDING
 
 
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.parent.name)

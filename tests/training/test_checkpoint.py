@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from schema.card import CheckpointCard
 from training import calibration, checkpoint
 from training import recipe as config
 from training.operators import build
@@ -22,7 +23,7 @@ RECIPE = config.read(config.find("darcy-tiny"))
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    checkpoint.save(tmp_path, build(RECIPE.operator), RECIPE, PROBLEMS["darcy"], {"errors": []})
+    checkpoint.save(tmp_path, build(RECIPE.operator), RECIPE, PROBLEMS["darcy"], CheckpointCard(errors=()))
     return tmp_path
 
 
@@ -31,7 +32,7 @@ def test_a_round_trip_answers_the_same(folder: Path) -> None:
     operator, field = build(RECIPE.operator).eval(), torch.rand(1, 29, 29) + 1
     found = checkpoint.load(folder)
     assert torch.equal(found.operator(field), operator(field))
-    assert (found.recipe, found.problem, found.card) == (RECIPE, PROBLEMS["darcy"], {"errors": []})
+    assert (found.recipe, found.problem, found.card) == (RECIPE, PROBLEMS["darcy"], CheckpointCard(errors=()))
 
 
 OWN = json.loads((Path(__file__).parent / "released_configs.json").read_text())
@@ -140,5 +141,5 @@ def test_a_stray_key_is_named_in_one_line(folder: Path) -> None:
 
 def test_new_weights_drop_the_calibration_of_the_old_ones(folder: Path) -> None:
     (folder / calibration.FILE).write_bytes(b"of the old weights")
-    checkpoint.save(folder, build(RECIPE.operator), RECIPE, PROBLEMS["darcy"], {"errors": []})
+    checkpoint.save(folder, build(RECIPE.operator), RECIPE, PROBLEMS["darcy"], CheckpointCard(errors=()))
     assert checkpoint.load(folder).calibration is None

@@ -23,6 +23,7 @@ from training.calibration.samples import (
     account,
     affordable,
     calibrated,
+    calibration_samples,
     joined,
 )
 from training.calibration.statistics import InputStatistics
@@ -44,6 +45,7 @@ __all__ = [
     "affordable",
     "calibrate",
     "calibrated",
+    "calibration_samples",
     "guarantee",
     "joined",
     "load",

@@ -20,8 +20,7 @@ from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, b
 from training.calibration.statistics import InputStatistics
 from training.files import CALIBRATION, replacing
 from training.operators.operator import Operator
-from training.typed import typed
-from training.user_error import UserError
+from training.user_error import UserError, typed
 
 FILE = CALIBRATION
 ERROR_ESTIMATE, NOVELTY = "error_estimate", "novelty"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch.nn import functional
 from schema.problem import Axis, Description, Parameter, Quantity
 from training.calibration.calibration import Calibration, Measured, calibrate
 from training.calibration.error_estimate import OUTSIDE, coverage, guarantee
+from training.data.dataset import Rows
+from training.losses import Batch
 from training.operators.operator import Operator
 
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
@@ -37,6 +40,71 @@ class CalibrationSamples:
 def affordable(count: int, sample_bytes: int) -> int:
     """Return how many of `count` samples are read at most."""
     return min(count, max(1, BYTES // sample_bytes))
+
+
+def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
+    """Return every other training sample as fitted, the rest as inputs, and the validation samples.
+
+    Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame. Those
+    of a built-in problem are the cases of every measured grid.
+    """
+    if work.drawn is not None:
+        units, held_out, checked = work.drawn.calibrating(vary=network.optional)
+        measured = partial(of_case, work, network)
+        return CalibrationSamples(
+            fitted=(joined(*map(measured, every)) for every in units.by_grid(apart=False)),
+            calibration=(joined(*map(measured, every)) for every in held_out.by_grid(apart=False)),
+            test=(measured(case) for every in checked.by_grid(apart=True) for case in every),
+        )
+    splits = {name: np.asarray(work.samples.split(name)) for name in ("train", "validation", "test")}
+    if work.is_trajectory:
+        fitted, held, test = (states(work, rows) for rows in splits.values())
+        return CalibrationSamples([fitted], [held], [test])
+    size, points = work.samples.sample_bytes, {"grid": list(work.samples.sides)} if work.file.scattered else {}
+    rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
+    validation, test = (
+        with_errors(work, network, work.batch(splits[name][: affordable(int(splits[name][-1]) + 1, size)]), points)
+        for name in ("validation", "test")
+    )
+    first = with_errors(work, network, work.batch(rows[::2]), points)
+    inputs = Measured(work.batch(rows[1::2]).inputs)
+    return CalibrationSamples([first], [validation, inputs], [test], work.deviations)
+
+
+@torch.inference_mode()
+def with_errors(work: Any, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
+    """Return samples of a kind with the errors of a network: those of fields, and of every number by itself."""
+    fields, numbers = [], []
+    for start in range(0, len(batch.inputs[0]), work.at_once):
+        rows = slice(start, start + work.at_once)
+        inputs, outputs = ([each[rows] for each in some] for some in batch[:2])
+        part = Batch(inputs, outputs, measure=None if batch.measure is None else batch.measure[rows])
+        found = work.predictions(network, part)
+        if errors := work.field_errors(found, part):
+            fields.append(torch.stack(errors).mean(dim=0))
+        if pairs := work.scalar_pairs(found, part):
+            numbers.append(torch.cat([((p - u) / one).abs().reshape(len(u), -1) for p, u, one in pairs], dim=1))
+    of_fields, scalars = (torch.cat(each) if each else None for each in (fields, numbers))
+    return Measured(batch.inputs, of_fields, kind or {}, scalars=scalars)
+
+
+def of_case(work: Any, network: Any, case: Any) -> Measured:
+    """Return the samples of a `training.evaluation.cases.Case` with the errors of a network."""
+    found = with_errors(work, network, case.whole, case.kind)
+    level = torch.full((len(case),), case.noise, dtype=torch.float64)
+    return found if case.varied else replace(found, noise=level)
+
+
+def states(work: Any, rows: Rows) -> Measured:
+    """Draw what steps of some trajectories start from, at any of their frames, with what the steps see."""
+    frames, length = work.samples.frames or 1, work.history + any(one.per_frame for one in work.file.tensors)
+    starts = frames - length + 1
+    most = affordable(MOST_FITTED, work.samples.sample_bytes * work.history // frames)
+    pairs = len(rows) * starts
+    drawn = np.random.default_rng(work.recipe.seed).choice(pairs, min(pairs, most), replace=False)
+    windows = work.samples.windows(rows[drawn // starts], drawn % starts, length)
+    kind = {"grid": list(work.samples.sides)} if work.file.scattered else {}
+    return Measured(work.as_batch(windows).inputs, kind=kind)
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""What a card says of errors: distributions over samples, and errors of rollouts by frame; and times.
+"""What a card says of errors: distributions over samples, those of rollouts by frame, of numbers; and times.
 
 Errors are those of `training.metrics`. Times are in seconds of processor time: it equals wall time on an idle machine,
 and other programs do not lengthen it.
@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -18,9 +19,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from schema.problem import Quantity
 from training.calibration.error_estimate import coverage, fewest, quantile
-from training.evaluation.naive import naive
 from training.losses import Batch
 from training.metrics import METRICS
 from training.metrics.fields import spectrum
@@ -183,6 +185,98 @@ def estimates(
         }
         for row, limit, errors in zip(rows, limits, tested.T, strict=True)
     ]
+
+
+# Outputs that are numbers
+
+
+@dataclass(frozen=True)
+class Parity:
+    """One number of every test sample, beside its prediction."""
+
+    output: str
+    component: str  # empty of a number without components
+    units: str
+    deviation: float  # over the training samples
+    truth: NDArray[np.float64]  # `[sample]`
+    predicted: NDArray[np.float64]
+
+    @property
+    def label(self) -> str:
+        """The name with the component."""
+        return f"{self.output} {self.component}".strip()
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What a card says of it: its mean error in its units and in deviations, and the largest one."""
+        errors = np.abs(self.predicted - self.truth)
+        figures = {
+            "deviation": self.deviation,
+            "mean_error": errors.mean(),
+            "mean_error_in_deviations": errors.mean() / self.deviation,
+            "worst_error": errors.max(),
+        }
+        named = {"output": self.output, **({"component": self.component} if self.component else {})}
+        numbers = {key: significant(float(value)) for key, value in figures.items()}
+        return {**named, "units": self.units, **numbers}
+
+
+@torch.inference_mode()
+def parities(network: Any, work: Any, split: str = "test") -> list[Parity]:
+    """Predict the numbers of a split's samples."""
+    found: dict[str, list[tuple[Any, Any]]] = {one.name: [] for one in work.file.scalars}
+    for batch in work.batches(split):
+        pairs = zip(found.values(), work.scalar_pairs(work.predictions(network, batch), batch), strict=True)
+        for each, (predicted, truth, _) in pairs:
+            each.append((predicted.double(), truth.double()))
+    made = []
+    for one in work.file.scalars:
+        parts = zip(*found[one.name], strict=True)
+        columns = [torch.cat(part).reshape(-1, max(1, len(one.components))).numpy() for part in parts]
+        deviations = work.deviations[one.name].double().reshape(-1).tolist()
+        for index, component in enumerate(one.components or ("",)):
+            predicted, truth = (each[:, index] for each in columns)
+            made.append(Parity(one.name, component, one.units, deviations[index], truth, predicted))
+    return made
+
+
+# Predictions that need no network, which errors are compared with: the mean, or that nothing changes
+
+
+def naive(work: Any, batch: Batch) -> list[Tensor]:
+    """Return the prediction that needs no network: the mean training output, or the last given frame."""
+    if not work.is_trajectory:
+        each = zip(work.file.outputs, work.means, batch.outputs, strict=True)
+        return [mean * valid(work, one, truth, batch) for one, mean, truth in each]
+    inputs = dict(zip(work.file.argument_names, batch.inputs, strict=True))
+    starts = {output: inputs[name] for name, output in work.file.states.items()}
+    last = [starts[name] if work.history == 1 else starts[name][:, -1] for name in work.file.output_names]
+    return [one[:, None].expand_as(truth) for one, truth in zip(last, batch.outputs, strict=True)]
+
+
+def mean_outputs(work: Any) -> list[Tensor]:
+    """Return the mean outputs of the first training samples; where they have points of their own, over all points."""
+    batch, found = work.statistics_batch(), []
+    for one, output in zip(work.file.outputs, batch.outputs, strict=True):
+        over, mask = (0, 1) if work.file.scattered and not one.scalar else (0,), valid(work, one, output, batch)
+        found.append(output.sum(dim=over) / mask.sum(dim=over).clamp_min(1))
+    return found
+
+
+def valid(work: Any, one: Quantity, output: Tensor, batch: Batch) -> Tensor:
+    """Return 1 where an output of a batch is defined, and 0 at padding of points and outside a domain."""
+    if one.scalar:
+        return torch.ones_like(output)
+    if work.file.scattered:  # [sample, point, (component)]
+        counts = batch.inputs[len(work.file.inputs)]
+        mask = (torch.arange(output.shape[1]) < counts[:, None]).to(output.dtype)
+        mask = mask.reshape(*mask.shape, *(1,) * (output.ndim - 2))
+    elif work.file.mask is not None:  # [sample, (component), *grid], after the other inputs
+        mask = batch.inputs[len(work.file.inputs) - 1]
+        mask = mask.reshape(len(mask), *(1,) * (output.ndim - mask.ndim), *mask.shape[1:])
+    else:
+        return torch.ones_like(output)
+    return mask.expand_as(output)
 
 
 # Times

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from schema.problem import Axis, Description, Quantity
 from training.data.views import only_pair
 from training.evaluation.cases import Case
+from training.evaluation.measures import Parity
 from training.evaluation.rows import case_name
 from training.metrics import METRICS
 from training.problems.problem import Array
@@ -34,6 +35,7 @@ SPAN = 1e6  # and no scale has more: values that fade to nothing are not drawn b
 TAILS = 0.01  # the share of values at either end that do not say how wide a scale has to be
 FAR = 4.0  # values that lie beyond the tails by so many widths of the others may be outliers
 OUTLIERS = 2e-3  # if they are a smaller share of all
+MOST_NUMBERS, COLUMNS = 8, 4  # the most numbers whose predictions are drawn against the truth, and beside one another
 MOST = 4  # the most columns of inputs, and the most pictures of outputs
 
 
@@ -248,6 +250,28 @@ def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, com
     show(grid, rows, extent, columns, scales, titles, units_of(description, inputs, output))
     finish(grid, rows, "time", line.name)
     return figure
+
+
+def parity(numbers: Sequence[Parity]) -> Figure:
+    """Draw predictions against truth, a panel per number; on the diagonal they are equal."""
+    shown = [*numbers][:MOST_NUMBERS]
+    across = min(COLUMNS, len(shown))
+    down = -(-len(shown) // across)
+    made = Figure(figsize=(2.9 * across, 2.9 * down), layout="constrained")
+    panels = made.subplots(down, across, squeeze=False).flat
+    for panel, one in zip(panels, shown, strict=False):
+        both = np.concatenate([one.truth, one.predicted])
+        ends = [float(both.min()), float(both.max())]
+        panel.plot(ends, ends, color="#999999", linewidth=0.8)
+        panel.plot(one.truth, one.predicted, ".", color=COLOURS["prediction"], markersize=3)
+        units = "" if one.units == "1" else f" in {one.units}"
+        panel.set_title(f"{one.label}{units}", fontsize=8)
+        panel.set_xlabel("truth", fontsize=7)
+        panel.set_ylabel("prediction", fontsize=7)
+        panel.tick_params(labelsize=7)
+    for panel in panels:
+        panel.set_axis_off()
+    return made
 
 
 def scale(colours: str, fields: Sequence[Field]) -> ScalarMappable:

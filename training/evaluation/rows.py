@@ -16,6 +16,7 @@ import torch
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from schema.card import Measured
 from training.data.views import only_pair
 from training.evaluation.cases import Case
 from training.evaluation.measures import Errors, Fields, meanings, milliseconds, processor, summary, timed
@@ -93,10 +94,10 @@ def has_baseline(case: Case, points: int, *, patient: bool) -> bool:
     return not baseline.slow or (patient and max(case.inputs.shape[1:]) <= points)
 
 
-def beside(card: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+def beside(card: Measured) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Pair a card's errors with the classical solver's on the same grid at the same noise, where there are any."""
-    baselines = {key(row): row for row in card["classical"]}
-    return [(row, baselines.get(key(row))) for row in card["errors"]]
+    baselines = {key(row): row for row in card.classical}
+    return [(row, baselines.get(key(row))) for row in card.errors]
 
 
 def key(row: Mapping[str, Any]) -> tuple[tuple[int, ...], float, str]:
@@ -134,12 +135,12 @@ WIDTH = 100  # of all columns
 NETWORK, CLASSICAL = "network", "classical"
 
 
-def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table:
+def rich_table(card: Measured, title: str, width: int = WIDTH) -> Table:
     """Lay out a card for a terminal, one section per grid and noise."""
     table = Table(title=title, caption=without_column(card) or None, box=SIMPLE_HEAD, padding=0, show_edge=False)
     left_out = {
         *(DETAILS if width < WIDTH else ()),
-        *(() if any("vrmse" in row for row in card["errors"]) else ("VRMSE",)),
+        *(() if any("vrmse" in row for row in card.errors) else ("VRMSE",)),
     }
     shown = [name for name in HEADER if name not in left_out]
     for name in shown:
@@ -152,15 +153,15 @@ def rich_table(card: Mapping[str, Any], title: str, width: int = WIDTH) -> Table
     return table
 
 
-def without_column(card: Mapping[str, Any]) -> str:
+def without_column(card: Measured) -> str:
     """Return the means by error measures that have no column, a line per case; none of older cards."""
-    meanings = {name: meaning for name, meaning in card.get("measures", {}).items() if name not in ERRORS}
+    meanings = {name: meaning for name, meaning in (card.measures or {}).items() if name not in ERRORS}
     lines = [
         (
             case_name(row),
             ", ".join(f"{meaning} {scientific(row[name])}" for name, meaning in meanings.items() if name in row),
         )
-        for row in card["errors"]
+        for row in card.errors
     ]
     return "\n".join(f"{case}: {text}" for case, text in lines if text)
 
@@ -194,10 +195,10 @@ def scientific(value: float | None) -> str:
     return "" if value is None else f"{value:.2e}".replace("e-0", "e-") if value else "0"
 
 
-def label_table(card: dict[str, list[dict[str, Any]]], title: str) -> Table:
+def label_table(card: Measured, title: str) -> Table:
     """Lay a card's accuracies out for reading, that of the commonest label beside them."""
     table = Table("split", "sequences", "mean length", "accuracy", "commonest label", "cross-entropy", title=title)
-    for row in card["accuracy"]:
+    for row in card.accuracy:
         shares = (f"{row[key]:.2%}" for key in ("accuracy", "majority"))
         table.add_row(
             row["split"], str(row["sequences"]), str(row["mean_length"]), *shares, f"{row['cross_entropy']:.3f}"

@@ -1,13 +1,11 @@
 """Training of operators on samples: a user's fields and trajectories, and those that samplers of ours make.
 
-A field is a trajectory of one frame: what differs is what a batch holds and how a network predicts. Trajectories are
-learned in single steps first, then in longer and longer rollouts. Fields of built-in problems are learned on several
-grids, which are strided views of one stored mesh, and at several levels of noise.
+What the batches hold is in `training.fit.batches`; here are the network, its loss, its errors and the card.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -16,52 +14,34 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from schema.problem import Description
-from training.calibration import CalibrationSamples, affordable
+from training.calibration import CalibrationSamples, affordable, calibration_samples
 from training.checkpoint import MOST_EXAMPLES, Tensors
-from training.data import augment
-from training.data.dataset import Rows, SampleFile
-from training.data.views import GRADIENTS, targets
-from training.evaluation import naive, rows
-from training.evaluation.measures import LOST, Measures, estimates, processor
-from training.evaluation.scalars import parities
-from training.fit.calibrating import calibration_samples, renewed
-from training.fit.drawn import DrawnSamples
-from training.fit.loop import BatchSampler, Task
-from training.fit.prepared import coarse_samples, prepared
-from training.fit.workload import FIELDS, Metric, Scope, ScopeError, Workload
+from training.evaluation import measures, rows
+from training.evaluation.measures import LOST, Measures, estimates, parities, processor
+from training.fit.batches import STATISTICS_SAMPLES, Batches
+from training.fit.samples import renewed
+from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
-from training.metrics.fields import relative_l2, weighed
-from training.metrics.scalars import scalar_errors, scalar_squares
+from training.metrics.fields import relative_l2, scalar_errors, scalar_squares, weighed
 from training.operators import Operator, build
 from training.problems.problem import Conditions, Problem
-from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
+from training.problems.problem_file import INSIDE
 from training.recipe import Recipe, RecipeError
 
-BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
-MEASURED_POINTS = 2**20  # points of a cloud, over all samples of a batch, while a network is measured
-STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
 TINY = 1e-30  # the least mean square of errors in deviations, which keeps the root's slope finite
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
-class OperatorWorkload(Workload[Recipe]):
+class OperatorWorkload(Batches):
     """A recipe of an operator: on samples of a problem file, which were checked before, or of a built-in problem."""
 
     def __init__(self, recipe: Recipe, data: Path, *, progress: bool = True) -> None:
         super().__init__(recipe, data, progress=progress)
-        self.drawn = None if recipe.data is None else DrawnSamples(recipe, data, progress=progress)
-        self.file: ProblemFile | Description = (
-            recipe.file if self.drawn is None else self.drawn.problem.of_samples.description
-        )
-        self.is_trajectory = self.file.time is not None
         if self.is_trajectory:
             self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
             rollouts = ROLLOUTS if not self.file.scattered else ROLLOUTS[:-1]  # points have no waves
@@ -81,196 +61,9 @@ class OperatorWorkload(Workload[Recipe]):
         start = self.recipe.start
         return super().task(Path(start.folder) if init is None and start is not None else init, workers)
 
-    @property
-    def sample_bytes(self) -> int:
-        return 0 if self.drawn is None else self.drawn.missing_bytes
-
-    def prepare(self) -> Path:
-        """Return the samples, those of a built-in problem made where they are missing."""
-        return prepared(self.recipe, self.data) if self.drawn is None else self.drawn.path
-
-    @cached_property
-    def samples(self) -> SampleFile:
-        """The samples of a problem file."""
-        return SampleFile(self.prepare(), self.recipe.file)
-
-    @cached_property
-    def coarse(self) -> SampleFile | None:
-        """The coarse samples that the training begins with; None where it has none."""
-        return coarse_samples(self.recipe, self.data)
-
-    @cached_property
-    def problem(self) -> Problem:
-        return Problem(description=self.samples.described) if self.drawn is None else self.drawn.problem
-
     def network(self) -> Operator:
         torch.manual_seed(self.recipe.seed)
         return build(self.recipe.operator)
-
-    # Frames
-
-    @property
-    def history(self) -> int:
-        """The frames that a step sees."""
-        return self.file.time.history if self.file.time is not None else 1
-
-    @property
-    def longest(self) -> int:
-        """The frames that follow the history of a trajectory."""
-        return (self.samples.frames or 1) - self.history
-
-    @property
-    def horizon(self) -> int:
-        """The frames of the rollouts that are compared on validation samples."""
-        time = self.recipe.file.time
-        chosen = time.horizon if time is not None else None
-        return min(-(-self.longest // 4) if chosen is None else chosen, self.longest)
-
-    # Batches
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        return self.samples.counts[:2] if self.drawn is None else (self.drawn.data.train, self.drawn.data.validation)
-
-    @property
-    def windows(self) -> int:
-        return self.longest if self.is_trajectory else 1
-
-    @cached_property
-    def rows(self) -> Rows:
-        """The numbers of the training samples that are used, ascending; those of a smaller share are among them."""
-        train, share = self.counts[0], self.recipe.fit.share
-        order = np.random.default_rng(self.recipe.seed).permutation(train)
-        return np.sort(order[: max(1, round(share * train))])
-
-    @property
-    def batch_sampler(self) -> BatchSampler:
-        """One pass over the samples, or over all windows of the trajectories, is an epoch: or the least steps.
-
-        Where validation samples are many beside these, an epoch has more passes: two samples for each of them.
-        """
-        fit = self.recipe.fit
-        whole = BatchSampler.passes(len(self.rows) * self.windows, fit.batch, self.recipe.seed)
-        if fit.seconds is None:
-            return whole
-        enough = -(-2 * self.counts[1] // whole.batch)
-        return replace(whole, steps=min(max(whole.steps, enough), fit.least))
-
-    def batch(self, rows: Rows | range, frames: int | None = None) -> Batch:
-        """Read samples by their numbers; of trajectories the rollouts from their first frames, to the horizon."""
-        return self.as_batch(self.stored(rows, frames))
-
-    def stored(self, rows: Rows | range, frames: int | None = None) -> dict[str, NDArray[Any]]:
-        """Read samples, or the beginnings of trajectories, by the names of their arrays."""
-        if not self.is_trajectory:
-            return self.samples.read(rows)
-        length = self.history + (self.horizon if frames is None else frames)
-        return self.samples.windows(np.asarray(rows), [0] * len(rows), length)
-
-    def as_batch(self, values: dict[str, NDArray[Any]]) -> Batch:
-        """Divide samples into the arguments of a network, in their order, and what it has to predict.
-
-        Points beyond those of the sample that has most are cut off: they are padding in all. Without an input on the
-        grid a last argument has its shape.
-        """
-        if axes := self.file.point_axes:
-            valid = slice(int(values["counts"].max()))
-            values = {
-                name: value[(slice(None),) * axes[name] + (valid,)] if name in axes else value
-                for name, value in values.items()
-            }
-        tensors = {name: torch.from_numpy(value) for name, value in values.items()}
-        for one in self.file.tensors:
-            if one.per_frame:
-                first = self.history - (one.per_frame == "start")
-                tensors[one.name] = tensors[one.name][:, first : first + values[one.name].shape[1] - self.history]
-        outputs = {name: tensors.pop(name) for name in self.file.output_names}
-        for name, output in self.file.states.items():
-            tensors[name] = outputs[output][:, 0] if self.history == 1 else outputs[output][:, : self.history]
-        following = [each[:, self.history :] if self.is_trajectory else each for each in outputs.values()]
-        stored = None
-        if self.drawn is not None:  # outputs may be wanted on a grid of their own
-            [stored] = following
-            following = [torch.from_numpy(targets(self.problem.description, stored.numpy()))]
-        arguments = [tensors[name] for name in self.file.argument_names]
-        if self.file.asked:
-            sides = outputs[self.file.output_fields[0].name].shape[-len(self.file.axes) :]  # of coarse samples, too
-            arguments.append(torch.zeros(len(arguments[0]), *sides, dtype=torch.int32))
-        weight = self.problem.energy_weight
-        return Batch(
-            arguments,
-            following,
-            gradients=tensors.get(GRADIENTS),
-            stored=stored,
-            noise=tensors.get(augment.NOISE),
-            weight=tensors[weight] if weight else None,
-            measure=tensors[WEIGHTS] if self.file.weights is not None else None,
-            share=tensors.get(augment.SHARE),
-        )
-
-    @property
-    def at_once(self) -> int:
-        """How many samples a network sees at one time while it is measured: few where they have many points."""
-        return max(1, min(FIELDS, MEASURED_POINTS // self.samples.sides[0])) if self.file.scattered else FIELDS
-
-    def batches(self, split: str, frames: int | None = None) -> SplitBatches:
-        """Return the samples of a split in batches, each read from the disk when it is needed."""
-        return SplitBatches(self, split, frames)
-
-    def validation(self) -> SplitBatches | list[Batch]:
-        return self.batches("validation") if self.drawn is None else self.drawn.validation()
-
-    def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
-        if self.coarse is not None and self.recipe.coarse is not None and share < self.recipe.coarse.share:
-            found = rng.integers(self.coarse.counts[0], size=self.recipe.coarse.batch)
-            return self.as_batch(self.moved(self.coarse.read(found), rng))
-        if self.drawn is not None:
-            samples = self.drawn.grids[int(rng.choice(self.drawn.data.grids))]
-            values = self.moved(samples.read(np.sort(self.rows[chosen])), rng)
-            lead = self.file.inputs[0].name
-            return self.as_batch(augment.disturbed(values, lead, samples.deviation, self.recipe.fit.noise, rng))
-        if not self.is_trajectory:
-            return self.as_batch(self.seen(self.moved(self.samples.read(self.rows[chosen]), rng), rng))
-        rows, starts = np.divmod(chosen, self.longest)
-        length = self.history + min(self.recipe.fit.steps_of(share), self.longest)
-        latest = (self.samples.frames or 1) - length
-        values = self.moved(self.samples.windows(self.rows[rows], starts % (latest + 1), length), rng)
-        if self.recipe.fit.noise:
-            level = float(rng.choice(self.recipe.fit.noise))
-            for name in self.file.output_names:
-                given = values[name][:, : self.history]
-                size = level * self.samples.statistic(name, "deviation")
-                given += rng.normal(0, size, given.shape).astype(np.float32)
-        return self.as_batch(self.seen(values, rng))
-
-    def seen(self, values: dict[str, NDArray[Any]], rng: Generator) -> dict[str, NDArray[Any]]:
-        """Draw the points of every sample that a training step sees, where it does not see all of them."""
-        most, axes = self.recipe.fit.points, self.file.point_axes
-        return augment.drawn_points(values, axes, most, rng) if most is not None and axes else values
-
-    def moved(
-        self, values: dict[str, NDArray[Any]], rng: Generator, names: Sequence[str] | None = None
-    ) -> dict[str, NDArray[Any]]:
-        """Move every sample by a symmetry of its own, all its frames and fields alike.
-
-        `names` are the symmetries; by default those of the problem, and those that a race has found.
-        """
-        exact = self.problem.description.symmetries
-        names = self.recipe.fit.drawn_symmetries(exact) if names is None else tuple(names)
-        return augment.moved(values, self.file, names, rng, INSIDE if self.file.mask is not None else "")
-
-    def statistics_batch(self) -> Batch:
-        """Return training samples, enough for means and deviations; of trajectories single steps at any frame."""
-        if self.drawn is not None:
-            return self.as_batch(self.drawn.grids[self.drawn.data.grids[0]].read(range(self.drawn.data.train)))
-        samples = self.samples
-        if not self.is_trajectory:
-            return self.batch(self.rows[: affordable(STATISTICS_SAMPLES, samples.sample_bytes)])
-        frames, length = samples.frames or 1, self.history + 1
-        count = affordable(STATISTICS_SAMPLES, samples.sample_bytes // frames)
-        rng = np.random.default_rng(self.recipe.seed)
-        rows = rng.choice(self.rows, count)
-        return self.as_batch(samples.windows(rows, rng.integers(0, frames - length + 1, count), length))
 
     def fit_normalisers(self, network: Operator, batch: Batch | None = None) -> None:
         """Take the statistics of a batch: its arguments, then the next frame.
@@ -453,8 +246,8 @@ class OperatorWorkload(Workload[Recipe]):
 
     @cached_property
     def means(self) -> list[Tensor]:
-        """The mean outputs of training samples; see `naive.means`."""
-        return naive.means(self)
+        """The mean outputs of training samples; see `measures.mean_outputs`."""
+        return measures.mean_outputs(self)
 
     # The card
 
@@ -546,21 +339,3 @@ class OperatorWorkload(Workload[Recipe]):
         batch, names = self.batch(rows, frames), [one.name for one in self.file.tensors]
         inputs = batch.inputs[: len(self.file.argument_names)]
         return {name: one.numpy() for name, one in zip(names, [*inputs, *batch.outputs], strict=True)}
-
-
-class SplitBatches(Dataset[Batch]):
-    """The batches of a split, each read from the disk when it is needed."""
-
-    def __init__(self, work: OperatorWorkload, split: str, frames: int | None = None) -> None:
-        self.work, self.rows, self.frames = work, work.samples.split(split), frames
-        self.starts = range(0, len(self.rows), min(BATCH[work.is_trajectory], work.at_once))
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, position: int) -> Batch:
-        start = self.starts[position]
-        return self.work.batch(self.rows[start : start + self.starts.step], self.frames)
-
-    def __iter__(self) -> Iterator[Batch]:
-        return (self[position] for position in range(len(self)))

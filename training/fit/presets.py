@@ -17,9 +17,10 @@ from training.data.dataset import SampleFile
 from training.fit.operator_workload import OperatorWorkload
 from training.integrals import IntegralConfig
 from training.operators import OPERATORS
-from training.operators.field import FieldConfig, Scale
+from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.points_trajectory import PointsTrajectoryConfig
+from training.operators.quantities import Scale
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.integrals import integral_of
 from training.problems.problem_file import INSIDE, ProblemFile
@@ -152,8 +153,6 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         return PointsTrajectoryConfig(step=cloud, **of_time(samples)) if is_trajectory else cloud
     closed = all(axis.boundary == "periodic" for axis in problem.axes)
     fields = tuple(one for one in problem.inputs if problem.mask is None or one.name != INSIDE)
-    plain: tuple[Scale, ...] = tuple("linear" for _ in problem.output_fields)
-    plainly = is_trajectory or any(one.linear for one in fields)
     chosen = sizes(samples, preset)
     if is_trajectory and closed:
         chosen |= smooth(samples, preset)
@@ -163,17 +162,10 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
         chosen["detail"] //= len(samples.sides)
         if len(samples.sides) > 1 and not any(chosen["linear"]):
             chosen |= AFTER_UNET | {"spectral": max(1, chosen["spectral"] // FEWER)}
-    step = FieldConfig(
-        input_components=stacked(samples, fields, frames),
-        input_scales=scales(samples, fields),
-        masked=problem.mask is not None,
-        output_components=components(problem.output_fields),
-        output_scales=plain if plainly else scales(samples, problem.output_fields),
-        scalar_components=components(learned(problem)),
-        scalar_scales=scales(samples, learned(problem)),
-        integrals=integrals(problem),
-        **chosen,
+    known = quantities(
+        samples, fields, problem.parameters, frames, plain=is_trajectory or any(one.linear for one in fields)
     )
+    step = FieldConfig(masked=problem.mask is not None, **known, **chosen)
     return TrajectoryConfig(step=step, bounded=closed, damped=closed, **of_time(samples)) if is_trajectory else step
 
 
@@ -193,6 +185,24 @@ def of_time(samples: SampleFile) -> dict[str, Any]:
     }
 
 
+def quantities(
+    samples: SampleFile, fields: Sequence[Quantity], numbers: Sequence[Parameter], frames: int, *, plain: bool
+) -> dict[str, Any]:
+    """Choose what a network maps to what: input fields, numbers, outputs, and their scales; `plain` ones of outputs."""
+    outputs, scalars = samples.problem.output_fields, learned(samples.problem)
+    return {
+        "input_components": stacked(samples, fields, frames),
+        "input_scales": scales(samples, fields),
+        "parameter_scales": scales(samples, numbers),
+        "parameter_components": components(numbers),
+        "output_components": components(outputs),
+        "output_scales": ("linear",) * len(outputs) if plain else scales(samples, outputs),
+        "scalar_components": components(scalars),
+        "scalar_scales": scales(samples, scalars),
+        "integrals": integrals(samples.problem),
+    }
+
+
 def stacked(samples: SampleFile, fields: Sequence[Quantity], frames: int) -> tuple[int, ...]:
     """Return the components of fields as a step sees them: those of a state for each of its frames."""
     return tuple(
@@ -205,17 +215,9 @@ def on_points(samples: SampleFile, preset: Preset, frames: int) -> PointsConfig:
     """Choose the sizes of the operator for samples that have points of their own, which sees some frames of states."""
     problem, box = samples.problem, samples.box
     fields = tuple(one for one in problem.inputs if one.name != "coordinates")
-    plain: tuple[Scale, ...] = tuple("linear" for _ in problem.output_fields)
+    numbers = problem.parameters[1:]  # the first one counts the points
     return PointsConfig(
-        input_components=stacked(samples, fields, frames),
-        input_scales=scales(samples, fields),
-        parameter_scales=scales(samples, problem.parameters)[1:],  # the first one counts the points
-        parameter_components=components(problem.parameters)[1:],
-        output_components=components(problem.output_fields),
-        output_scales=plain if problem.time is not None else scales(samples, problem.output_fields),
-        scalar_components=components(learned(problem)),
-        scalar_scales=scales(samples, learned(problem)),
-        integrals=integrals(problem),
+        **quantities(samples, fields, numbers, frames, plain=problem.time is not None),
         box=box,
         latent=preset.latent[len(box)],
         channels=preset.detail // 2,  # of three levels, with twice as many on each coarser one
@@ -250,8 +252,6 @@ def sizes(samples: SampleFile, preset: Preset) -> dict[str, Any]:
     resolved = [side // 2 + 1 if axis.boundary == "periodic" else side for side, axis in zip(sides, axes, strict=True)]
     patch = next(size for size in count(1) if np.prod([-(-side // size) for side in sides]) <= TOKENS[len(sides)])
     return {
-        "parameter_scales": scales(samples, problem.parameters),
-        "parameter_components": components(problem.parameters),
         "periodic": tuple(axis.boundary == "periodic" for axis in axes),
         "points": tuple(axis.points for axis in axes),
         "working": sides,

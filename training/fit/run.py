@@ -18,11 +18,10 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
 from torch import Tensor, nn
 
+from schema.card import CheckpointCard
 from training import calibration, checkpoint
 from training.data.pools import RayPool, ThisProcess, chosen
-from training.files import write_json
 from training.fit import processes, search
-from training.fit.loop import Task
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run_folder import (
     RunError,
@@ -36,12 +35,12 @@ from training.fit.run_folder import (
     training_seconds,
 )
 from training.fit.turns import Elsewhere, Trainer, Turn
-from training.fit.workload import Scope, Workload
+from training.fit.workload import Scope, Task, Workload
 from training.operators import Operator
 from training.precision import exact
 from training.problems.problem import Problem
 from training.recipe import AddedRecipe, BaseRecipe, Recipe, RecipeError, added_kind
-from training.typed import typed
+from training.user_error import typed
 
 EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before
@@ -57,7 +56,6 @@ WORST_FRAME = {key: key for key in ("frame", *OF_FRAME[1:4])} | {
     "mean_estimate": "error_estimate",
     "mean_error": "relative_l2",
 }
-MISSING = "missing"  # the card's key for figures that have not been measured
 
 
 def workload(recipe: BaseRecipe, data: Path, *, progress: bool = True) -> Workload[Any]:
@@ -104,7 +102,7 @@ def train(
         recipe = recipe.model_copy(update={"race": ()})  # the weights are of one network
     work, run = workload(recipe, data), RunFolder(folder)
     work.check()  # what can be checked before samples are generated
-    expect_room(run.path, state_bytes(work.parameters * (1 + len(getattr(recipe, "race", ())))))
+    expect_room(run.path, state_bytes(work.parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))
     expect_room(work.data, work.sample_bytes)
     state = processes.from_first(lambda: run.open(recipe, resume=resume))
     raced: dict[str, Any] = {}
@@ -190,8 +188,8 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
         "preset": recipe.preset,
         "seed": recipe.seed,
     }
-    card = {"training": training, "checkpoint": {"parameters": parameters}, MISSING: list(work.figures)}
-    card |= {"race": raced} if raced else {}
+    card = CheckpointCard(training=training, checkpoint={"parameters": parameters}, missing=work.figures)
+    card = card.measured({"race": raced}) if raced else card
     checkpoint.save(run.path, network, recipe, work.problem, card)
     try:
         figures = work.measure(network, work.problem, Scope())
@@ -226,11 +224,11 @@ def calibrate(
     return {"calibration": figures}
 
 
-def estimates_kept(measured: Mapping[str, Any], card: Mapping[str, Any]) -> dict[str, Any]:
+def estimates_kept(measured: Mapping[str, Any], card: CheckpointCard) -> dict[str, Any]:
     """Return a card's rows of frames as they were measured anew, with the error estimates of its calibration."""
     if "rollout" not in measured:
         return {}
-    pairs = zip(measured["rollout"], card.get("rollout", measured["rollout"]), strict=True)
+    pairs = zip(measured["rollout"], card.rollout or measured["rollout"], strict=True)
     return {"rollout": [new | {key: old[key] for key in OF_FRAME if key in old} for new, old in pairs]}
 
 
@@ -255,7 +253,8 @@ def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, 
 
 def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     """Return Lightning's trainer, with the log, the saved states and the display of progress."""
-    config, average = work.recipe.fit, getattr(work.recipe.fit, "average", 0.0)
+    config, fields = work.recipe.fit, isinstance(work.recipe, Recipe)
+    average, raced = (config.average, config.raced) if fields else (0.0, 0.0)
     # Every epoch's state, of which the two newest stay; and the best epoch's where its weights are kept. It is whole,
     # since Lightning puts the mean of the weights into whole states alone.
     newest = ModelCheckpoint(
@@ -269,7 +268,7 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         enable_version_counter=False,
     )
     return pl.Trainer(
-        max_epochs=-1 if getattr(config, "raced", 0) else config.epochs,  # turns of a race end within epochs
+        max_epochs=-1 if raced else config.epochs,  # turns of a race end within epochs
         gradient_clip_val=config.clip,
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,
@@ -306,12 +305,10 @@ def averaged(means: list[Tensor], weights: list[Tensor], steps: Tensor, decay: f
         torch._foreach_copy_(means, weights)
 
 
-def complete(work: Workload[Any], run: RunFolder, card: dict[str, Any], figures: dict[str, Any]) -> None:
+def complete(work: Workload[Any], run: RunFolder, card: CheckpointCard, figures: Mapping[str, Any]) -> None:
     """Write the figures and the examples of a saved checkpoint, and remove what a resumed run would need."""
     checkpoint.write_examples(run.path, work.examples())
-    missing = [key for key in card.get(MISSING, ()) if key not in figures]
-    rest = {MISSING: missing} if missing else {}
-    write_json(run.path / checkpoint.CARD, {key: card[key] for key in card if key != MISSING} | figures | rest)
+    checkpoint.write_card(run.path, card.measured(figures))
     run.close()
 
 

@@ -39,15 +39,14 @@ import torch
 from schema.problem import Quantity, candidate_symmetries
 from training.data.dataset import SampleFile
 from training.data.pools import Pool, ThisProcess
-from training.evaluation.naive import naive
+from training.evaluation.measures import naive
 from training.files import read_json, write_json
 from training.fit import processes
-from training.fit.loop import Task
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import AFTER_UNET, FEWER, PRESETS
 from training.fit.run_folder import RunError, RunFolder, read_log, training_seconds
 from training.fit.turns import Ended, Turn, begin_copy
-from training.fit.warm_start import started
+from training.fit.workload import Task
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
@@ -63,6 +62,7 @@ HANDICAP = 1.6
 """Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
 LINEAR = 1.2
 """By which the error of linear layers may be larger than that of others at first: they end far below."""
+RATE = 1e-3  # the highest learning rate after a warm start; 2e-3 and 5e-4 are as good in `benchmarks.transfer`
 EARLIER = "the earlier model"  # its candidate
 WITH = " with "  # between the name of a candidate and its symmetries
 
@@ -87,6 +87,17 @@ def entered(recipe: Recipe, samples: SampleFile, start: Start | None = None) -> 
     if start is not None:
         found = (*found, Candidate(name=EARLIER, start=start))
     return recipe.model_copy(update={"race": found})
+
+
+def started(recipe: Recipe, start: Start) -> Recipe:
+    """Return a recipe with the network of an earlier model, a lower learning rate, and no coarse samples.
+
+    The earlier model has learned other samples of the same fields: another range of a parameter, other materials,
+    another grid. Its network is taken as it is, with its means and deviations, so that at first it predicts what it
+    did.
+    """
+    fit = recipe.fit.model_copy(update={"learning_rate": RATE})
+    return recipe.model_copy(update={"operator": start.operator, "start": start, "coarse": None, "fit": fit})
 
 
 def candidates(config: Any, inputs: Sequence[Quantity]) -> tuple[Candidate, ...]:

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from schema.problem import Description, Parameter, Quantity
 from training import checkpoint
 from training.data import generate
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
-from training.files import read_toml
+from training.files import digest, read_toml
 from training.fit.presets import fitting, preset_of, recipe
 from training.fit.run_folder import RunFolder
 from training.fit.search import entered
-from training.fit.warm_start import located, start_of
 from training.operators.field import FieldConfig
 from training.problems.problem import Trajectories, trajectories_of
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.recipe import BaseRecipe, Coarse, Recipe, RecipeError, changed, find, parse, read
+from training.recipe import BaseRecipe, Coarse, Recipe, RecipeError, Start, changed, find, parse, read
+
+FOLDERS = (Path("runs"), Path("checkpoints"))  # where an earlier model is looked for, beside the problem file
 
 
 def begin(
@@ -134,3 +136,71 @@ class ProblemRun:
         if self.operator not in {None, found.operator.model_dump().get("kind")}:
             return self.recipe()
         return changed(found, self.overrides)
+
+
+# The earlier model of the user's that a training starts from, `data.finetune` in the problem file
+
+
+def located(name: str, folder: Path) -> Path:
+    """Return the checkpoint folder that a problem file in `folder` means.
+
+    Raises:
+        RecipeError: There is none.
+    """
+    tried = [each / name for each in (folder, *FOLDERS)]
+    for path in tried:
+        if (path / checkpoint.CONFIG).is_file():
+            return path
+    raise RecipeError(
+        f"data.finetune: expected the folder of a trained model, or its name in runs or checkpoints, but got {name!r}: "
+        f"there is no {checkpoint.CONFIG} in {', '.join(map(str, tried))}"
+    )
+
+
+def start_of(problem: ProblemFile, folder: Path, described: Description) -> Start | None:
+    """Return the earlier model that a problem file in `folder` names for new samples, None where it names none.
+
+    Raises:
+        CheckpointError: The earlier model cannot be read.
+        RecipeError: There is none, or it has other fields, parameters or boundaries.
+    """
+    if problem.data.finetune is None:
+        return None
+    path = located(problem.data.finetune, folder)
+    config = checkpoint.read_config(path)
+    if config.recipe.problem_file is None or not isinstance(config.problem, Description):
+        raise RecipeError(f"data.finetune: expected a model of a problem file in {path} but found {config.recipe.name}")
+    expected, found = facts(config.problem), facts(described)
+    for what in expected | found:
+        if expected.get(what) != found.get(what):
+            raise RecipeError(
+                f"data.finetune: {what}: expected {expected.get(what, 'none')}, as the model in {path} has, "
+                f"but found {found.get(what, 'none')}"
+            )
+    return Start(folder=str(path), digest=digest(path), operator=config.recipe.operator)
+
+
+def facts(problem: Description) -> dict[str, str]:
+    """Return what two problems have to share for one network to learn both, by the names of problem files."""
+    parts = {"inputs": problem.inputs, "parameters": problem.parameters, "outputs": problem.outputs}
+    found = {part: ", ".join(each.name for each in tensors) or "none" for part, tensors in parts.items()}
+    for part, fields in (("inputs", problem.inputs), ("outputs", problem.outputs)):
+        for one in fields:
+            kind = ("positive" if one.positive else "of any sign") + (", a scalar" if one.scalar else "")
+            kind += f", {integral}" if (integral := one.integral) else ""
+            found[f"{part}.{one.name}"] = f"{shared(one)}, {kind}"
+    for number in problem.parameters:
+        sign = "a positive minimum" if (number.minimum or 0) > 0 else "no positive minimum"  # else it has no logarithm
+        found[f"parameters.{number.name}"] = f"{shared(number)}, {sign}"
+    for axis in problem.axes:
+        found[f"axes.{axis.name}"] = f"boundary {axis.boundary!r}, points {axis.points!r}"
+    found["axes"] = ", ".join(axis.name for axis in problem.axes)
+    if problem.frames is not None:
+        found["time"] = f"step {problem.frames.step:g}, history {problem.frames.history}"
+    return found
+
+
+def shared(one: Quantity | Parameter) -> str:
+    """Return what two fields, or two numbers, have to share: units, components, and the frame that a step sees."""
+    frame = f", per_frame {one.per_frame!r}" if one.per_frame else ""
+    return f"units {one.units!r}, components {', '.join(one.components) or 'none'}{frame}"

@@ -1,4 +1,4 @@
-r"""The error measures of fields.
+r"""The error measures of fields, and the errors of numbers.
 
 With e = p - u, norms that are means over the points (by their weights where they have any) and over the components:
 
@@ -14,6 +14,17 @@ periodic axis the last point is a neighbour of the first, elsewhere walls are le
 inside. On scattered points it is fitted to each point's nearest neighbours, `gradients`. u-bar is the mean in space per
 component. E(k) is the energy of the waves whose number rounds to k, so e_E is at most e_L2: it sees amplitudes and no
 phases.
+
+The error in the energy norm of a problem on a plane whose coefficient a is an input, such as Darcy's pressure, is
+
+.. math::
+    e_a = \left(\frac{\int a\,|\nabla e|^2}{\int a\,|\nabla u|^2}\right)^{1/2}
+
+by the quadratic form of the finite volumes on the grid,
+:math:`v^T A(a) v = \sum_{faces} a_{face} (v_1 - v_2)^2\, length/distance`, with the mean of both sides' a on a face and
+v = 0 on the walls (`physics.numerics.volumes`): the norm in which that method is optimal.
+
+The error of a number is in units of its deviation over the training samples: no unit and no offset changes it.
 """
 
 from __future__ import annotations
@@ -27,6 +38,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from physics.numerics import volumes
 from training.metrics.measure import ErrorMeasure, Grid, relative
 
 NEIGHBOURS = {1: 3, 2: 8, 3: 14}  # of a scattered point by dimension: enough for a gradient beside a boundary, too
@@ -223,7 +235,47 @@ def on_waves(grid: Grid) -> bool:
     return not grid.scattered and grid.inside is None and bool(grid.periodic) and all(grid.periodic)
 
 
+def relative_energy(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
+    """Return e_a of each sample of fields `[batch, row, column]`; it has no gradient."""
+    coefficient, pairs = grid.inputs[str(grid.energy_weight)], []
+    for a, p, u in zip(*(each.double().cpu().numpy() for each in (coefficient, prediction, truth)), strict=True):
+        A, e, v = volumes.matrix(a, grid.wall), (p - u).ravel(), u.ravel()
+        pairs.append((e @ (A @ e), v @ (A @ v)))
+    error, size = torch.tensor(pairs, dtype=torch.float64).T
+    return (error / size).sqrt().to(truth)
+
+
+def scalar_squares(prediction: Tensor, truth: Tensor, deviation: Tensor) -> Tensor:
+    """Return the square of the error of every sample `[batch]` in deviations, the mean over the components.
+
+    A prediction of the mean of the training samples has an error near 1.
+
+    Args:
+        prediction: Numbers `[batch, (component)]`.
+        truth: The true ones.
+        deviation: Of the training samples, `[(component)]`.
+
+    Example:
+        >>> import torch
+        >>> scalar_squares(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 2.0]))
+        tensor([0.5000])
+    """
+    squares = ((prediction - truth) / deviation).square()
+    return squares if squares.ndim == 1 else squares.mean(dim=1)
+
+
+def scalar_errors(prediction: Tensor, truth: Tensor, deviation: Tensor) -> Tensor:
+    """Return the error of every sample `[batch]` in deviations; see `scalar_squares`."""
+    return scalar_squares(prediction, truth, deviation).sqrt()
+
+
 METRIC = (
+    ErrorMeasure(
+        "relative_energy",
+        "relative error in the energy norm",
+        relative_energy,
+        lambda grid: grid.energy_weight in grid.inputs,
+    ),
     ErrorMeasure("relative_l2", "relative L2 error", relative_l2),
     ErrorMeasure(
         "relative_h1",

@@ -16,15 +16,11 @@ product. Grids have 1 to 3 axes and any number of points. `x.flatten(2).mT` make
 | gated spectral layers, for equations with products: `GatedSpectralLayer` | features, one grid | `spectral.py` |
 | spectral layers for equations linear in an input: `LinearSpectralLayer` | features, one grid | `spectral.py` |
 | decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | fields | `decoders.py` |
-| a list of numbers per sample: `FrequencyHead` | tokens to `[batch, number, target]` | `decoders.py` |
 | between grids by convolutions: `Downscaler`, `Upscaler` | fields, 2 axes | `scalers.py` |
-| between grids by strides: `PoolingDownscaler`, `DeconvolutionUpscaler` | fields, 2 axes | `scalers.py` |
-| convolutions with a residual: `ResidualBlock` | fields, 2 axes | `scalers.py` |
 | convolutions on three levels: `UNet` | fields | `unet.py` |
 | between grids by matrices: `resample`, `sample` | `[*batch, row, column]` | `grids.py` |
 | coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | fields | `grids.py` |
 | positions of tokens: `square_positions`, `circle_positions` | `[token, coordinate]` | `grids.py` |
-| on graphs: `GraphConvolutions`, `GraphAttentions`; from a config: `build_graph_features` | tokens | `graphs.py` |
 | statistics, dropout, activations: `Normaliser`, `Dropout`, `build_activation` | any | `pointwise.py` |
 | classical steps: `ConjugateGradients` | `[batch, row, column]` | `elliptic/` |
 | finite differences of a measured field: `AxisDifferences`, `derivatives` | `[batch, row, column]` | `measured.py` |
@@ -42,8 +38,6 @@ from training.nn.attention import (
     causal_attention,
 )
 from training.nn.decoders import (
-    FrequencyHead,
-    FrequencyHeadConfig,
     PointwiseDecoder,
     PointwiseDecoderConfig,
     SpectralDecoder,
@@ -52,14 +46,6 @@ from training.nn.decoders import (
 )
 from training.nn.elliptic.certified_gradients import ConjugateGradients
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
-from training.nn.graphs import (
-    GraphAttentionConfig,
-    GraphAttentions,
-    GraphConvolutionConfig,
-    GraphConvolutions,
-    build_graph_features,
-    line_laplacians,
-)
 from training.nn.grids import (
     JoinCoordinates,
     circle_positions,
@@ -71,7 +57,7 @@ from training.nn.grids import (
 )
 from training.nn.measured import AxisDifferences, derivatives
 from training.nn.pointwise import Dropout, Normaliser, build_activation
-from training.nn.scalers import DeconvolutionUpscaler, Downscaler, PoolingDownscaler, ResidualBlock, Upscaler
+from training.nn.scalers import Downscaler, Upscaler
 from training.nn.spectral import GatedSpectralLayer, LinearSpectralLayer, SpectralConv, resample_periodic
 from training.nn.unet import UNet
 
@@ -79,20 +65,13 @@ __all__ = [
     "AxisDifferences",
     "CausalAttention",
     "ConjugateGradients",
-    "DeconvolutionUpscaler",
     "Downscaler",
     "Dropout",
     "EncoderConfig",
     "EncoderLayer",
     "FourierAttention",
-    "FrequencyHead",
-    "FrequencyHeadConfig",
     "GalerkinAttention",
     "GatedSpectralLayer",
-    "GraphAttentionConfig",
-    "GraphAttentions",
-    "GraphConvolutionConfig",
-    "GraphConvolutions",
     "HeadAttention",
     "JoinCoordinates",
     "KernelAttention",
@@ -102,8 +81,6 @@ __all__ = [
     "Normaliser",
     "PointwiseDecoder",
     "PointwiseDecoderConfig",
-    "PoolingDownscaler",
-    "ResidualBlock",
     "SoftmaxAttention",
     "SpectralConv",
     "SpectralDecoder",
@@ -113,14 +90,12 @@ __all__ = [
     "build_activation",
     "build_attention",
     "build_decoder",
-    "build_graph_features",
     "causal_attention",
     "circle_positions",
     "derivatives",
     "encoder_stack",
     "grid_coordinates",
     "indices",
-    "line_laplacians",
     "resample",
     "resample_periodic",
     "sample",

@@ -1,9 +1,8 @@
-r"""Decoders: from features on the fine grid to the values of the solution, or from tokens to a list of numbers.
+r"""Decoders: from features on the fine grid to the values of the solution.
 
-Both decoders of fields first join the coordinates :math:`r` of the grid to the features, :math:`x \leftarrow
+Both first join the coordinates :math:`r` of the grid to the features, :math:`x \leftarrow
 A[x, r] + b`, unless the config leaves the coordinates out. Linear maps at a point are convolutions of width one. They
-are those of a paper (Cao, NeurIPS 2021, https://arxiv.org/abs/2105.14995, section 4 and appendix C); the frequency head
-is the `BulkRegressor` of its code.
+are those of a paper (Cao, NeurIPS 2021, https://arxiv.org/abs/2105.14995, section 4 and appendix C).
 """
 
 from __future__ import annotations
@@ -11,14 +10,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal
 
-import torch
-from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 
 from training.nn.grids import CONVOLUTION, JoinCoordinates
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import FIELDS, TOKENS, Channels, Coordinates, Features, Tokens, expect
+from training.nn.shapes import FIELDS, Channels, Coordinates, Features, expect
 from training.nn.spectral import SpectralConv, published_deviation
 
 
@@ -183,69 +180,3 @@ def build_decoder(
     if isinstance(config, SpectralDecoderConfig):
         return SpectralDecoder(config, inputs, dimensions)
     return PointwiseDecoder(config, inputs, dimensions)
-
-
-HIDDEN = 4  # hidden features of the bulk form, per number
-DROPOUT = 0.1
-
-
-class FrequencyHeadConfig(BaseModel):
-    """Sizes of a frequency head.
-
-    Example:
-        >>> FrequencyHeadConfig(targets=2, length=3).points is None
-        True
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["frequency"] = "frequency"
-    targets: PositiveInt = 1  # lists per sample
-    length: PositiveInt = 1  # numbers of a list, m
-    points: PositiveInt | None = None  # tokens of every sample, for the bulk form; None: the form per token
-
-
-class FrequencyHead(nn.Module):
-    r"""Predict `length` numbers per target from the tokens of a sample, such as eigenvalues.
-
-    .. math::
-        \text{per token:}\quad y_{k} = B\,\mathrm{relu}(A x_k + a) + b,\ k < m, \qquad
-        \text{in bulk:}\quad y_{\cdot t} = B_t\,\mathrm{leaky}(A_t\,(x c_t + d_t) + a_t) + b_t
-
-    The form per token takes any number of tokens, at least `length`, and predicts the numbers of the first ones. The
-    bulk form sees all tokens at once, and is for one number of them.
-
-    Args:
-        config: The sizes.
-        inputs: The number of features per token.
-
-    Example:
-        >>> FrequencyHead(FrequencyHeadConfig(targets=2, length=3), 48)(torch.randn(5, 100, 48)).shape
-        torch.Size([5, 3, 2])
-        >>> FrequencyHead(FrequencyHeadConfig(length=3, points=100), 48)(torch.randn(5, 100, 48)).shape
-        torch.Size([5, 3, 1])
-    """
-
-    def __init__(self, config: FrequencyHeadConfig, inputs: int) -> None:
-        super().__init__()
-        self.config, self.inputs = config, inputs
-        self.linear: nn.Module
-        self.bulk = nn.ModuleList()
-        if config.points is None:
-            self.linear = nn.Sequential(nn.Linear(inputs, inputs), nn.ReLU(), nn.Linear(inputs, config.targets))
-            return
-        self.linear = nn.Linear(inputs, config.targets)
-        hidden = HIDDEN * config.length
-        self.bulk.extend(
-            nn.Sequential(nn.Linear(config.points, hidden), nn.LeakyReLU(), nn.Linear(hidden, config.length))
-            for _ in range(config.targets)
-        )
-        self.dropout = Dropout(DROPOUT)
-
-    def forward(self, tokens: Tokens) -> Float[Tensor, "batch number target"]:
-        expect(tokens, TOKENS, self.inputs, self)
-        mapped = self.linear(tokens)
-        if self.config.points is None:
-            return mapped[:, : self.config.length]
-        lists = [each(mapped[..., target]) for target, each in enumerate(self.bulk)]
-        return self.dropout(torch.stack(lists, dim=-1))

@@ -45,10 +45,8 @@ import torch
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from training.integrals import IntegralConfig
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
-from training.nn.pointwise import Normaliser
 from training.nn.pooling import Pooling, quadrature
 from training.nn.spectral import (
     BoundaryConv,
@@ -60,29 +58,19 @@ from training.nn.spectral import (
 )
 from training.nn.unet import COARSEST, UNet
 from training.operators.operator import Operator, OperatorKind
+from training.operators.quantities import ChannelNormaliser, QuantitiesConfig, Scale, channels, scale, separated
 
-Scale = Literal["linear", "log"]
 INSIDE = 0.5
 """What a mask is above inside the domain."""
 COARSER = (2, 4, 8)
 """How many times fewer points per axis the grids have on which a mask is averaged."""
 
 
-class FieldConfig(EncoderConfig):
+class FieldConfig(QuantitiesConfig, EncoderConfig):
     """Sizes of a general operator."""
 
     kind: Literal["field"] = "field"
-    input_components: tuple[int, ...]  # per input field but the mask the number of components, 0 for a scalar field
-    input_scales: tuple[Scale, ...]  # per such field whether it enters by its logarithm
-    masked: bool = False  # whether a mask follows these fields
-    parameter_scales: tuple[Scale, ...] = ()  # likewise per parameter
-    # Per parameter the number of components, 0 for one number; empty where all are one number.
-    parameter_components: tuple[NonNegativeInt, ...] = ()
-    output_components: tuple[int, ...]  # per output field the number of components, 0 for a scalar field
-    output_scales: tuple[Scale, ...]  # per output field whether its logarithm is learned
-    scalar_components: tuple[NonNegativeInt, ...] = ()  # per scalar the number of components, 0 for one number
-    scalar_scales: tuple[Scale, ...] = ()  # per scalar whether its logarithm is learned
-    integrals: tuple[IntegralConfig, ...] = ()  # of output fields: the outputs behind the scalars
+    masked: bool = False  # whether a mask follows the input fields
     periodic: tuple[bool, ...]  # per axis whether its ends meet
     points: tuple[Rule, ...]  # per axis where its points lie
     working: tuple[PositiveInt, ...]  # points per axis of the working grid
@@ -117,12 +105,8 @@ class FieldConfig(EncoderConfig):
 
     @model_validator(mode="after")
     def check_lengths(self) -> FieldConfig:
-        """Require one entry per field and per axis."""
+        """Require one entry per axis, and per field."""
         for first, second in (
-            ("input_components", "input_scales"),
-            ("output_components", "output_scales"),
-            ("scalar_components", "scalar_scales"),
-            *((("parameter_components", "parameter_scales"),) if self.parameter_components else ()),
             ("periodic", "points"),
             ("periodic", "working"),
             *((("periodic", "translation"),) if self.translation else ()),
@@ -153,11 +137,6 @@ class FieldConfig(EncoderConfig):
     def asked(self) -> bool:
         """Whether a last argument says the grid, since no input is on it."""
         return not self.input_components and not self.masked
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """The numbers of every parameter."""
-        return tuple(max(1, count) for count in self.parameter_components) or (1,) * len(self.parameter_scales)
 
     @property
     def rules(self) -> list[AxisRule]:
@@ -250,8 +229,7 @@ class FieldOperator(Operator):
             outputs = stack(within(truth, inside), self.config.output_components, self.config.output_scales)
             self.output_normaliser.fit(outputs if inside is None else outputs.movedim(1, -1)[inside])
         if scalars:
-            parts = zip(scalars, self.config.scalar_components, self.config.scalar_scales, strict=True)
-            self.scalar_normaliser.fit(torch.cat([columns(*part) for part in parts], dim=1))
+            self.scalar_normaliser.fit(self.config.scalar_columns(scalars))
         if self.parameter_normaliser is not None and numbers is not None:
             self.parameter_normaliser.fit(numbers)
 
@@ -271,7 +249,8 @@ class FieldOperator(Operator):
             found = self.solved(features[:, self.sources], detail) if self.sources else self.decoded(latent)
             lead = inputs[-1] if self.config.asked else fields
             sides = [torch.arange(side, device=fields.device) for side in lead.shape[-len(self.config.working) :]]
-            outputs = self.outputs(self.output_normaliser.inverse(self.carried(found, sides)))
+            values = self.output_normaliser.inverse(self.carried(found, sides))
+            outputs = separated(values, self.config.output_components, self.config.output_scales, 1)
             if inside is not None:
                 outputs = tuple(within(outputs, inside, 0.0))
         if self.config.scalar_components:
@@ -324,8 +303,7 @@ class FieldOperator(Operator):
         """Pool what the spectral layers return to the scalars, `[batch, (component)]` each."""
         x = latent.movedim(-1, 1) if self.config.gated else latent
         weights = self.measure.to(x.dtype) if masks is None else self.measure.to(x.dtype) * masks[:, 0]
-        values = self.scalar_normaliser.inverse(self.pooling(x, weights))
-        return numbers_of(values, self.config.scalar_components, self.config.scalar_scales)
+        return self.config.scalars(self.scalar_normaliser.inverse(self.pooling(x, weights)))
 
     def solved(self, sources: Tensor, detail: Tensor) -> Tensor:
         """Map sources `[batch, source, *F]` to the channels of the outputs, linearly, in the medium of a detail."""
@@ -362,8 +340,7 @@ class FieldOperator(Operator):
             fields = inputs[0][:, None][:, :0]
         if len(inputs) == self.fields:
             return fields, None, inside
-        given = zip(inputs[self.fields :], self.config.widths, self.config.parameter_scales, strict=True)
-        return fields, torch.cat([columns(x, count, kind) for x, count, kind in given], dim=1), inside
+        return fields, torch.cat(self.config.numbers(inputs[self.fields :]), dim=1), inside
 
     def masks(self, mask: Tensor) -> Tensor:
         """Return the mask `[batch, *grid]` on the working grid, and averaged on coarser ones: `[batch, mask, *F]`."""
@@ -415,27 +392,6 @@ class FieldOperator(Operator):
         for axis, side in enumerate(self.config.working, start=2):
             x = x.narrow(axis, 0, side)
         return x
-
-    def outputs(self, fields: Tensor) -> tuple[Tensor, ...]:
-        """Separate the output fields from the channels `[batch, channel, *grid]`."""
-        found, start = [], 0
-        for components, kind in zip(self.config.output_components, self.config.output_scales, strict=True):
-            part = fields[:, start] if components == 0 else fields[:, start : start + components]
-            found.append(torch.exp(part) if kind == "log" else part)
-            start += max(1, components)
-        return tuple(found)
-
-
-class ChannelNormaliser(Normaliser):
-    """Standardise every channel by itself, however unlike the channels' units are; one that never varies is shifted."""
-
-    @torch.no_grad()
-    def fit(self, fields: Tensor) -> None:
-        """Take mean and deviation per channel from samples `[sample, channel, *grid]`."""
-        over = [axis for axis in range(fields.ndim) if axis != 1]
-        deviation, mean = torch.std_mean(fields.double(), dim=over, correction=0)
-        self.mean.copy_(mean.reshape(self.mean.shape))
-        self.deviation.copy_(torch.where(deviation > 0, deviation, 1).reshape(self.deviation.shape))
 
 
 def spectral_layer(config: FieldConfig) -> nn.Module:
@@ -503,31 +459,6 @@ def stack(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[
     """Join fields `[batch, (component), *grid]` as channels `[batch, channel, *grid]`, on their scales."""
     parts = zip(fields, components, scales, strict=True)
     return torch.cat([scale(x if count else x[:, None], kind) for x, count, kind in parts], dim=1)
-
-
-def columns(x: Tensor, components: int, kind: Scale) -> Tensor:
-    """Return numbers `[batch, (component)]` on their scale, `[batch, number]`."""
-    return scale(x.reshape(-1, max(1, components)), kind)
-
-
-def numbers_of(values: Tensor, components: Sequence[int], scales: Sequence[Scale]) -> tuple[Tensor, ...]:
-    """Separate `[batch, number]` into numbers `[batch, (component)]`, off their scales."""
-    found, start = [], 0
-    for count, kind in zip(components, scales, strict=True):
-        part = values[:, start : start + count] if count else values[:, start]
-        found.append(torch.exp(part) if kind == "log" else part)
-        start += max(1, count)
-    return tuple(found)
-
-
-def scale(x: Tensor, kind: Scale) -> Tensor:
-    """Return a quantity or its logarithm."""
-    return torch.log(x) if kind == "log" else x
-
-
-def channels(components: Sequence[int]) -> int:
-    """Count the channels of fields."""
-    return sum(max(1, count) for count in components)
 
 
 OPERATOR = OperatorKind("field", FieldConfig, FieldOperator)

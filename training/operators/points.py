@@ -27,15 +27,14 @@ from itertools import product
 from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.integrals import IntegralConfig
 from training.nn.pooling import Pooling
 from training.nn.unet import COARSEST, UNet
-from training.operators.field import ChannelNormaliser, Scale, channels, columns, numbers_of, scale
 from training.operators.operator import Operator, OperatorKind
+from training.operators.quantities import ChannelNormaliser, QuantitiesConfig, Scale, channels, scale, separated
 
 HALO = 1.0
 """Cells of the latent grid beyond the box."""
@@ -47,37 +46,17 @@ COARSE = 4
 """Cells of the latent grid along one cell of the grid whose statistics decide how unusual an input is."""
 
 
-class PointsConfig(BaseModel):
+class PointsConfig(QuantitiesConfig):
     """Sizes of an operator on points.
 
     Attributes:
-        input_components: Per input field but the coordinates the number of components, 0 for a scalar field.
-        input_scales: Per such field whether it enters by its logarithm.
-        parameter_scales: Likewise per parameter but the counts.
-        parameter_components: Per such parameter the number of components, 0 for one number; empty for one number each.
-        output_components: Per output field the number of components, 0 for a scalar field.
-        output_scales: Per output field whether its logarithm is learned.
-        scalar_components: Per scalar the number of components, 0 for one number.
-        scalar_scales: Per scalar whether its logarithm is learned.
-        integrals: Of output fields, the outputs behind the scalars.
         box: Lowest and highest coordinate of the training points along every dimension.
         latent: Cells of the latent grid along the longest side of the box; those of the others are as long.
         channels: On the finest level of the latent grid; twice as many on each coarser one.
         blocks: Pairs of convolutions per level.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     kind: Literal["points"] = "points"
-    input_components: tuple[int, ...]
-    input_scales: tuple[Scale, ...]
-    parameter_scales: tuple[Scale, ...] = ()
-    parameter_components: tuple[NonNegativeInt, ...] = ()
-    output_components: tuple[int, ...]
-    output_scales: tuple[Scale, ...]
-    scalar_components: tuple[NonNegativeInt, ...] = ()
-    scalar_scales: tuple[Scale, ...] = ()
-    integrals: tuple[IntegralConfig, ...] = ()
     box: tuple[tuple[float, float], ...] = Field(min_length=2, max_length=3)
     latent: PositiveInt = 40
     channels: PositiveInt = 16
@@ -85,20 +64,10 @@ class PointsConfig(BaseModel):
 
     @model_validator(mode="after")
     def check_box(self) -> PointsConfig:
-        """Require a box with an inside, and one scale per field."""
+        """Require a box with an inside."""
         if any(high <= low for low, high in self.box):
             raise ValueError(f"expected low < high along every dimension of the box but got {self.box}")
-        if (len(self.input_components), len(self.output_components)) != (
-            len(self.input_scales),
-            len(self.output_scales),
-        ):
-            raise ValueError("expected as many scales as fields")
         return self
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """The numbers of every parameter."""
-        return tuple(max(1, count) for count in self.parameter_components) or (1,) * len(self.parameter_scales)
 
     def lattice(self, cells: int) -> Lattice:
         """Return the grid of about so many cells along the longest side of the box."""
@@ -160,8 +129,7 @@ class PointsOperator(Operator):
             self.output_normaliser.fit(outputs[points.valid])
         if self.config.scalar_components:
             scalars = tensors[split : split + len(self.config.scalar_components)]
-            parts = zip(scalars, self.config.scalar_components, self.config.scalar_scales, strict=True)
-            self.scalar_normaliser.fit(torch.cat([columns(*part) for part in parts], dim=1))
+            self.scalar_normaliser.fit(self.config.scalar_columns(scalars))
         if points.fields.shape[2]:
             self.input_normaliser.fit(points.fields[points.valid])
         if points.numbers.shape[1]:
@@ -192,7 +160,7 @@ class PointsOperator(Operator):
             outputs = self.outputs(self.output_normaliser.inverse(values), points.valid)
         if self.config.scalar_components:
             pooled = self.scalar_normaliser.inverse(self.pooling(found, filled[:, 0]))
-            outputs = (*outputs, *numbers_of(pooled, self.config.scalar_components, self.config.scalar_scales))
+            outputs = (*outputs, *self.config.scalars(pooled))
         if self.config.integrals:
             sums = (one.of(outputs, inputs, inside=points.valid) for one in self.config.integrals)
             outputs = (*outputs, *sums)
@@ -218,13 +186,8 @@ class PointsOperator(Operator):
 
     def outputs(self, values: Tensor, valid: Tensor) -> tuple[Tensor, ...]:
         """Separate the output fields from the channels `[batch, point, channel]`; they are 0 at padding."""
-        found, start = [], 0
-        for components, kind in zip(self.config.output_components, self.config.output_scales, strict=True):
-            part = values[:, :, start] if components == 0 else values[:, :, start : start + components]
-            mask = valid if components == 0 else valid[:, :, None]
-            found.append(torch.where(mask, torch.exp(part) if kind == "log" else part, 0.0))
-            start += max(1, components)
-        return tuple(found)
+        parts = separated(values, self.config.output_components, self.config.output_scales, 2)
+        return tuple(torch.where(valid if each.ndim == 2 else valid[:, :, None], each, 0.0) for each in parts)
 
     # What decides how unusual an input is
 
@@ -271,8 +234,7 @@ class Points:
         channels = stacked(inputs[1:fields], config.input_components, config.input_scales, valid)
         if not config.input_components:
             channels = coordinates[:, :, :0]
-        given = zip(inputs[fields + 1 :], config.widths, config.parameter_scales, strict=True)
-        numbers = [columns(x, count, kind) for x, count, kind in given]
+        numbers = config.numbers(inputs[fields + 1 :])
         return cls(coordinates, channels, torch.cat(numbers, dim=1) if numbers else coordinates[:, 0, :0], valid)
 
     def part(self, rows: slice) -> Points:

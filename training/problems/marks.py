@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.typed import typed
+from training.user_error import typed
 
 SUBJECTS = {
     "outputs": "which arrays are outputs",

@@ -19,9 +19,8 @@ from schema.problem import Description
 from training import checkpoint
 from training.checkpoint import Checkpoint
 from training.evaluation import measures, pictures
-from training.evaluation.measures import Errors, summary
+from training.evaluation.measures import Errors, Parity, parities, summary
 from training.evaluation.pictures import Drawn
-from training.evaluation.scalars import Parity, parities
 from training.files import write_json
 from training.fit import run_folder
 from training.fit.operator_workload import OperatorWorkload
@@ -31,8 +30,7 @@ from training.operators import Operator
 from training.problems.problem_file import INSIDE, ProblemFile
 from training.recipe import Recipe, from_document
 from training.report.verdict import Verdict, baselines
-from training.typed import typed
-from training.user_error import UserError
+from training.user_error import UserError, typed
 
 SHARES = (0.25, 0.5)
 TRAJECTORY_SHARES = (0.5,)  # their presets spend the time on the run itself
@@ -235,9 +233,9 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
         description=found.problem.description,
         sides=work.samples.sides,
         counts=work.samples.counts,
-        parameters=found.card["checkpoint"]["parameters"],
+        parameters=found.card.checkpoint["parameters"],
         tensors=tuple(tensors(work)),
-        remarks=tuple(found.card["training"]["remarks"]),
+        remarks=tuple(found.card.training["remarks"]),
         epochs=tuple(
             {key: float(row[work.metric.name if key == "relative_l2" else key]) for key in LOGGED} for row in rows
         ),
@@ -246,12 +244,12 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
         drawn=tuple(drawn(found.operator, work, errors["test"]["relative_l2"])),
         scalars=tuple(parities(found.operator, work)),
         amounts=tuple(amounts),
-        times=Times(network, found.card["training"]["seconds"], problem.solver_seconds),
-        processor=found.card["training"]["processor"],
-        calibration=next(iter(found.card.get("calibration", {}).get("test", ())), None),
-        frames=found.card["training"].get("horizon"),
-        rollout=tuple(found.card.get("rollout", ())),
-        race=found.card.get("race"),
+        times=Times(network, found.card.training["seconds"], problem.solver_seconds),
+        processor=found.card.training["processor"],
+        calibration=next(iter((found.card.calibration or {}).get("test", ())), None),
+        frames=found.card.training.get("horizon"),
+        rollout=found.card.rollout,
+        race=found.card.race,
     )
 
 

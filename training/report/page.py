@@ -19,13 +19,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from training.evaluation import pictures, scalars
+from training.evaluation import pictures
 from training.files import read_json, write_json, write_text
 from training.fit.search import WITH
 from training.metrics import METRICS
 from training.report.collect import Report, advise, sentence
 from training.report.verdict import RULE, Worth, percent
-from training.typed import ROOT, typed
+from training.user_error import ROOT, typed
 
 STYLES = {Worth.USABLE: "bold green", Worth.ROUGH: "bold yellow", Worth.NOT_USABLE: "bold red"}
 PAGE, NUMBERS = "report.html", "report.json"
@@ -75,7 +75,7 @@ def render(report: Report) -> str:
         race=image(race(report.race)) if report.race else None,
         race_rows=(RACE, race_rows(report.race)) if report.race else None,
         choice=choice(report.race) if report.race else None,
-        scalars=image(scalars.figure(report.scalars)) if report.scalars else None,
+        scalars=image(pictures.parity(report.scalars)) if report.scalars else None,
         scalar_rows=(SCALARS, scalar_rows(report)),
         samples={name: image(figure) for name, figure in pictures.figures(report.drawn, report.description).items()},
     )

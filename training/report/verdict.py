@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Quantity
-from training.evaluation.naive import naive, valid
+from training.evaluation.measures import naive, valid
 from training.fit.operator_workload import OperatorWorkload
 from training.losses import Batch
 

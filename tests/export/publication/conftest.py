@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from export.repository import Publication, publish
+from schema.card import CheckpointCard
 from training import checkpoint
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators import build
 from training.operators.burgers import BurgersConfig
 from training.operators.darcy import DarcyConfig
 from training.operators.darcy_inverse import DarcyInverseConfig
-from training.operators.transformers import GridTransformerConfig
+from training.operators.grid_transformer import GridTransformerConfig
 from training.problems.problem import PROBLEMS
 from training.recipe import DataConfig, Fit, Recipe
 
@@ -68,7 +69,7 @@ def save_checkpoint() -> Callable[[Path, str, int], Path]:
             fit=Fit(epochs=1, batch=2, learning_rate=1e-3),
             formats=("onnx", "torchscript"),
         )
-        checkpoint.save(folder, build(SMALL[problem]), recipe, PROBLEMS[problem], CARD)
+        checkpoint.save(folder, build(SMALL[problem]), recipe, PROBLEMS[problem], CheckpointCard.model_validate(CARD))
         return folder
 
     return save

@@ -21,6 +21,7 @@ from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.repository import publish
 from export.signature import Signature
+from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
 from research.commands import app
 from research.importing.files import ReferenceImportError
 from research.importing.network import reference_views
@@ -42,7 +43,6 @@ from tests.research.importing.reference_cases import (
 from training import checkpoint
 from training.nn.decoders import PointwiseDecoderConfig
 from training.operators import build
-from training.operators.transformers import LineTransformerConfig, PlaneTransformerConfig
 from training.problems.problem import PROBLEMS
 
 LINES = [f"simple_transformer_{kind}" for kind in ("fourier", "linear")] + [
@@ -65,7 +65,7 @@ def test_an_imported_network_has_the_outputs_of_the_reference(name: str, golden:
     case, example = golden(name), example_of(name)
     imported = import_reference(write(tmp_path, case, example))
     assert distance(imported.operator(physical_input(case, example)), expected(case)) <= FLOAT64
-    assert imported.card["checkpoint"]["parameters"] == sum(tensor.numel() for tensor in case.state.values())
+    assert imported.card.checkpoint["parameters"] == sum(tensor.numel() for tensor in case.state.values())
     assert imported.assumed == {}
     save(imported, tmp_path / "out")
     loaded = checkpoint.load(tmp_path / "out")
@@ -154,7 +154,7 @@ def test_the_published_yaml_suffices(example: Example, tmp_path: Path) -> None:
         request = replace(request, normaliser=statistics)
     imported = import_reference(request)
     found = imported.operator.config
-    assert imported.card["checkpoint"]["parameters"] == parameters
+    assert imported.card.checkpoint["parameters"] == parameters
     assert imported.assumed == ({"tokens": 71} if example == "darcy" else {})
     if isinstance(found, PlaneTransformerConfig) and isinstance(config, PlaneTransformerConfig):
         names = ("grid", "down_middle", "tokens", "up_middle", "output", "decoder")
@@ -162,7 +162,7 @@ def test_the_published_yaml_suffices(example: Example, tmp_path: Path) -> None:
         assert found.eps == 1e-7
         assert imported.problem.description.output_grid == (None if example == "darcy" else (36, 36))
     assert (found.attention, imported.recipe.name) == (config.attention, f"{example}-imported")
-    assert imported.card["errors"] == []
+    assert imported.card.errors == ()
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat"])

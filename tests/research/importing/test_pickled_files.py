@@ -75,7 +75,7 @@ def test_a_whole_model_brings_its_arguments_and_its_normaliser(
     whole = replace(request, config=None, normaliser=tmp_path / "input.npz", whole_model=True)
     imported = import_reference(whole)
     assert distance(imported.operator(physical_input(case, "darcy_inverse")), expected(case)) <= FLOAT64
-    assert imported.card["training"]["file"]["kind"] == "whole model"
+    assert imported.card.training["file"]["kind"] == "whole model"
     (tmp_path / "other.json").write_text('{"attention_type": "linear"}')
     with pytest.raises(ReferenceImportError, match="contradicts the pickled model's own attention_type"):
         import_reference(replace(whole, config=tmp_path / "other.json"))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from physics.numerics.grid import block_mean
+from research.cao2021.transformers import PlaneTransformer
 from research.importing.reference import import_reference
 from tests.research.importing.reference_cases import (
     Golden,
@@ -19,7 +20,6 @@ from tests.research.importing.reference_cases import (
 )
 from training.data import generate
 from training.nn.pointwise import EPSILON
-from training.operators.transformers import PlaneTransformer
 from training.problems.problem import PROBLEMS
 
 
@@ -54,7 +54,7 @@ def test_samples_give_the_statistics_and_the_error(samples: Path, golden: Golden
         strided = fields_of(samples, name)[:, ::3, ::3]
         np.testing.assert_allclose(normaliser.mean, strided.mean(0), rtol=1e-6)
         np.testing.assert_allclose(normaliser.deviation, strided.std(0) + EPSILON, rtol=1e-6)
-    ((error,), (baseline,)) = found.card["errors"], found.card["classical"]
+    ((error,), (baseline,)) = found.card.errors, found.card.classical
     assert (error["grid"], error["fields"], baseline["grid"]) == ([29, 29], 4, [29, 29])
     assert request.config is not None
     sizes = {"downscaler_size": None, "upscaler_size": None, "subsample_attn": 30}
@@ -70,5 +70,5 @@ def test_samples_give_the_statistics_of_the_inverse_problem(samples: Path, golde
     np.testing.assert_allclose(found.operator.output_normaliser.mean, pooled.mean(0), rtol=1e-6)
     strided = fields_of(samples, "solution")[:, ::3, ::3]
     np.testing.assert_allclose(found.operator.input_normaliser.mean, strided.mean(0), rtol=1e-6)
-    assert (found.card["errors"][0]["grid"], found.card["classical"]) == ([29, 29], [])
+    assert (found.card.errors[0]["grid"], found.card.classical) == ([29, 29], ())
     assert found.problem.description.output_grid == (8, 8)

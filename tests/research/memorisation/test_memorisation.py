@@ -292,7 +292,7 @@ def test_letters_come_in_different_sets_and_nothing_is_held_out() -> None:
 
 def test_the_tiny_recipe_memorises_all_and_leaves_a_checkpoint(tmp_path: Path) -> None:
     found = checkpoint.load(run.train(chosen(), tmp_path / "memoriser", tmp_path))
-    assert found.card["accuracy"][0]["accuracy"] == 1
+    assert found.card.accuracy[0]["accuracy"] == 1
     tokens = torch.tensor([[1, 2, 3, 0, 0]], dtype=torch.int32)
     network: Callable[..., torch.Tensor] = found.operator
     assert network(tokens).shape == (1, 5, 4)

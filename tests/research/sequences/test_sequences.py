@@ -336,7 +336,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[]
 def test_a_tiny_run_learns_more_than_the_commonest_value(trained: Callable[[], Path]) -> None:
     found = checkpoint.load(trained())
     assert isinstance(found, checkpoint.Checkpoint)
-    [row] = found.card["accuracy"]
+    [row] = found.card.accuracy
     assert row["accuracy"] > row["majority"] + 0.1
     assert found.problem == LISTOPS.model_copy(
         update={"length": found.problem.length, "distribution": found.problem.distribution}
@@ -352,7 +352,7 @@ def test_a_tiny_run_on_bytes_leaves_a_checkpoint(name: str, library: Path, tmp_p
     chosen = recipe(name, f"data.corpus={corpus}", *counts)
     found = checkpoint.load(train(chosen, tmp_path / "run", library))
     assert found.problem.name == chosen.problem
-    assert found.card["accuracy"][0]["sequences"] == 20
+    assert found.card.accuracy[0]["sequences"] == 20
 
 
 def test_an_interrupted_run_resumes_to_the_same_weights(data: Path, tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_the_commands_measure_sequences(trained: Callable[[], Path], data: Path,
     result = CliRunner().invoke(app, ["evaluate", str(folder), "--data", str(data), "--json", str(into)])
     assert result.exit_code == 0, result.output
     assert "commonest label" in result.output
-    assert json.loads(into.read_text())["accuracy"] == checkpoint.load(folder).card["accuracy"]
+    assert json.loads(into.read_text())["accuracy"] == [*checkpoint.load(folder).card.accuracy]
     refused = CliRunner().invoke(app, ["evaluate", str(folder), "--data", str(data), "--grid", "85"])
     assert refused.exit_code == 2
 

@@ -28,7 +28,7 @@ from training.operators import Operator, build
 from training.operators.operator import certified
 from training.problems.problem import PROBLEMS
 from training.recipe import find, read, read_fields
-from training.typed import typed
+from training.user_error import typed
 
 GRIDS = (21, 29)
 

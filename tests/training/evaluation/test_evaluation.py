@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ import torch
 from rich.console import Console
 
 from physics import darcy
+from schema.card import CheckpointCard
 from training import recipe as recipes
+from training.checkpoint import read_card
 from training.data.generate import Request, prepare
 from training.data.pools import LocalPool
 from training.data.views import Samples, deviation, only_pair, read
@@ -27,7 +28,6 @@ from training.operators.darcy_inverse import DarcyInverseConfig
 from training.problems.problem import PROBLEMS
 from training.recipe import DataConfig
 
-Card = dict[str, Any]
 BURGERS, DARCY, DARCY_INVERSE = (PROBLEMS[name] for name in ("burgers", "darcy", "darcy_inverse"))
 DATA = DataConfig(mesh=141, train=6, validation=0, test=2, grids=(36,), seed=5)
 
@@ -55,8 +55,8 @@ def workload(model: str, folder: Path, data: DataConfig = DATA) -> OperatorWorkl
 
 
 @pytest.fixture(scope="module")
-def card(work: OperatorWorkload, operator: Operator) -> Card:
-    return work.measure(operator, DARCY_INVERSE, Scope(patient=True))
+def card(work: OperatorWorkload, operator: Operator) -> CheckpointCard:
+    return CheckpointCard.model_validate(work.measure(operator, DARCY_INVERSE, Scope(patient=True)))
 
 
 def test_a_plane_is_measured_on_an_oblong_grid_too() -> None:
@@ -81,9 +81,9 @@ def test_the_unit_of_noise_is_the_training_inputs_deviation(stored: Path) -> Non
 
 
 def test_every_level_of_noise_has_its_row_and_its_baseline(
-    work: OperatorWorkload, operator: Operator, card: Card
+    work: OperatorWorkload, operator: Operator, card: CheckpointCard
 ) -> None:
-    places = [(row["grid"], row.get("noise", 0)) for row in card["errors"]]
+    places = [(row["grid"], row.get("noise", 0)) for row in card.errors]
     assert places == [([n, m], level) for level in (0, 0.1) for n, m in ((36, 36), (141, 141), (36, 141))]
     baselines = [(ours, theirs) for ours, theirs in rows.beside(card) if theirs]
     assert [(ours["grid"], ours.get("noise", 0)) for ours, _ in baselines] == [([36, 36], 0), ([36, 36], 0.1)]
@@ -103,11 +103,11 @@ def test_noise_makes_a_difference_and_is_the_same_at_every_call(
     assert rows.errors(work, operator, Case(samples, 141, 0.1, unit))["fields"] == 2
 
 
-def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card) -> None:
-    row = card["errors"][-1]
+def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: CheckpointCard) -> None:
+    row = card.errors[-1]
     assert row["median"] <= row["worst"]
     assert row["eager_milliseconds_of_8"] > 0
-    assert card["clock"]["processor"]
+    assert card.clock["processor"]
     cells = [row for pair in rows.beside(card) for row in rows.cells(*pair)]
     first = cells.index(next(row for row in cells if row[0] == "36 x 36, 10 % noise"))
     assert [row[1] for row in cells[first : first + 2]] == ["network", "classical"]
@@ -115,20 +115,20 @@ def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: Card
     assert rows.rich_table(card, "a title").row_count == len(cells) == 8
 
 
-def test_measures_without_a_column_are_below_the_table(card: Card) -> None:
+def test_measures_without_a_column_are_below_the_table(card: CheckpointCard) -> None:
     lines = rows.without_column(card).splitlines()
-    assert len(lines) == len(card["errors"])
+    assert len(lines) == len(card.errors)
     assert lines[0].startswith(
-        f"36 x 36: largest error over the largest value {rows.scientific(card['errors'][0]['relative_maximum'])}"
+        f"36 x 36: largest error over the largest value {rows.scientific(card.errors[0]['relative_maximum'])}"
     )
     text = io.StringIO()
     Console(file=text, width=100).print(rows.rich_table(card, "a title"))
     assert "largest error over the largest value" in " ".join(text.getvalue().split())
-    assert rows.without_column({"errors": card["errors"]}) == ""
+    assert rows.without_column(CheckpointCard(errors=card.errors)) == ""
 
 
-def test_the_error_over_the_deviation_from_the_mean_is_beside_the_relative_l2(card: Card) -> None:
-    row = card["errors"][0]
+def test_the_error_over_the_deviation_from_the_mean_is_beside_the_relative_l2(card: CheckpointCard) -> None:
+    row = card.errors[0]
     assert [*row].index("vrmse") == [*row].index("relative_l2") + 1
     for width in (80, 100):
         text = io.StringIO()
@@ -140,19 +140,20 @@ def test_the_error_over_the_deviation_from_the_mean_is_beside_the_relative_l2(ca
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_table_of_a_card_cuts_nothing_off(width: int) -> None:
-    card = json.loads((Path(__file__).parents[3] / "checkpoints" / "darcy" / "card.json").read_text())
+    card = read_card(Path(__file__).parents[3] / "checkpoints" / "darcy")
     text = io.StringIO()
     Console(file=text, width=width).print(rows.rich_table(card, "a title", width))
     assert "\N{HORIZONTAL ELLIPSIS}" not in text.getvalue()
-    for row in card["errors"]:
+    for row in card.errors:
         assert rows.scientific(row["relative_l2"]) in text.getvalue()
 
 
-def test_a_row_has_every_error_measure_that_its_grid_has(card: Card) -> None:
+def test_a_row_has_every_error_measure_that_its_grid_has(card: CheckpointCard) -> None:
     """The output's means over blocks have no walls, and so no spectrum; the inverse problem has no energy."""
     named = {"relative_l2", "relative_h1", "relative_maximum", "vrmse"}
-    assert card["measures"].keys() == named
-    for row in (*card["errors"], *card["classical"]):
+    assert card.measures is not None
+    assert card.measures.keys() == named
+    for row in (*card.errors, *card.classical):
         assert METRICS.items.keys() & row.keys() == named
 
 

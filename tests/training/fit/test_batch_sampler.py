@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from training.fit.loop import BatchSampler, Epoch, Stream, stream, torch_seed
+from training.fit.workload import BatchSampler, Epoch, Stream, stream, torch_seed
 
 
 def test_passes_follow_one_another_whatever_the_epochs() -> None:

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from training.data.prepare import prepare
-from training.fit.loop import Budget, Task
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import finish, fit
 from training.fit.run_folder import RunFolder, read_log
+from training.fit.workload import Budget, Task
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
 from training.recipe import OF_PROBLEM_FILES, Fit, Recipe, changed

@@ -77,8 +77,8 @@ def test_the_checksums_of_fine_and_coarse_data_are_kept_side_by_side(folder: Pat
 def test_a_model_of_both_is_measured_on_fine_samples_and_needs_no_coarse_ones(folder: Path) -> None:
     made = recipe(folder, "tiny", *SMALL, *COUNTED)
     found = checkpoint.load(train(made, folder / "run", folder))
-    assert found.card["training"]["coarse"] == {"fields": 40, "grid": [6, 8]}
-    assert [row["grid"] for row in found.card["errors"]] == [[12, 16]]
+    assert found.card.training["coarse"] == {"fields": 40, "grid": [6, 8]}
+    assert [row["grid"] for row in found.card.errors] == [[12, 16]]
     (folder / made.coarse.samples if made.coarse else folder).unlink()
     work = OperatorWorkload(found.recipe, folder)
     assert work.measured(found.operator, work.batches("test"))["relative_l2"].shape == (4,)
@@ -97,9 +97,9 @@ def test_the_race_has_a_candidate_of_fine_samples_alone(folder: Path) -> None:
     )
     short = changed(made.model_copy(update={"race": entries}), ["fit.epochs=12", *COUNTED[1:]])
     found = checkpoint.load(train(short, folder / "run", folder))
-    alone = "fine samples alone" in found.card["race"]["winner"]
-    assert len(found.card["race"]["rounds"][0]["validation_error"]) == 2
-    assert (found.recipe.coarse is None) == ("coarse" not in found.card["training"]) == alone
+    alone = "fine samples alone" in found.card.race["winner"]
+    assert len(found.card.race["rounds"][0]["validation_error"]) == 2
+    assert (found.recipe.coarse is None) == ("coarse" not in found.card.training) == alone
 
 
 def test_coarse_samples_are_checked_and_for_steady_fields_on_grids_alone(folder: Path) -> None:

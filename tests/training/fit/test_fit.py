@@ -57,7 +57,7 @@ def test_a_tiny_run_beats_the_mean_field(model: str, data: Path, tmp_path: Path)
         split: read(path, split, count, points, problem=PROBLEMS[model]).targets for split, count in counts.items()
     }
     mean, truth = torch.from_numpy(fields["train"]).mean(0), torch.from_numpy(fields["test"])
-    [row] = [row for row in found.card["errors"] if set(row["grid"]) == {points} and "noise" not in row]
+    [row] = [row for row in found.card.errors if set(row["grid"]) == {points} and "noise" not in row]
     assert row["relative_l2"] < 0.7 * relative_l2(mean.expand_as(truth), truth).mean()
 
 
@@ -146,21 +146,21 @@ def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Pa
     with pytest.raises(RunError, match=r"checkpoint is saved .* evaluate .*run --write"):
         finish(work, task.network.eval(), run, {})
     found = checkpoint.load(run.path)
-    assert found.card["missing"] == ["errors", "classical", "clock"]
+    assert found.card.missing == ("errors", "classical", "clock")
     (tmp_path / "away.h5").rename(samples)
     evaluated = command("evaluate", run.path, "--data", work.data, "--write", "--fields", 11)
     assert evaluated.exit_code == 0, evaluated.output
     completed = checkpoint.load(run.path)
     card = completed.card
-    assert card["errors"][0]["fields"] == completed.recipe.data.test == 11 != recipe.data.test
-    assert "missing" not in card
+    assert card.errors[0]["fields"] == completed.recipe.data.test == 11 != recipe.data.test
+    assert card.missing == ()
     assert {path.name for path in run.path.iterdir()} == FILES
 
 
 def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=1", "fit.learning_rate=1e-9"])
-    found = checkpoint.load(train(recipe, tmp_path, data, init=finished)).card["errors"]
-    expected = checkpoint.load(finished).card["errors"]
+    found = checkpoint.load(train(recipe, tmp_path, data, init=finished)).card.errors
+    expected = checkpoint.load(finished).card.errors
     assert found[0]["relative_l2"] == pytest.approx(expected[0]["relative_l2"], rel=1e-3)
 
 
@@ -187,12 +187,12 @@ def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
     assert "relative errors" in command("evaluate", finished, "--data", data).stdout
     calibrating = ("calibrate", finished, "--samples", 40, "--data", data)
     assert "error below estimate" in command(*calibrating).stderr
-    account = checkpoint.load(finished).card["calibration"]
+    account = checkpoint.load(finished).card.calibration
     assert (account["fitted"], account["errors"]) == (20 * len(account["test"]), 40)
     assert all(0.5 <= row["coverage"] <= 1 for row in account["test"])
     (finished / calibration.FILE).write_bytes(b"of an earlier version")
     assert command(*calibrating).exit_code == 0
-    assert checkpoint.load(finished).card["calibration"] == account
+    assert checkpoint.load(finished).card.calibration == account
     failed = command("fit", "nothing")
     assert isinstance(failed.exception, config.RecipeError)
     assert "burgers-tiny" in str(failed.exception)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from training.calibration.samples import states
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.fit import presets
-from training.fit.calibrating import states
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS
 from training.operators.field import FieldConfig

@@ -163,7 +163,7 @@ def test_trained_and_exported_it_is_the_integral_of_the_field(tmp_path: Path) ->
     found = wing(tmp_path)
     folder = train(short(found, tmp_path), tmp_path / "run", tmp_path / "data")
     made = checkpoint.load(folder)
-    assert [one["output"] for one in made.card["scalars"]] == ["drag", "total", "flux", "flux", "through"]
+    assert [one["output"] for one in made.card.scalars] == ["drag", "total", "flux", "flux", "through"]
     assert made.description["drag"].meaning == "integral of p over where, times -2"
     assert made.description["total"].meaning == "integral of p over domain"
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from tests.toy_meshes import cooling, padded
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
-from training.evaluation.measures import Measures
-from training.evaluation.naive import naive
+from training.evaluation.measures import Measures, naive
 from training.fit import presets
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS

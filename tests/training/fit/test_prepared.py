@@ -16,22 +16,22 @@ from typer.testing import CliRunner
 
 from training import checkpoint
 from training.calibration import CalibratedOperator
+from training.calibration.samples import with_errors
 from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import READ_AS, checksum, prepare
 from training.fit import run_folder
-from training.fit.calibrating import with_errors
-from training.fit.loop import Task
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS, fitting, network, recipe
 from training.fit.run import train
 from training.fit.run_folder import RunFolder
 from training.fit.start import ProblemRun, problem_run
+from training.fit.workload import Task
 from training.operators import build
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError
 from training.recipe import Fit, Recipe, RecipeError, changed
-from training.typed import typed
+from training.user_error import typed
 
 SIDES = (12, 16)
 
@@ -181,16 +181,16 @@ def test_a_run_learns_and_leaves_a_checkpoint_that_needs_no_file(samples: Sample
     for path in tmp_path.rglob("*.h5"):
         path.unlink()
     found = checkpoint.load(folder)
-    assert found.card["errors"][0]["grid"] == list(SIDES)
-    assert found.card["errors"][0]["fields"] == 4
-    assert str(tmp_path) not in json.dumps(found.card) + (folder / checkpoint.CONFIG).read_text()
+    assert found.card.errors[0]["grid"] == list(SIDES)
+    assert found.card.errors[0]["fields"] == 4
+    assert str(tmp_path) not in json.dumps(found.card.document) + (folder / checkpoint.CONFIG).read_text()
     assert found.recipe.problem_file is not None
     output = found.operator(torch.ones(2, 9, 20), torch.zeros(2, 2, 9, 20), torch.ones(2))
     assert output.shape == (2, 9, 20)
     assert found.calibration is not None
     # Four validation samples are too few for an error estimate; 16 training samples serve the novelty with them.
     assert found.calibration.names == ("novelty",)
-    assert (found.card["calibration"]["fitted"], found.card["calibration"]["inputs"]) == (16, 20)
+    assert (found.card.calibration["fitted"], found.card.calibration["inputs"]) == (16, 20)
     assert isinstance(found.deployed, CalibratedOperator)
     _, novelty = found.deployed.with_quality(torch.ones(2, 9, 20), torch.zeros(2, 2, 9, 20), torch.ones(2))
     assert novelty.flatten().tolist() == pytest.approx([1 / 21, 1 / 21])

@@ -12,7 +12,7 @@ import torch
 from training import checkpoint
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
-from training.evaluation.naive import naive
+from training.evaluation.measures import naive
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import recipe
 from training.fit.run import train
@@ -101,12 +101,12 @@ def test_numbers_are_learned_and_measured_in_their_deviations(kind: Any, tmp_pat
     errors = work.measured(made.operator, [batch])["relative_l2"]
     without = work.errors(naive(work, batch), batch.outputs, batch.measure).numpy()
     assert errors.mean() < without.mean()
-    assert made.card["errors"][0]["relative_l2"] == pytest.approx(errors.mean(), rel=1e-3)
+    assert made.card.errors[0]["relative_l2"] == pytest.approx(errors.mean(), rel=1e-3)
     report = collect(folder, tmp_path / "data")
     assert [one["output"] for one in numbers(report)["scalars"]] == [
         one.name for one in found.scalars for _ in one.components or ("",)
     ]
-    assert made.card["scalars"] == numbers(report)["scalars"]
+    assert [*made.card.scalars] == numbers(report)["scalars"]
     page = render(report)
     assert page.count("<h2>Numbers</h2>") == 1
     assert all(one.label in page for one in report.scalars)

@@ -12,15 +12,15 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
+from research.cao2021.transformers import LineTransformer, LineTransformerConfig
 from research.importing.network import load_reference, reference_views
 from training import recipe as config
-from training.fit.loop import BatchSampler, Rows, Task
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import fit
 from training.fit.run_folder import RunFolder
+from training.fit.workload import BatchSampler, Rows, Task
 from training.losses import Batch
 from training.nn.decoders import SpectralDecoderConfig
-from training.operators.transformers import LineTransformer, LineTransformerConfig
 from training.recipe import Fit, Recipe
 
 PUBLISHED = Fit(

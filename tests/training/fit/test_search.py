@@ -231,8 +231,8 @@ def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
     data = samples.path.parent
     first = checkpoint.load(train(raced, tmp_path / "1", data))
     assert first.recipe.race == ()
-    assert first.card["race"]["winner"].startswith(f"{first.recipe.operator.detail} channels")
-    assert [len(each["validation_error"]) for each in first.card["race"]["rounds"]] == [3, 3, 3, 2, 2]
+    assert first.card.race["winner"].startswith(f"{first.recipe.operator.detail} channels")
+    assert [len(each["validation_error"]) for each in first.card.race["rounds"]] == [3, 3, 3, 2, 2]
     rows = read_log(tmp_path / "1/metrics.csv")
     assert [float(row["share"]) for row in rows] == sorted(float(row["share"]) for row in rows)
     assert float(rows[0]["share"]) < 0.1
@@ -241,7 +241,7 @@ def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
     report = reports.collect(tmp_path / "1", data)
     page = reports.write(report, tmp_path / "1").read_text()
     assert "Choice of the network" in page
-    assert f"Network: {first.card['race']['winner'].partition(' with ')[0]}, the best of 3 in the first 52 %" in page
+    assert f"Network: {first.card.race['winner'].partition(' with ')[0]}, the best of 3 in the first 52 %" in page
     assert report.times.training > training_seconds(tmp_path / "1/metrics.csv")
 
     def killed(*_: object) -> float:
@@ -252,7 +252,7 @@ def test_a_race_is_trained_and_reported_and_a_killed_one_gives_the_same_model(
         with pytest.raises(KeyboardInterrupt):
             train(raced, tmp_path / "2", data)
     second = checkpoint.load(train(raced, tmp_path / "2", data, resume=True))
-    assert second.card["race"]["rounds"] == first.card["race"]["rounds"]
+    assert second.card.race["rounds"] == first.card.race["rounds"]
     for one, other in zip(second.operator.parameters(), first.operator.parameters(), strict=True):
         assert torch.equal(one, other)
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from schema.problem import Parameter, Quantity
 from training import checkpoint
 from training.commands import app
-from training.fit import warm_start
+from training.fit import search, start
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.fit.search import EARLIER
@@ -67,7 +67,7 @@ def test_a_training_without_a_race_starts_from_the_earlier_model(first: Path, tm
     old = checkpoint.load(first)
     assert recipe.operator == old.recipe.operator
     assert recipe.operator.working == (12,)
-    assert recipe.fit.learning_rate == warm_start.RATE < old.recipe.fit.learning_rate
+    assert recipe.fit.learning_rate == search.RATE < old.recipe.fit.learning_rate
     weights = OperatorWorkload(recipe, tmp_path).task().network.state_dict()
     for name, tensor in old.operator.state_dict().items():
         assert torch.equal(weights[name], tensor)
@@ -78,7 +78,7 @@ def test_the_card_names_the_earlier_model_and_the_checkpoint_needs_it_no_more(fi
     expected = {"folder": str(first), "digest": checkpoint.load(first).digest}
     first.rename(tmp_path / "elsewhere")
     found = checkpoint.load(new)
-    assert found.card["training"]["start"] == expected
+    assert found.card.training["start"] == expected
     assert found.recipe.problem.data.finetune == "earlier"
     assert found.operator(torch.ones(2, 16), torch.ones(2)).shape == (2, 16)
 
@@ -90,11 +90,11 @@ def test_the_earlier_model_races_against_random_weights(first: Path, tmp_path: P
     scratch = recipe.race[0].model_copy(update={"operator": {"detail": 2, "layers": 0, "spectral": 1}})
     short = changed(recipe.model_copy(update={"race": (scratch, recipe.race[-1])}), ["fit.epochs=12", *COUNTED[1:]])
     found = checkpoint.load(train(short, tmp_path / "new", tmp_path))
-    assert {scratch.name, EARLIER} == {*found.card["race"]["rounds"][0]["validation_error"]}
-    started = found.card["race"]["winner"].startswith(EARLIER)
-    assert (found.recipe.start is not None) == ("start" in found.card["training"]) == started
+    assert {scratch.name, EARLIER} == {*found.card.race["rounds"][0]["validation_error"]}
+    started = found.card.race["winner"].startswith(EARLIER)
+    assert (found.recipe.start is not None) == ("start" in found.card.training) == started
     if started:
-        assert found.card["training"]["start"]["folder"] == str(first)
+        assert found.card.training["start"]["folder"] == str(first)
 
 
 DIFFERENCES = {
@@ -142,16 +142,16 @@ def test_a_model_of_other_fields_is_refused_before_the_training(
 def test_the_frame_that_a_step_sees_and_components_have_to_be_the_same(changes: dict[str, Any], what: str) -> None:
     earlier = {"inputs": {"f": {}, "k": {"key": "u"}}, "time": {"step": 0.1}}
     known = {part: earlier.get(part, {}) | changes.get(part, {}) for part in (*earlier, *changes)}
-    one, other = (warm_start.facts(problem(**each).describe((12,), 24, 6)) for each in (earlier, known))
+    one, other = (start.facts(problem(**each).describe((12,), 24, 6)) for each in (earlier, known))
     assert {each for each in one | other if one.get(each) != other.get(each)} == {what}
 
 
 def test_every_frame_and_list_of_components_is_a_fact_of_its_own() -> None:
     fields = [Quantity(name="f", per_frame=frame) for frame in (None, "start", "end")]
     numbers = [Parameter(name="v", components=parts) for parts in ((), ("x", "y"), ("x", "z"))]
-    assert len({*map(warm_start.shared, (*fields, *numbers))}) == 5
+    assert len({*map(start.shared, (*fields, *numbers))}) == 5
     scalar, field = (
-        warm_start.facts(problem(outputs={"d": {"scalar": flag}}).describe((12,), 24)) for flag in (True, False)
+        start.facts(problem(outputs={"d": {"scalar": flag}}).describe((12,), 24)) for flag in (True, False)
     )
     assert scalar["outputs.d"] != field["outputs.d"]
 

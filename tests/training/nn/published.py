@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from research.cao2021.transformers import LineTransformerConfig
 from research.importing.network import reference_views
-from training.operators.transformers import LineTransformerConfig
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}  # of the largest entry
 PRECISIONS = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=["float64", "float32"])

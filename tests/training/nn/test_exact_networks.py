@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from research.cao2021.transformers import LineTransformerConfig, PlaneTransformer, PlaneTransformerConfig
 from research.importing.network import reference_views, scaler_sizes
 from tests.training.nn.published import (
     LINE,
@@ -26,12 +27,7 @@ from training.nn.grids import grid_coordinates
 from training.nn.scalers import Downscaler, Upscaler, interpolate
 from training.nn.spectral import SpectralConv
 from training.operators import build
-from training.operators.transformers import (
-    GridTransformerConfig,
-    LineTransformerConfig,
-    PlaneTransformer,
-    PlaneTransformerConfig,
-)
+from training.operators.grid_transformer import GridTransformerConfig
 
 PLANE = GridTransformerConfig()  # as LINE, it fixes the number of axes of a single layer
 

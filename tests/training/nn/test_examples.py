@@ -10,12 +10,13 @@ from types import ModuleType
 import pytest
 import torch
 
+import research.cao2021
 import training.losses
 import training.metrics
 import training.nn
 import training.operators
 
-PACKAGES = (training.nn, training.operators, training.losses, training.metrics)
+PACKAGES = (training.nn, training.operators, training.losses, training.metrics, research.cao2021)
 WITHOUT_EXAMPLE = {
     "AxisDifferences",
     "HeadAttention",
@@ -53,20 +54,13 @@ SURFACE = [
     "AxisDifferences",
     "CausalAttention",
     "ConjugateGradients",
-    "DeconvolutionUpscaler",
     "Downscaler",
     "Dropout",
     "EncoderConfig",
     "EncoderLayer",
     "FourierAttention",
-    "FrequencyHead",
-    "FrequencyHeadConfig",
     "GalerkinAttention",
     "GatedSpectralLayer",
-    "GraphAttentionConfig",
-    "GraphAttentions",
-    "GraphConvolutionConfig",
-    "GraphConvolutions",
     "HeadAttention",
     "JoinCoordinates",
     "KernelAttention",
@@ -76,8 +70,6 @@ SURFACE = [
     "Normaliser",
     "PointwiseDecoder",
     "PointwiseDecoderConfig",
-    "PoolingDownscaler",
-    "ResidualBlock",
     "SoftmaxAttention",
     "SpectralConv",
     "SpectralDecoder",
@@ -87,14 +79,12 @@ SURFACE = [
     "build_activation",
     "build_attention",
     "build_decoder",
-    "build_graph_features",
     "causal_attention",
     "circle_positions",
     "derivatives",
     "encoder_stack",
     "grid_coordinates",
     "indices",
-    "line_laplacians",
     "resample",
     "resample_periodic",
     "sample",

@@ -51,12 +51,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_errors_are_those_of_the_defaults_and_of_the_range(run: Path) -> None:
     card = checkpoint.load(run).card
-    assert [row.get("conditions") for row in card["errors"]] == [None, "viscosity 0.003 to 0.03, time 0.1 to 2"]
-    assert [row["relative_l2"] for row in card["classical"]] == pytest.approx([0, 0], abs=1e-6)
-    assert card["errors"][0]["relative_l2"] != card["errors"][1]["relative_l2"]
-    assert [row.get("conditions") for row in card["calibration"]["test"]] == [
-        row.get("conditions") for row in card["errors"]
-    ]
+    assert [row.get("conditions") for row in card.errors] == [None, "viscosity 0.003 to 0.03, time 0.1 to 2"]
+    assert [row["relative_l2"] for row in card.classical] == pytest.approx([0, 0], abs=1e-6)
+    assert card.errors[0]["relative_l2"] != card.errors[1]["relative_l2"]
+    assert [row.get("conditions") for row in card.calibration["test"]] == [row.get("conditions") for row in card.errors]
 
 
 def test_the_calibration_knows_the_parameters(run: Path) -> None:

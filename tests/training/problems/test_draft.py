@@ -26,7 +26,7 @@ from training.problems.draft_file import DraftError
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.problems.sections import ProblemFileError
-from training.typed import typed
+from training.user_error import typed
 
 RNG = np.random.default_rng(0)
 FLOW = ("diffusivity", "source", "velocity", "concentration")

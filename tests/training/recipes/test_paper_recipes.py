@@ -86,8 +86,8 @@ def test_spectral_layers_begin_with_the_published_deviation(name: str, gain: flo
 def test_a_published_recipe_runs(name: str, data: Path, tmp_path: Path) -> None:
     recipe = config.read(config.find(name), TINY[name])
     found = checkpoint.load(train(recipe, tmp_path, data))
-    assert found.card["training"]["kept"] == "the last epoch"
-    assert all(math.isfinite(row["relative_l2"]) for row in found.card["errors"])
+    assert found.card.training["kept"] == "the last epoch"
+    assert all(math.isfinite(row["relative_l2"]) for row in found.card.errors)
 
 
 def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     logged = [float(row["relative_l2"]) for row in runlog.read_log(tmp_path / "metrics.csv")]
     assert min(logged) < logged[-1]
     assert errors.mean().item() == pytest.approx(min(logged), rel=1e-5)
-    assert card["training"]["kept"] == "the epoch of the least error on the validation set"
+    assert card.training["kept"] == "the epoch of the least error on the validation set"
 
 
 @pytest.mark.parametrize(

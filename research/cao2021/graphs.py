@@ -24,8 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
+from research.cao2021.layers import ResidualBlock
 from training.nn.pointwise import Dropout
-from training.nn.scalers import ResidualBlock
 from training.nn.shapes import TOKENS, Tokens, expect
 
 Edges = Float[Tensor, "#batch token token feature"]

@@ -14,9 +14,7 @@ from torch import Tensor, nn
 
 from export.graphs import to_onnx
 from export.graphs.deployable import shape_checks_off
-from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients
-from training.nn.decoders import FrequencyHead, FrequencyHeadConfig, SpectralDecoderConfig
-from training.nn.graphs import (
+from research.cao2021.graphs import (
     GraphAttentionConfig,
     GraphAttentions,
     GraphConvolutionConfig,
@@ -24,9 +22,19 @@ from training.nn.graphs import (
     GraphFeaturesConfig,
     line_laplacians,
 )
-from training.nn.scalers import DeconvolutionUpscaler, PoolingDownscaler, ResidualBlock, deconvolved, pooled
+from research.cao2021.layers import (
+    DeconvolutionUpscaler,
+    FrequencyHead,
+    FrequencyHeadConfig,
+    PoolingDownscaler,
+    ResidualBlock,
+    deconvolved,
+    pooled,
+)
+from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
+from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients
+from training.nn.decoders import SpectralDecoderConfig
 from training.operators import build
-from training.operators.transformers import LineTransformerConfig, PlaneTransformerConfig
 
 NAMES = {
     r"conv\.0\.weight": "convolution.0.weight",

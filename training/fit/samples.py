@@ -1,8 +1,14 @@
-"""The samples of a built-in problem: made where they are missing, read on several grids, and divided into cases."""
+"""The samples of a recipe: those of a problem file, and those that the sampler of a built-in problem makes.
+
+The first are prepared before the training, and read by their numbers. Drawn ones are made where they are missing, read
+on several grids, and divided into cases.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,16 +17,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from training.calibration import MOST_FITTED
+from training.calibration import FEWEST_FITTED, MOST_FITTED
 from training.checkpoint import MOST_EXAMPLES, Tensors
+from training.data import generate
 from training.data.augment import noisy
-from training.data.generate import Request, prepare
+from training.data.dataset import SampleFile
+from training.data.generate import Request
+from training.data.prepare import formerly, identity, prepare
 from training.data.views import Samples, grids, read
 from training.evaluation.cases import Case, Sides, Stored, cases_of_tests, validity
+from training.fit.workload import ScopeError
 from training.losses import Batch
-from training.problems.problem import PROBLEMS, Problem
+from training.problems.problem import PROBLEMS, Problem, trajectories_of
+from training.problems.sections import DataSection
 from training.recipe import Recipe, RecipeError
+from training.user_error import typed
 
+RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
 CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses
 WATCHED = 16  # validation samples whose error is logged after every epoch; all of them where they choose the epoch
 
@@ -64,7 +77,7 @@ class DrawnSamples:
 
     def make(self, wanted: Request) -> Path:
         """Make samples, where they are missing."""
-        return prepare(wanted, self.folder, progress=self.progress)
+        return generate.prepare(wanted, self.folder, progress=self.progress)
 
     @cached_property
     def path(self) -> Path:
@@ -142,3 +155,88 @@ class DrawnSamples:
             **({"remarks": [remark]} if remark else {}),
             "validity": validity(description, data.grids, self.recipe.fit.levels),
         }
+
+
+# Prepared samples of a problem file, and trajectories that our solvers make
+
+
+def prepared(recipe: Recipe, data: Path) -> Path:
+    """Return the samples of a recipe, those of a generated problem made again where they are missing."""
+    path = data / str(recipe.samples)
+    return path if path.is_file() else made_again(recipe, data)
+
+
+def coarse_samples(recipe: Recipe, data: Path) -> SampleFile | None:
+    """Return the coarse samples that a training begins with; None where it has none."""
+    if recipe.coarse is None or (problem := recipe.file.of_coarse) is None:
+        return None
+    path = data / recipe.coarse.samples
+    if not path.is_file():
+        path = read_anew(recipe, path.name, data) or path
+    if not path.is_file():
+        raise RecipeError(f"{recipe.name}: expected the coarse samples {path} but found none")
+    return SampleFile(path, problem)
+
+
+def made_again(recipe: Recipe, data: Path) -> Path:
+    """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's."""
+    problem, missing = recipe.file, f"{recipe.name}: expected the samples {data / str(recipe.samples)}"
+    generated = trajectories_of(problem.name)
+    if generated is None and (renewed := read_anew(recipe, str(recipe.samples), data)):
+        return renewed
+    if generated is None:
+        found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"
+        raise RecipeError(
+            f"{missing} but found {found}. `{typed('check', 'PROBLEM.toml')}` prepares them from the files that "
+            f"it was trained on ({', '.join(problem.data.files)}); other data have another name"
+        )
+    if (generated.file.seed, identity(generated.file)) != (problem.seed, identity(problem)):
+        raise RecipeError(
+            f"{missing} but found none, and `{problem.name}` is generated in another way now: "
+            f"`{typed('fit', recipe.name)}` trains it anew"
+        )
+    return generate.trajectories(generated, data)
+
+
+def read_anew(recipe: Recipe, name: str, data: Path) -> Path | None:
+    """Return the samples of the data that a recipe names, where another version read them, and say so."""
+    found = formerly(name, data)
+    if found is not None:
+        warnings.warn(
+            f"{recipe.name}: {found} holds the data of {name} as they are read now: values that were read in another "
+            "way before, such as packed integers or distances on meshes, are not those that it was trained on",
+            stacklevel=2,
+        )
+    return found
+
+
+def renewed(work: Any, samples: int, files: tuple[str, ...]) -> Any:
+    """Return a workload of new samples alone, which are divided as those of a training are.
+
+    Samples that our samplers make are drawn. A half as many as calibrate are fitted; of trajectories as many check.
+    """
+    if work.drawn is not None:
+        if files:
+            raise ScopeError(f"{work.recipe.name}: its samples are drawn, so --samples makes new ones, and not --files")
+        found = copy(work)
+        found.drawn = copy(work.drawn)
+        found.drawn.new = samples
+        return found
+    generated = None if files else trajectories_of(work.file.name)
+    if generated is not None:
+        drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
+        problem = generated.file.model_copy(update={"data": drawn, "seed": CALIBRATION_SEED})
+        draw = partial(generated.draw, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
+        path = generate.trajectories(replace(generated, file=problem, draw=draw), work.data)
+    elif files:
+        named = {"files": files, "coarse": None, **RENEWED}
+        file = work.recipe.file
+        problem = file.model_copy(update={"data": file.data.model_copy(update=named)})
+        path = prepare(problem, Path(), work.data)
+    else:
+        raise ScopeError(
+            f"{work.recipe.name}: a user's samples cannot be drawn: --files names files of new ones, and without "
+            "any the validation samples calibrate"
+        )
+    recipe = work.recipe.model_copy(update={"problem": problem, "samples": path.name, "coarse": None})
+    return type(work)(recipe, work.data, progress=work.progress)
