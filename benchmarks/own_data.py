@@ -167,7 +167,7 @@ def moved(prepared: dict[str, Any], seed: int) -> Callable[[Samples], Samples]:
     samples = opened(prepared)
     exact = {"symmetries": SYMMETRIES[samples.problem.name]}
     problem, rng = samples.problem.model_copy(update=exact), np.random.default_rng(seed)
-    description, fields = problem.describe(samples.sides, samples.counts[0], samples.frames), len(problem.inputs)
+    description, fields = samples.described, len(problem.inputs)
 
     def move(batch: Samples) -> Samples:
         *inputs, output = augment.transform(description, [*batch.inputs[:fields], batch.output], rng)

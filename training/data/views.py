@@ -142,8 +142,12 @@ class Samples:
             MissingPartError: The problem varies none.
         """
         found = {name: each[rows] for name, each in self.tensors.items()}
-        fields = self.inputs[rows]
-        others = [self.problem.require_vary()(rng, field.shape[0]) for field in fields]
+        fields, vary = self.inputs[rows], self.problem.require_vary()
+        numbers = {name: each[rows] for name, each in self.parameters.items()}
+        others = [
+            {name: each[row, ...] for name, each in numbers.items()} | dict(vary(rng, len(field)))
+            for row, field in enumerate(fields)
+        ]
         for one in self.problem.optional:
             found[one.name] = np.stack([each[one.name] for each in others]).astype(np.float32)
         return self.solved([*zip(fields, others, strict=True)], found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,20 @@ from rich.console import Console
 
 from physics import darcy
 from schema.card import CheckpointCard
+from schema.problem import Quantity
 from training import recipe as recipes
 from training.checkpoint import read_card
 from training.data.generate import Request, prepare
-from training.data.pools import LocalPool
+from training.data.pools import LocalPool, ThisProcess
 from training.data.views import Samples, deviation, only_pair, read
 from training.evaluation import rows
-from training.evaluation.cases import Case, measured_grids, noise_units
+from training.evaluation.cases import Case, Sides, Stored, measured_grids, noise_units
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.workload import Scope
 from training.metrics import METRICS
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
-from training.problems.problem import PROBLEMS
+from training.problems.problem import PROBLEMS, Baseline, Conditions, Fields
 from training.recipe import DataConfig
 
 BURGERS, DARCY, DARCY_INVERSE = (PROBLEMS[name] for name in ("burgers", "darcy", "darcy_inverse"))
@@ -204,3 +206,46 @@ def test_scales_of_pictures_are_robust() -> None:
     assert ends(1e20 + 0 * noise)[1] < 1e20 < ends(1e20 + 0 * noise)[2]
     assert ends(np.full((8, 8), np.nan))[1:] == (0, 1)
     assert pictures.even([0 * noise]).norm.vmax == 1
+
+
+@dataclass(frozen=True)
+class Watched(Stored):
+    """Stored samples that note which grids are read."""
+
+    grids: list[int | Sides] = field(default_factory=list)
+
+    def read(self, points: int | Sides, count: int) -> Samples:
+        self.grids.append(points)
+        return super().read(points, count)
+
+
+def forced(inputs: Fields, conditions: Conditions) -> Fields:
+    """Solve an equation that has parameters with defaults, and an input that may be varied."""
+    del conditions
+    return {"final": inputs["viscosity"] * inputs["initial"] + inputs["time"] + inputs.get("force", 0)}
+
+
+def drawn(seed: np.random.SeedSequence, mesh: int) -> Fields:
+    rng = np.random.default_rng(seed)
+    found = {"initial": rng.random(mesh), "viscosity": rng.uniform(0.003, 0.03), "time": rng.uniform(0.1, 2)}
+    return found | forced(found, Conditions(mesh))
+
+
+def test_the_mesh_is_read_once_for_defaults_and_varied_inputs(tmp_path: Path) -> None:
+    problem = replace(
+        PROBLEMS["burgers_flow"],
+        sampler=drawn,
+        baseline=Baseline("a sum", forced),
+        optional=(Quantity(name="force", default=0.0),),
+        vary=lambda rng, mesh: {"force": rng.random(mesh)},
+    )
+    path = prepare(Request(problem, 16, 0, 4, 0), tmp_path, ThisProcess(), progress=False)
+    data = DataConfig(mesh=16, train=1, validation=0, test=4, grids=(8,))
+    stored = Watched(problem, data, (0.0,), seed=0, vary=True, path=path, split="test", count=4)
+    [cases] = stored.by_grid(apart=False)
+    assert stored.grids == [16, (8,)]
+    for case in cases:  # drawn, at the defaults, and varied: the solution of each has its own parameters
+        initial, *force, viscosity, time = case.arguments
+        expected = viscosity[:, None] * initial + time[:, None] + sum(force)
+        np.testing.assert_allclose(case.truth, expected, rtol=1e-6)
+    assert [len(case) for case in cases] == [2, 4, 2]
