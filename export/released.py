@@ -184,6 +184,7 @@ def differences(folder: Path, *, plain: bool = False) -> list[Path]:
 
     from export.graphs import to_onnx  # noqa: PLC0415
     from export.graphs.deployable import Deployable  # noqa: PLC0415
+    from export.graphs.equality import equal  # noqa: PLC0415
     from export.signature import Signature  # noqa: PLC0415
     from export.versions import companion_graph, companions  # noqa: PLC0415
     from training import checkpoint  # noqa: PLC0415
@@ -199,7 +200,7 @@ def differences(folder: Path, *, plain: bool = False) -> list[Path]:
         own = f"{name}_{companion}"
         if own in found or companion not in refused:
             fresh[own] = companion_graph(trained, signature, companion, onnx.load_model_from_string(graph))
-    same = {each for each in fresh.keys() & found.keys() if to_onnx.equal(fresh[each], found[each])}
+    same = {each for each in fresh.keys() & found.keys() if equal(fresh[each], found[each])}
     return [folder / FOLDER / each / GRAPH for each in sorted({*fresh, *found} - same)]
 
 

@@ -1,7 +1,7 @@
 """Export to `model.onnx`: one graph of standard operators with free batch and grid axes.
 
 The exporter computes what does not depend on the inputs. Each kind of processor sums a matrix product in an order of
-its own, so these constants differ in their last digits. Everything else is the same on every machine (`equal`).
+its own, so these constants differ in their last digits. Everything else is the same on every machine (`equality`).
 
 A rollout is ONNX's Loop around the graph of one step, whose nodes stay as they are. On points of their own, what is the
 same in every step, such as the weights of the points on a latent grid, is computed once, before the loop.
@@ -15,22 +15,23 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx
 import onnxruntime
 import torch
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnxscript.rewriter import _basics, _matcher
 from onnxscript.rewriter.pattern import Constant
 from torch.export import Dim
 
 from export.graphs.deployable import example, shape_checks_off
+from export.graphs.one_trace import one_trace
 from schema.card import FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    import numpy as np
     from numpy.typing import NDArray
     from torch import nn
 
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 
 FILE = "model.onnx"
 OPSET = 20  # the first with Gelu; ONNX Runtime reads it since 1.17
-
-#: The most by which computed constants differ, relative to the largest number of each: some units in the last place.
-ROUNDING = 5e-6
 
 #: Slow, on the processor only, and wrong in some releases of ONNX Runtime.
 FORBIDDEN = frozenset({"DFT", "STFT", "Rfft", "Irfft"})
@@ -114,7 +112,7 @@ def traced(
     """Export a module and optimise its graph; `arguments` are the first ones of the signature."""
     # The optimiser takes constants below 1e-8 for 0, so that `sqrt(x + 1e-12)` would lose what keeps it from 0.
     setattr(Constant, "_abs_tol", property(lambda _: 0.0, lambda *_: None))  # noqa: B010 - a private attribute
-    with shape_checks_off(), quiet():
+    with shape_checks_off(), quiet(), one_trace(OPSET):
         program = torch.onnx.export(
             module,
             example(signature)[: len(arguments)],
@@ -321,37 +319,6 @@ def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str
         return outputs
 
     return run, kinds
-
-
-def equal(one: bytes, other: bytes) -> bool:
-    """Return whether two serialised graphs are equal, floating-point constants to `ROUNDING` and the rest exactly."""
-    if one == other:
-        return True
-    models = [onnx.load_model_from_string(each) for each in (one, other)]
-    first, second = ([taken_out(each) for each in constants(model.graph)] for model in models)
-
-    def close(a: NDArray[Any], b: NDArray[Any]) -> bool:
-        largest = np.abs(a[np.isfinite(a)]).max(initial=0)
-        return bool(np.allclose(a, b, rtol=0, atol=ROUNDING * largest, equal_nan=True))
-
-    return models[0] == models[1] and all(map(close, first, second))
-
-
-def constants(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """Return the floating-point constants of a graph and of the graphs inside it."""
-    yield from (each for each in graph.initializer if each.data_type in {TensorProto.FLOAT, TensorProto.DOUBLE})
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from constants(attribute.g)
-
-
-def taken_out(constant: TensorProto) -> NDArray[Any]:
-    """Return the numbers of a constant, which keeps its name, type and shape alone."""
-    numbers = numpy_helper.to_array(constant)
-    for field in ("raw_data", "float_data", "double_data"):
-        constant.ClearField(field)
-    return numbers
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Equality of graphs: constants to rounding, and everything else exactly."""
+"""Equality of graphs: constants to rounding, names of inner values not at all, and everything else exactly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from export.graphs.to_onnx import equal
+from export.graphs.equality import equal
 
 NUMBERS = np.linspace(-340, 250, 6, dtype=np.float32).reshape(2, 3)
 
@@ -42,3 +42,23 @@ def test_nodes_integers_shapes_and_numbers_that_are_none_are_compared_exactly() 
     assert not equal(graph(axis=1), graph())
     assert not equal(graph(NUMBERS.reshape(3, 2)), graph())
     assert not equal(graph(np.where(NUMBERS > 0, np.float32(np.nan), NUMBERS)), graph())
+
+
+def test_a_value_may_be_called_otherwise_but_is_the_same_one() -> None:
+    """One more value of the same kind, read in another order, makes another graph."""
+    assert equal(graph().replace(b"moved", b"shift").replace(b"numbers", b"numeric"), graph())
+
+    def difference(first: str, second: str, *taken: str, wire: str = "x", result: str = "y") -> bytes:
+        nodes = [
+            helper.make_node("Exp", [wire], [first], f"node_{first}"),
+            helper.make_node("Sin", [wire], [second], f"node_{second}"),
+            helper.make_node("Sub", taken, [result]),
+        ]
+        x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (wire, result))
+        return bytes(helper.make_model(helper.make_graph(nodes, "whole", [x], [y])).SerializeToString())
+
+    known = difference("a", "b", "a", "b")
+    assert equal(difference("b", "c", "b", "c"), known)
+    assert not equal(difference("a", "b", "b", "a"), known)
+    assert not equal(difference("a", "b", "a", "b", wire="z"), known)
+    assert not equal(difference("a", "b", "a", "b", result="z"), known)
