@@ -1,4 +1,4 @@
-"""Equality of graphs: constants to rounding, names of inner values not at all, and everything else exactly."""
+"""Equality of graphs: constants to rounding, names and places not at all, and everything else exactly."""
 
 from __future__ import annotations
 
@@ -44,21 +44,22 @@ def test_nodes_integers_shapes_and_numbers_that_are_none_are_compared_exactly() 
     assert not equal(graph(np.where(NUMBERS > 0, np.float32(np.nan), NUMBERS)), graph())
 
 
-def test_a_value_may_be_called_otherwise_but_is_the_same_one() -> None:
-    """One more value of the same kind, read in another order, makes another graph."""
+def test_a_value_may_be_called_otherwise_and_made_elsewhere_but_is_the_same_one() -> None:
+    """One that is read in the place of another makes another graph."""
     assert equal(graph().replace(b"moved", b"shift").replace(b"numbers", b"numeric"), graph())
 
-    def difference(first: str, second: str, *taken: str, wire: str = "x", result: str = "y") -> bytes:
-        nodes = [
-            helper.make_node("Exp", [wire], [first], f"node_{first}"),
-            helper.make_node("Sin", [wire], [second], f"node_{second}"),
-            helper.make_node("Sub", taken, [result]),
-        ]
+    def difference(order: str, *taken: str, wire: str = "x", result: str = "y") -> bytes:
+        kinds = {"a": "Exp", "b": "Sin", "c": "Exp", "d": "Sin"}
+        nodes = [helper.make_node(kinds[each], [wire], [each], f"node_{each}") for each in order]
+        nodes.append(helper.make_node("Sub", taken, [result]))
         x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (wire, result))
-        return bytes(helper.make_model(helper.make_graph(nodes, "whole", [x], [y])).SerializeToString())
+        made = helper.make_graph(nodes, "whole", [x], [y])
+        made.value_info.extend(helper.make_tensor_value_info(each, TensorProto.FLOAT, [1]) for each in order)
+        return bytes(helper.make_model(made).SerializeToString())
 
-    known = difference("a", "b", "a", "b")
-    assert equal(difference("b", "c", "b", "c"), known)
-    assert not equal(difference("a", "b", "b", "a"), known)
-    assert not equal(difference("a", "b", "a", "b", wire="z"), known)
-    assert not equal(difference("a", "b", "a", "b", result="z"), known)
+    known = difference("ab", "a", "b")
+    assert equal(difference("cd", "c", "d"), known)
+    assert equal(difference("ba", "a", "b"), known)
+    assert not equal(difference("ab", "b", "a"), known)
+    assert not equal(difference("ab", "a", "b", wire="z"), known)
+    assert not equal(difference("ab", "a", "b", result="z"), known)
