@@ -59,7 +59,8 @@ def arrange(graph: onnx.GraphProto) -> None:
     for inner in (each for node in nodes for each in inside(node)):
         arrange(inner)
     places = {name: place for place, name in enumerate(name for node in nodes for name in (*read(node), *node.output))}
-    for part in (graph.initializer, graph.value_info):
+    parts: list[Any] = [graph.initializer, graph.value_info]
+    for part in parts:
         put(part, sorted(part, key=lambda each: places.get(each.name, -1)))
     put(graph.node, nodes)
 
@@ -102,6 +103,7 @@ def number(graph: onnx.GraphProto, names: dict[str, str]) -> None:
         node.output[:] = map(numbered, node.output)
     for value in (*graph.output, *graph.value_info):
         value.name = numbered(value.name)
+        del value.metadata_props[:]  # what the optimiser made a constant of
 
 
 def constants(graph: onnx.GraphProto) -> Iterator[TensorProto]:
