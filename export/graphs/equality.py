@@ -93,7 +93,8 @@ def number(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     def numbered(name: str) -> str:
         return names.setdefault(name, str(len(names)))
 
-    for value in (*graph.input, *graph.initializer):
+    given: list[Any] = [*graph.input, *graph.initializer]
+    for value in given:
         value.name = numbered(value.name)
     for node in graph.node:
         node.name = ""
