@@ -270,6 +270,42 @@ def test_symmetries_that_samples_contradict_are_found(raced: Recipe, samples: Sa
     assert search.supported(work, task, ("flip_x", "shift_x", "negate")) == ("shift_x", "negate")
 
 
+@pytest.mark.parametrize("wind", [0.5, 0.05, 0.0])
+def test_symmetries_that_the_wind_of_the_samples_contradicts_are_not_found(wind: float, tmp_path: Path) -> None:
+    """A constant wind along the columns is in no input: it forbids their flip and the transpose, and no other."""
+    plane = problem("wind", axes={name: {"boundary": "periodic", "points": "left"} for name in ("row", "column")})
+    k = np.random.default_rng(0).standard_normal((44, 8, 8))
+    np.savez(tmp_path / "line.npz", k=k, u=k + wind * (np.roll(k, 1, axis=2) - np.roll(k, -1, axis=2)))
+    samples = SampleFile(prepare(plane, tmp_path, tmp_path), plane)
+
+    class Trained(torch.nn.Module):
+        """Has learned the wind, but for a tenth of it, and no symmetry."""
+
+        def forward(self, k: torch.Tensor) -> torch.Tensor:
+            return k + 0.9 * wind * (k.roll(1, 2) - k.roll(-1, 2)) + 0.01 * torch.sin(7 * k + k.roll(1, 2))
+
+    recipe_ = changed(recipe(samples, "tiny"), [*SMALL, *COUNTED])
+    raced = recipe_.model_copy(update={"race": (Candidate(name="a"), Candidate(name="b"))})
+    asked: list[tuple[str, ...]] = []
+
+    def holding(entry: Recipe, state: Path) -> tuple[str, ...]:
+        del state
+        work = OperatorWorkload(entry, tmp_path)
+        task = work.task()
+        task.network = Trained()
+        asked.append(search.supported(work, task, event.symmetries))
+        return asked[-1]
+
+    trainings = Trainings({raced.operator.detail: 0.2})
+    event = Race(raced, RunFolder(tmp_path / "run"), samples.sides, trainings, holding)
+    winner = event.winner()
+    contradicted = {"flip_column", "transpose"} if wind else set()
+    assert {*event.symmetries} - {*asked[0]} == contradicted
+    assert contradicted < {*event.symmetries}
+    assert contradicted.isdisjoint(winner.fit.symmetries)
+    assert all(contradicted.isdisjoint(turn[2]) for turn in trainings.turns)
+
+
 def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: SampleFile) -> None:
     found = candidates(network(samples, PRESETS["quick"]), samples.problem.inputs)
     assert {one.name: one.handicap for one in found} == {
