@@ -206,14 +206,19 @@ def nodes(found: Row) -> Cells:
     "load",
     "bench/load.json",
     "The queue of three nodes, measured and simulated",
-    "load | requests | mean, s: measured | simulated | ratio | p95, s: measured | simulated | ratio",
+    "load | requests | between batches, ms | mean, s: measured | simulated | ratio"
+    " | p95, s: measured | simulated | ratio | in the queue, s: measured | simulated"
+    " | requests per batch: measured | simulated | instances busy: measured | simulated",
 )
 def load(found: Row) -> Cells:
     """Return a row per load."""
     for row in found["rows"]:
         pairs = [(row["measured"][which], row["simulated"][which]) for which in (0, 2)]
         cells = [cell for one, other in pairs for cell in (f"{one:.2f}", f"{other:.2f}", f"{one / other:.2f}")]
-        yield f"{100 * row['load']:.0f} %", str(row["requests"]), *cells
+        cells += [f"{each:.2f}" for name in ("queued", "sizes") for each in row[name]]
+        cells += [f"{100 * each:.0f} %" for each in row["busy"]]
+        between = f"{1e3 * row['between_seconds']:.0f}"
+        yield f"{100 * row['load']:.0f} %", str(row["requests"]), between, *cells
 
 
 @made_of(
@@ -221,14 +226,14 @@ def load(found: Row) -> Cells:
     "bench/plan.json",
     "Nodes for a number of requests per second",
     "model | grid | file, MB | memory, MB | a request alone, ms | in a full batch, ms | a node computes, 1/s"
-    " | load of 4 nodes | queue there, ms | nodes for 1,000/s | nodes for 100,000/s",
+    " | load of 4 nodes | queue there, ms | of the computation | nodes for 1,000/s | nodes for 100,000/s",
 )
 def plan(found: Row) -> Cells:
     """Return a row per model and grid."""
     for row in found["rows"]:
         times = f"{1e3 * row['seconds'][0]:.2f}", f"{1e3 * row['seconds'][-1] / row['batch']:.2f}"
         sizes = (f"{row[name] / 1e6:.1f}" for name in ("file_bytes", "resident_bytes"))
-        load = f"{100 * row['loads']['4']:.0f} %", f"{1e3 * row['queued']:.1f}"
+        load = f"{100 * row['loads']['4']:.0f} %", f"{1e3 * row['queued']:.1f}", f"{100 * row['queued_share']:.0f} %"
         counts = (f"{each:,}" for each in row["nodes"].values())
         yield row["model"], " x ".join(map(str, row["grid"])), *sizes, *times, f"{row['per_node']:.0f}", *load, *counts
 

@@ -229,7 +229,7 @@ class Triton:
             }
             for name, array in inputs.items()
         ]
-        # Triton drops requests that waited longer than `timeout` in its queue.
+        # Triton drops requests that waited longer than `timeout` in its queue, if the model's config allows it to.
         seconds = run.deadline - asyncio.get_running_loop().time()
         parameters = {"binary_data_output": True, "timeout": max(1, int(seconds * 1e6))}
         head = orjson.dumps({"id": run.id, "inputs": described, "parameters": parameters})

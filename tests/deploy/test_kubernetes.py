@@ -276,7 +276,7 @@ def queue_expression() -> str:
     path = KUBERNETES / "components/autoscaling/prometheus-adapter.yaml"
     [rule] = yaml.safe_load(path.read_text())["rules"]["custom"]
     series = rule["seriesQuery"].partition("{")[0]
-    assert rule["name"] == {"matches": f"^{series}$", "as": "petrov_queue_seconds"}
+    assert rule["name"] == {"matches": f"^{series}$", "as": "petrov_queue_share"}
     assert series in rule["metricsQuery"]
     expression: str = rule["metricsQuery"].replace("<<.GroupBy>>", "pod")
     return expression.replace("<<.LabelMatchers>>", 'namespace="petrov"')
@@ -287,24 +287,24 @@ def test_the_autoscaler_uses_the_time_that_requests_wait(
 ) -> None:
     scaler = one(resources, "HorizontalPodAutoscaler")["spec"]
     [metric] = scaler["metrics"]
-    assert metric["pods"]["metric"]["name"] == "petrov_queue_seconds"
-    # Per minute a pod has 60 requests, of 30 ms each from the gateway to Triton's response, 10 ms of them computed. The
-    # other one has none.
+    assert metric["pods"]["metric"]["name"] == "petrov_queue_share"
+    # Per minute a pod has 60 requests. Each takes 12 ms from the gateway to Triton's response, 10 ms of them computed,
+    # and in the last ten minutes 30 ms, 20 ms of them computed: 8 ms more beside it. The other pod has no requests.
     series = {
-        'petrov_phase_duration_seconds_sum{namespace="petrov", pod="a", phase="triton"}': "0+1.8x10",
-        'petrov_phase_duration_seconds_sum{namespace="petrov", pod="a", phase="parse"}': "0+9x10",
-        'petrov_phase_duration_seconds_count{namespace="petrov", pod="a", phase="triton"}': "0+60x10",
-        'nv_inference_compute_infer_duration_us{namespace="petrov", pod="a", model="m"}': "0+600000x10",
-        'petrov_phase_duration_seconds_sum{namespace="petrov", pod="b", phase="triton"}': "7x10",
-        'petrov_phase_duration_seconds_count{namespace="petrov", pod="b", phase="triton"}': "9x10",
-        'nv_inference_compute_infer_duration_us{namespace="petrov", pod="b", model="m"}': "9x10",
+        'petrov_phase_duration_seconds_sum{namespace="petrov", pod="a", phase="triton"}': "0+0.72x20 16.2+1.8x10",
+        'petrov_phase_duration_seconds_sum{namespace="petrov", pod="a", phase="parse"}': "0+9x31",
+        'petrov_phase_duration_seconds_count{namespace="petrov", pod="a", phase="triton"}': "0+60x31",
+        'nv_inference_compute_infer_duration_us{namespace="petrov", pod="a", model="m"}': "0+6e5x20 1.32e7+1.2e6x10",
+        'petrov_phase_duration_seconds_sum{namespace="petrov", pod="b", phase="triton"}': "7x31",
+        'petrov_phase_duration_seconds_count{namespace="petrov", pod="b", phase="triton"}': "9x31",
+        'nv_inference_compute_infer_duration_us{namespace="petrov", pod="b", model="m"}': "9x31",
     }
     rule = {"record": "queue", "expr": queue_expression()}
-    samples = [{"labels": f'{{pod="{pod}"}}', "value": value} for pod, value in (("a", 0.02), ("b", 0))]
+    samples = [{"labels": f'{{pod="{pod}"}}', "value": value} for pod, value in (("a", 0.4), ("b", 0))]
     case = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [{"expr": "round(queue, 1e-6)", "eval_time": "10m", "exp_samples": samples}],
+        "promql_expr_test": [{"expr": "round(queue, 1e-6)", "eval_time": "30m", "exp_samples": samples}],
     }
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "adapter", "rules": [rule]}]}))
     (tmp_path / "tests.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [case]}))
@@ -334,7 +334,9 @@ SCALED_OBJECT = {
             "items": {
                 "type": {"const": "prometheus"},
                 "metricType": {"enum": ["AverageValue", "Value"]},
-                "metadata": {name: {"type": "string"} for name in ("serverAddress", "threshold", "query")},
+                "metadata": {
+                    name: {"type": "string"} for name in ("serverAddress", "ignoreNullValues", "threshold", "query")
+                },
             },
         },
     },
@@ -364,6 +366,7 @@ def test_keda_scales_by_the_same_time_and_at_the_same_pace(resources: Resources,
     [trigger], [metric] = own["triggers"], spec["metrics"]
     target = metric["pods"]["target"]["averageValue"]
     assert float(trigger["metadata"]["threshold"]) == pytest.approx(float(target.removesuffix("m")) / 1000)
+    assert trigger["metadata"]["ignoreNullValues"] == "false"  # else no figures would mean no load, and pods would end
     together = re.sub(r"\bsum by \(pod\)", "sum", queue_expression())
     assert "".join(trigger["metadata"]["query"].split()) == "".join(together.split())
 
@@ -373,8 +376,8 @@ def test_the_target_of_the_autoscaler_is_the_queue_of_a_released_model_at_its_hi
 ) -> None:
     [metric] = one(resources, "HorizontalPodAutoscaler")["spec"]["metrics"]
     target = float(metric["pods"]["target"]["averageValue"].removesuffix("m")) / 1000
-    queues = [row["queued"] for row in json.loads((DEPLOY.parent / "docs/bench/plan.json").read_text())["rows"]]
-    assert min(queues) < target < max(queues)
+    queues = [row["queued_share"] for row in json.loads((DEPLOY.parent / "docs/bench/plan.json").read_text())["rows"]]
+    assert queues == pytest.approx([target] * len(queues), rel=0.25)
 
 
 def test_jobs_have_the_names_that_the_rules_use(resources: Resources) -> None:

@@ -101,6 +101,27 @@ if __name__ == "__main__":
     train(found.model_copy(update={"race": race}), run, folder)
 """
 
+#: New samples of a calibration, some of them with numbers that vary, with the errors of a network without training.
+CALIBRATION = """
+import sys
+from pathlib import Path
+import numpy as np
+from training.fit.run import workload
+from training.recipe import find, read
+
+small = ["data.mesh=128", "data.grids=[64]", "data.train=16", "data.validation=4", "data.test=12"]
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    work = workload(read(find("burgers-laptop"), small), folder, progress=False)
+    network = work.network()
+    work.fit_normalisers(network)
+    found = work.renewed(12).calibration_samples(network)
+    parts = [each for part in (found.fitted, found.calibration, found.test) for each in part]
+    tensors = [one for each in parts for one in (*each.inputs, each.errors)]
+    np.savez(folder / "found.npz", *[one.numpy() for one in tensors])
+"""
+
 
 class Nodes:
     """A cluster of Ray, in processes of its own."""
@@ -188,6 +209,18 @@ def test_a_killed_node_changes_nothing_about_a_race(nodes: Nodes, tmp_path: Path
     assert found.card.race["rounds"] == expected.card.race["rounds"]
     for one, other in zip(found.operator.parameters(), expected.operator.parameters(), strict=True):
         assert one.equal(other)
+
+
+def test_a_killed_node_changes_nothing_about_a_calibration(nodes: Nodes, tmp_path: Path) -> None:
+    with nodes.running("-c", CALIBRATION, tmp_path / "ray"):
+        wait_until(lambda: any((tmp_path / "ray").glob("*.h5")))  # made before the samples are
+        nodes.kill_one()
+    variables = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", CALIBRATION, tmp_path / "local"], env=variables, check=True)
+    found, expected = (np.load(tmp_path / name / "found.npz") for name in ("ray", "local"))
+    assert len(expected) > 10
+    for name in expected:
+        assert np.array_equal(found[name], expected[name]), name
 
 
 def test_a_killed_node_loses_no_field_of_a_bulk_prediction(

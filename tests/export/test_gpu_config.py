@@ -57,6 +57,13 @@ def test_a_released_model_computes_in_float32_on_a_gpu(file: Path) -> None:
     assert cuda_options(as_triton_sends(config), 1).items() >= {**FLOAT32, "device_id": "1"}.items()
 
 
+def test_the_queue_of_a_released_model_has_a_size_and_no_time_limit() -> None:
+    for file in CONFIGS:  # with a time limit, Triton lets instances be idle while requests wait
+        policy = parsed(file.read_text()).dynamic_batching.default_queue_policy
+        assert policy == pb.ModelQueuePolicy(max_queue_size=triton_config.QUEUE), file
+    assert triton_config.batching().default_queue_policy == policy
+
+
 def test_torchscript_does_not_use_the_tf32_of_cudnn() -> None:
     signature = Signature.of(PROBLEMS["darcy"].description)
     config = parsed(triton_config.text("darcy_torchscript", signature, "torchscript"))
