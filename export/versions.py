@@ -29,8 +29,8 @@ from export.layout import CARD, CERTIFICATE, sha256
 from export.signature import Signature
 from schema.card import KINDS, REFINED, Card, CheckpointCard, Kind, Measured
 from schema.problem import SequenceDescription
-from training.calibration.calibration import FEWEST_FITTED
 from training.calibration.error_estimate import fewest
+from training.calibration.fitting import FEWEST_FITTED
 from training.checkpoint import EXAMPLES
 from training.files import read_json, write_json
 from training.precision import FLOAT32

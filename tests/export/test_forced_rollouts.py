@@ -20,7 +20,7 @@ from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
 from export.signature import Signature
 from schema.card import KINDS, Kind
-from training.calibration.calibration import CalibratedOperator, Measured, calibrate
+from training.calibration import CalibratedOperator, Measured, calibrate
 from training.operators.field import FieldConfig
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 from training.problems.problem_file import ProblemFile

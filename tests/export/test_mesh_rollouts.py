@@ -15,7 +15,7 @@ from export.graphs.deployable import Deployable
 from export.signature import Signature
 from schema.card import KINDS, Kind
 from tests.export.test_forced_rollouts import check_products, opened
-from training.calibration.calibration import CalibratedOperator, Measured
+from training.calibration import CalibratedOperator, Measured
 from training.calibration.samples import CalibrationSamples, calibrated
 from training.operators.points import PointsConfig, PointsOperator
 from training.operators.points_trajectory import PointsTrajectoryConfig, PointsTrajectoryOperator

@@ -4,19 +4,9 @@ Both are conformal: they rest on the ranks of calibration samples, not on a mode
 that an exported graph holds them beside the operator.
 """
 
-from training.calibration.calibration import (
-    FEWEST_FITTED,
-    FILE,
-    CalibratedOperator,
-    Calibration,
-    Channel,
-    Layout,
-    Measured,
-    calibrate,
-    load,
-    save,
-)
+from training.calibration.calibration import FILE, CalibratedOperator, Calibration, Channel, Layout, load, save
 from training.calibration.error_estimate import ErrorEstimate, Novelty, guarantee
+from training.calibration.fitting import FEWEST_FITTED, Measured, calibrate
 from training.calibration.samples import (
     MOST_FITTED,
     CalibrationSamples,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, cast
+from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -15,8 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from schema.problem import Description, Parameter, Quantity
-from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, bounds, fewest
+from training.calibration.error_estimate import ErrorEstimate, Novelty
 from training.calibration.statistics import InputStatistics
 from training.files import CALIBRATION, replacing
 from training.operators.operator import Operator
@@ -24,9 +21,7 @@ from training.user_error import UserError, typed
 
 FILE = CALIBRATION
 ERROR_ESTIMATE, NOVELTY = "error_estimate", "novelty"
-FEWEST_FITTED = 16  # samples of which mean and covariance of the statistics make sense
 ROUNDING = 1e-6  # relative to a default, within which a number is the default
-SPREAD = 2.0  # a positive channel whose largest value is this many times its smallest is seen by its logarithm
 
 
 class CalibrationError(UserError):
@@ -190,198 +185,6 @@ class CalibratedOperator(Operator):
         return found
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Samples on one grid, with the errors of the network's predictions."""
-
-    inputs: Sequence[Tensor]  # the operator's arguments, `[sample, (component,) *grid]` or `[sample]` each
-    errors: Tensor | None = None  # relative L2 errors of fields `[sample]`; none where only the inputs are known
-    # What tells the samples from others on the same grid, such as their noise, for the card.
-    kind: Mapping[str, Any] = field(default_factory=dict)
-    noise: Tensor | None = None  # the level of noise of each `[sample]`, where they have several
-    scalars: Tensor | None = None  # sizes of the errors of all numbers, in deviations of each: `[sample, number]`
-
-    def __len__(self) -> int:
-        return len(self.inputs[0])
-
-    def points(self, axes: int) -> int:
-        return self.inputs[0].shape[-axes:].numel() if self.inputs[0].ndim > axes else 1
-
-    def first(self, count: int) -> Measured:
-        """Return copies of the first samples."""
-        return self.select(torch.arange(min(count, len(self))))
-
-    def select(self, mask: Tensor) -> Measured:
-        """Return the samples of a mask, or of some numbers."""
-        parts = (None if each is None else each[mask] for each in (self.errors, self.noise, self.scalars))
-        errors, noise, scalars = parts
-        return Measured([tensor[mask] for tensor in self.inputs], errors, self.kind, noise, scalars)
-
-
-def calibrate(
-    problem: Description,
-    fitted: Sequence[Measured],
-    calibration: Sequence[Measured],
-    deviations: Mapping[str, Tensor] = MappingProxyType({}),
-) -> Calibration | None:
-    """Calibrate a trained network; None where there are too few samples.
-
-    Those of `fitted` have errors and may be training samples. Those of `calibration` serve nothing else: one element
-    per grid has errors, which give the estimate, and any number has none; all give the novelty. `deviations` are those
-    of the outputs that are numbers, by name.
-    """
-    axes = len(problem.axes)
-    if sum(map(len, fitted)) < FEWEST_FITTED or not calibration:
-        return None
-    channels = _channels(problem, fitted)
-    periodic = tuple(axis.boundary == "periodic" for axis in problem.axes)
-    statistics = InputStatistics([channel.logarithm for channel in channels], periodic)
-    for_units = max(fitted, key=lambda one: one.points(axes))
-    statistics.fit(for_units.inputs)
-    measured = {one.points(axes): one for one in calibration if one.errors is not None}
-    scalars = [one for one in calibration if one.scalars is not None and len(one) >= fewest()]
-    enough = all(len(one) >= fewest() for one in measured.values())
-    apart, defaults = _apart(list(measured.values()), _defaults(problem, fitted[0].inputs), axes)
-    groups = _groups(calibration, apart, defaults)
-    # A few inputs tell nothing unusual: then they are compared with those of both groups.
-    telling = all(Novelty.tells(sum(map(len, group))) for group in groups)
-    rows, *others = (
-        torch.cat([statistics(one.inputs) for one in each])
-        for each in (fitted, *(groups if telling else [calibration]))
-    )
-    separate = _noise_bounds(fitted, groups, statistics) if enough else {}
-    layout = Layout(
-        channels=channels,
-        periodic=periodic,
-        statistics=rows.shape[1],
-        roughness=statistics.roughness(for_units.inputs).shape[1],
-        fitted=len(rows),
-        inputs=len(others[0]),
-        errors=min(map(len, measured.values())) if measured and enough else 0,
-        grids=tuple(sorted(measured)),
-        apart=apart,
-        defaults=defaults,
-        second=sum(map(len, others[1:])),
-        intervals=_intervals(problem, deviations) if scalars else (),
-        noise=_noise_levels(fitted) if separate else (),
-    )
-    found = Calibration(layout).eval()
-    found.statistics = statistics
-    found.novelty.fit(rows, *others)
-    if found.estimate is not None:
-        found.estimate.fit(_sized(fitted, statistics), layout.grids)
-        if separate:
-            found.estimate.bounds.copy_(torch.stack([separate[points] for points in layout.grids], dim=1))
-        fewest_of = [found.estimate.calibrate(_sized(group, statistics), index) for index, group in enumerate(groups)]
-        found.layout = layout.model_copy(update={"errors_of_a_case": min(fewest_of)})
-    for number, interval in enumerate(found.intervals):
-        parts = ({1: _errors_of(each, number, statistics)} for each in (fitted, scalars))
-        cast("ErrorEstimate", interval).fit(next(parts), (1,))
-        cast("ErrorEstimate", interval).calibrate(next(parts))
-    return found
-
-
-def _intervals(problem: Description, deviations: Mapping[str, Tensor]) -> tuple[Interval, ...]:
-    """Return the intervals of the outputs that are numbers."""
-    return tuple(
-        Interval(
-            output=name,
-            quality=ERROR_ESTIMATE if len(problem.outputs) == 1 else f"{ERROR_ESTIMATE}.{name}",
-            deviations=tuple(each.flatten().tolist()),
-        )
-        for name, each in deviations.items()
-    )
-
-
-def _errors_of(samples: Sequence[Measured], number: int, statistics: InputStatistics) -> Sized:
-    """Return statistics and errors of a number, in deviations, of the samples whose errors are known."""
-    known = [(one.inputs, one.scalars[:, number]) for one in samples if one.scalars is not None]
-    rows = [torch.cat([statistics(inputs), statistics.roughness(inputs)], dim=1) for inputs, _ in known]
-    return torch.cat(rows), torch.cat([errors for _, errors in known])
-
-
-def _defaults(problem: Description, arguments: Sequence[Tensor]) -> tuple[tuple[int, float], ...]:
-    """Return the positions of the numbers among the arguments that have a default, and these."""
-    lengths = [1] * len(problem.inputs) + [max(1, len(one.components)) for one in problem.parameters]
-    starts = [sum(lengths[:index]) for index in range(len(lengths))][len(problem.inputs) :]
-    pairs = zip(starts, problem.parameters, strict=True)
-    return tuple(
-        (start, one.default)
-        for start, one in pairs
-        if start < len(arguments) and one.default is not None and not one.components
-    )
-
-
-def _apart(
-    measured: Sequence[Measured], defaults: tuple[tuple[int, float], ...], axes: int
-) -> tuple[tuple[int, ...], tuple[tuple[int, float], ...]]:
-    """Return what tells two groups of samples apart, with enough of both on every grid: fields, and defaults."""
-
-    def both(*what: Any) -> bool:  # enough of both groups for a quantile each
-        masks = ((len(one), varies(one.inputs, *what)) for one in measured)
-        varied = ((count, 0 if mask is None else int(mask.sum())) for count, mask in masks)
-        return all(min(some, count - some) >= fewest() for count, some in varied)
-
-    if not measured:
-        return (), ()
-    fields = [index for index, tensor in enumerate(measured[0].inputs) if tensor.ndim > axes]
-    found = tuple(index for index in fields if both((index,)))
-    numbers = tuple(one for one in defaults if both((), (one,)))
-    return (found, numbers) if both(found, numbers) else ((), ())
-
-
-def _groups(
-    calibration: Sequence[Measured], apart: tuple[int, ...], defaults: tuple[tuple[int, float], ...]
-) -> list[list[Measured]]:
-    """Return calibration samples in groups: those of requests that leave something out, then the others."""
-    masks = [varies(one.inputs, apart, defaults) for one in calibration]
-    pairs = [(one, mask[:, 0]) for one, mask in zip(calibration, masks, strict=True) if mask is not None]
-    if not pairs:
-        return [list(calibration)]
-    return [[one.select(~mask) for one, mask in pairs], [one.select(mask) for one, mask in pairs]]
-
-
-def _noise_levels(samples: Sequence[Measured]) -> tuple[float, ...]:
-    """Return the levels of noise of samples, ascending."""
-    return tuple(sorted({level for one in samples if one.noise is not None for level in one.noise.tolist()}))
-
-
-def _noise_bounds(
-    fitted: Sequence[Measured], groups: Sequence[Sequence[Measured]], statistics: InputStatistics
-) -> dict[int, Tensor]:
-    """Return the roughness that separates the levels of noise, by the number of points of each grid.
-
-    There are none without several levels, or where the calibration samples of a level are too few for a quantile.
-    """
-    axes, levels = statistics.axes, _noise_levels(fitted)
-    found: dict[int, Tensor] = {}
-    for one in fitted if len(levels) > 1 else ():
-        if one.noise is None or any((one.noise == level).sum() < FEWEST_FITTED for level in levels):
-            return {}
-        roughness = statistics.roughness(one.inputs).mean(dim=1)
-        found[one.points(axes)] = bounds({level: roughness[one.noise == level] for level in levels})
-    for one in (one for group in groups for one in group if found and one.errors is not None):
-        separate = found.get(one.points(axes))
-        if separate is None:
-            return {}
-        level = (statistics.roughness(one.inputs).mean(dim=1, keepdim=True) > separate).sum(dim=1)
-        if torch.bincount(level, minlength=len(levels)).min() < fewest():
-            return {}
-    return found
-
-
-def _sized(samples: Sequence[Measured], statistics: InputStatistics) -> dict[int, Sized]:
-    """Return statistics and errors of the samples whose errors are known, by the number of points of their grid."""
-    return {
-        one.points(statistics.axes): (
-            torch.cat([statistics(one.inputs), statistics.roughness(one.inputs)], dim=1),
-            one.errors,
-        )
-        for one in samples
-        if one.errors is not None
-    }
-
-
 def save(folder: Path, calibration: Calibration) -> None:
     """Write the file of a calibration into a checkpoint's folder."""
     state = {name: tensor.contiguous() for name, tensor in calibration.state_dict().items()}
@@ -405,19 +208,3 @@ def load(folder: Path) -> Calibration | None:
             f"`{typed('calibrate', folder)}` renews it: {error}"
         ) from error
     return calibration.eval()
-
-
-def _channels(problem: Description, fitted: Sequence[Measured]) -> tuple[Channel, ...]:
-    """Return the channels of a problem's inputs, with the logarithm of positive ones that vary much."""
-    arguments, found = iter(fitted[0].inputs), []
-    tensors: tuple[Quantity | Parameter, ...] = (*problem.inputs, *problem.parameters)
-    for tensor in tensors:
-        names = [f"{tensor.name}.{part}" for part in tensor.components] or [tensor.name]
-        if isinstance(tensor, Parameter):  # the components of one are arguments of their own
-            positive, values = tensor.minimum is not None, [next(arguments) for _ in names]
-        else:
-            positive, values = tensor.positive, [next(arguments)]
-        low, high = min(one.amin() for one in values), max(one.amax() for one in values)
-        logarithm = bool(positive and low > 0 and high > SPREAD * low)
-        found += [Channel(name=name, logarithm=logarithm) for name in names]
-    return tuple(found)

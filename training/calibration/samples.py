@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from schema.problem import Axis, Description, Parameter, Quantity
-from training.calibration.calibration import Calibration, Measured, calibrate
+from training.calibration.calibration import Calibration
 from training.calibration.error_estimate import OUTSIDE, coverage, guarantee
+from training.calibration.fitting import Measured, calibrate
 from training.data.dataset import Rows
 from training.losses import Batch
 from training.operators.operator import Operator

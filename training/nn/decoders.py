@@ -7,6 +7,7 @@ are those of a paper (Cao, NeurIPS 2021, https://arxiv.org/abs/2105.14995, secti
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -16,7 +17,7 @@ from torch import nn
 from training.nn.grids import CONVOLUTION, JoinCoordinates
 from training.nn.pointwise import Activation, Dropout, build_activation
 from training.nn.shapes import FIELDS, Channels, Coordinates, Features, expect
-from training.nn.spectral import SpectralConv, published_deviation
+from training.nn.spectral import SpectralConv
 
 
 class CommonConfig(BaseModel):
@@ -180,3 +181,13 @@ def build_decoder(
     if isinstance(config, SpectralDecoderConfig):
         return SpectralDecoder(config, inputs, dimensions)
     return PointwiseDecoder(config, inputs, dimensions)
+
+
+def published_deviation(inputs: int, outputs: int, modes: int, dimensions: int) -> float:
+    r"""Return the standard deviation of the initial spectral weights of the reference project.
+
+    It is Xavier's normal rule for the tensor [in, out, \*modes, 2] with the gain 1/(in out) on a line and
+    :math:`\sqrt{in + out}/(in\,out)` on a plane and in space.
+    """
+    gain = (1 if dimensions == 1 else math.sqrt(inputs + outputs)) / (inputs * outputs)
+    return gain * math.sqrt(2 / ((inputs + outputs) * 2 * modes**dimensions))

@@ -298,16 +298,6 @@ class SpectralConv(nn.Module):
         return inverse(real, imaginary, axes)
 
 
-def published_deviation(inputs: int, outputs: int, modes: int, dimensions: int) -> float:
-    r"""Return the standard deviation of the initial spectral weights of the reference project.
-
-    It is Xavier's normal rule for the tensor [in, out, \*modes, 2] with the gain 1/(in out) on a line and
-    :math:`\sqrt{in + out}/(in\,out)` on a plane and in space.
-    """
-    gain = (1 if dimensions == 1 else math.sqrt(inputs + outputs)) / (inputs * outputs)
-    return gain * math.sqrt(2 / ((inputs + outputs) * 2 * modes**dimensions))
-
-
 class OnOneGrid(nn.Module):
     """A layer whose transforms are those of one grid: buffers, computed once, that no checkpoint holds."""
 
@@ -444,34 +434,3 @@ class LinearSpectralLayer(OnOneGrid):
         y = self.before(medium) * x
         mixed = self.multiply(y.movedim(-1, 1), self.weight).movedim(1, -1)
         return x + self.join(self.after(medium) * self.branch(mixed + self.pointwise(y)))
-
-
-class BoundaryConv(nn.Module):
-    """Convolve over one to three axes and keep the size: padded around the circle, or by zeros at ends.
-
-    Args:
-        inputs: Channels in.
-        outputs: Channels out.
-        periodic: Whether the ends meet, per axis.
-        kernel: Odd width of the stencil.
-        groups: As in torch's convolutions; `inputs` for a stencil per channel.
-
-    Example:
-        >>> BoundaryConv(2, 3, [True, False])(torch.zeros(1, 2, 8, 9)).shape
-        torch.Size([1, 3, 8, 9])
-    """
-
-    def __init__(self, inputs: int, outputs: int, periodic: Sequence[bool], kernel: int = 3, groups: int = 1) -> None:
-        super().__init__()
-        self.periodic, self.width = tuple(periodic), kernel // 2
-        self.convolution = CONVOLUTION[len(self.periodic)](inputs, outputs, kernel, groups=groups)
-
-    def forward(self, x: Tensor) -> Tensor:
-        width = self.width
-        for axis, closed in enumerate(self.periodic, start=2):
-            if closed:
-                end = x.shape[axis]
-                x = torch.cat([x.narrow(axis, end - width, width), x, x.narrow(axis, 0, width)], dim=axis)
-            else:
-                x = functional.pad(x, [0, 0] * (x.ndim - 1 - axis) + [width, width])
-        return self.convolution(x)

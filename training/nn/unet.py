@@ -1,11 +1,16 @@
-"""A U-Net for fields on a grid: local features of several sizes, such as the jumps of a material."""
+"""Stencils on grids: a convolution that knows the boundary of every axis, and a U-Net of such ones.
+
+A U-Net sees local features of several sizes, such as the jumps of a material.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from training.nn.grids import CONVOLUTION
 from training.nn.shapes import FIELDS, expect
@@ -15,6 +20,37 @@ LEVELS = 3
 COARSEST = 2 ** (LEVELS - 1)
 """What the points of every axis have to be a multiple of."""
 TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+
+
+class BoundaryConv(nn.Module):
+    """Convolve over one to three axes and keep the size: padded around the circle, or by zeros at ends.
+
+    Args:
+        inputs: Channels in.
+        outputs: Channels out.
+        periodic: Whether the ends meet, per axis.
+        kernel: Odd width of the stencil.
+        groups: As in torch's convolutions; `inputs` for a stencil per channel.
+
+    Example:
+        >>> BoundaryConv(2, 3, [True, False])(torch.zeros(1, 2, 8, 9)).shape
+        torch.Size([1, 3, 8, 9])
+    """
+
+    def __init__(self, inputs: int, outputs: int, periodic: Sequence[bool], kernel: int = 3, groups: int = 1) -> None:
+        super().__init__()
+        self.periodic, self.width = tuple(periodic), kernel // 2
+        self.convolution = CONVOLUTION[len(self.periodic)](inputs, outputs, kernel, groups=groups)
+
+    def forward(self, x: Tensor) -> Tensor:
+        width = self.width
+        for axis, closed in enumerate(self.periodic, start=2):
+            if closed:
+                end = x.shape[axis]
+                x = torch.cat([x.narrow(axis, end - width, width), x, x.narrow(axis, 0, width)], dim=axis)
+            else:
+                x = functional.pad(x, [0, 0] * (x.ndim - 1 - axis) + [width, width])
+        return self.convolution(x)
 
 
 class UNet(nn.Module):

@@ -49,14 +49,13 @@ from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
 from training.nn.pooling import Pooling, quadrature
 from training.nn.spectral import (
-    BoundaryConv,
     BoundarySpectralConv,
     Gate,
     GatedSpectralLayer,
     LinearSpectralLayer,
     band_limited,
 )
-from training.nn.unet import COARSEST, UNet
+from training.nn.unet import COARSEST, BoundaryConv, UNet
 from training.operators.operator import Operator, OperatorKind
 from training.operators.quantities import ChannelNormaliser, QuantitiesConfig, Scale, channels, scale, separated
 

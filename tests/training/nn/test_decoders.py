@@ -13,9 +13,10 @@ from training.nn.decoders import (
     SpectralDecoder,
     SpectralDecoderConfig,
     build_decoder,
+    published_deviation,
 )
 from training.nn.grids import grid_coordinates, indices
-from training.nn.spectral import SpectralConv, published_deviation
+from training.nn.spectral import SpectralConv
 
 GRIDS = [(9,), (7, 10), (6, 5, 8)]
 CONFIGS = [

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from training.nn.spectral import SpectralConv, published_deviation, resample_periodic, waves
+from training.nn.decoders import published_deviation
+from training.nn.spectral import SpectralConv, resample_periodic, waves
 
 
 def by_fft(layer: SpectralConv, x: Tensor) -> Tensor:
