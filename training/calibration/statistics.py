@@ -25,6 +25,7 @@ SMALLEST = 1e-3  # size of what does not vary, in deviations of its channel
 FARTHEST = 10.0  # steps between levels: how far beyond them a value counts
 
 Statistics = Float[Tensor, "batch statistic"]
+Basis = tuple[Float[Tensor, "_ _"], ...]  # points and waves of an axis
 KNOTS = 33
 LEAST = 1e-2  # distance of two knots, in deviations and in units of the statistic: a statistic may never vary
 LINEAR = 3.0  # scores beyond grow by their logarithm
@@ -72,11 +73,13 @@ class InputStatistics(nn.Module):
             self.levels[index] = torch.linspace(low - margin, high + margin, LEVELS)
 
     def forward(self, inputs: Sequence[Tensor]) -> Statistics:
-        found = [
-            statistic
-            for index, values in enumerate(self.channels(inputs))
-            for statistic in self.of_channel((values - self.mean[index]) / self.deviation[index], self.levels[index])
-        ]
+        z = [(values - self.mean[index]) / self.deviation[index] for index, values in enumerate(self.channels(inputs))]
+        # All fields have one grid: what their lines are multiplied with is the same for each.
+        field = next((each for each in z if each.ndim > 1), None)
+        waves = (
+            [] if field is None else [basis(field, axis, periodic=each) for axis, each in enumerate(self.periodic, 1)]
+        )
+        found = [each for index, one in enumerate(z) for each in self.of_channel(one, self.levels[index], waves)]
         return torch.stack(found, dim=-1)
 
     def roughness(self, inputs: Sequence[Tensor]) -> Float[Tensor, "batch _"]:
@@ -98,7 +101,7 @@ class InputStatistics(nn.Module):
         """Return the components of a vector field, or the scalar field or the parameter alone."""
         return list(tensor.unbind(1)) if tensor.ndim == self.axes + 2 else [tensor]
 
-    def of_channel(self, z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
+    def of_channel(self, z: Tensor, levels: Tensor, waves: Sequence[Basis]) -> list[Float[Tensor, " batch"]]:
         if z.ndim == 1:
             return [z]
         grid = tuple(range(1, z.ndim))
@@ -109,9 +112,9 @@ class InputStatistics(nn.Module):
         offset = average(shifted)
         spread = average((shifted - offset.reshape(-1, *(1,) * self.axes)).square()).sqrt()
         mean = first.flatten() + offset
-        return [mean, logarithm(spread), z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(shifted)]
+        return [mean, logarithm(spread), z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(shifted, waves)]
 
-    def shapes(self, z: Tensor) -> list[Float[Tensor, " batch"]]:
+    def shapes(self, z: Tensor, waves: Sequence[Basis]) -> list[Float[Tensor, " batch"]]:
         """Return total variation and energies of bands of frequency along every axis."""
         found = []
         for axis in range(1, self.axes + 1):
@@ -120,7 +123,7 @@ class InputStatistics(nn.Module):
             variation = steps.abs().sum(axis)
             line = z.mean(others) if others else z
             mean = average(variation) if others else variation
-            found += [logarithm(mean), *energies(line, periodic=self.periodic[axis - 1])]
+            found += [logarithm(mean), *energies(line, waves[axis - 1])]
         return found
 
 
@@ -155,15 +158,19 @@ def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
     return [*near, below, above]
 
 
-def energies(line: Float[Tensor, "batch point"], *, periodic: bool) -> list[Float[Tensor, " batch"]]:
-    """Return the logarithms of the energies of lines on cell centres by band of frequency, without the mean."""
-    index = torch.arange(line.shape[1], device=line.device)
-    count = (index[-1:] + 1).to(line.dtype)
-    waves = torch.arange(1, BANDS[-1] + 1, device=line.device).to(line.dtype)
-    angle = ((index.to(line.dtype) + 0.5) / count)[:, None] * ((2 if periodic else 1) * math.pi * waves)
-    energy = (line @ (torch.cos(angle) / count)).square()
-    if periodic:
-        energy = energy + (line @ (torch.sin(angle) / count)).square()
+def basis(field: Tensor, axis: int, *, periodic: bool) -> Basis:
+    """Return the waves of the bands on the cell centres of an axis, over their number: cosines and, if whole, sines."""
+    index = torch.arange(field.shape[axis], device=field.device)
+    count = (index[-1:] + 1).to(field.dtype)
+    waves = torch.arange(1, BANDS[-1] + 1, device=field.device).to(field.dtype)
+    angle = ((index.to(field.dtype) + 0.5) / count)[:, None] * ((2 if periodic else 1) * math.pi * waves)
+    return tuple(wave(angle) / count for wave in ((torch.cos, torch.sin) if periodic else (torch.cos,)))
+
+
+def energies(line: Float[Tensor, "batch point"], waves: Basis) -> list[Float[Tensor, " batch"]]:
+    """Return the logarithms of the energies of lines by band of frequency, without the mean."""
+    first, *others = ((line @ wave).square() for wave in waves)
+    energy = sum(others, first)
     bounds = zip((0, *BANDS), BANDS, strict=False)
     return [logarithm(energy[:, low:high].sum(1).sqrt()) for low, high in bounds]
 
