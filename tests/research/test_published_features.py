@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from export.graphs import to_onnx
 from export.graphs.deployable import shape_checks_off
+from export.graphs.one_trace import one_trace
 from research.cao2021.graphs import (
     GraphAttentionConfig,
     GraphAttentions,
@@ -196,9 +197,14 @@ class Lines(nn.Module):
 def test_a_graph_of_operators_accepts_lines_that_were_not_traced() -> None:
     lines = Lines().eval().requires_grad_(requires_grad=False)
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("point", min=8)}
-    with shape_checks_off(), to_onnx.quiet():
+    with shape_checks_off(), to_onnx.quiet(), one_trace(to_onnx.OPSET):
         program = torch.onnx.export(
-            lines, (torch.randn(2, 19),), dynamic_shapes=(axes,), dynamo=True, opset_version=20, verbose=False
+            lines,
+            (torch.randn(2, 19),),
+            dynamic_shapes=(axes,),
+            dynamo=True,
+            opset_version=to_onnx.OPSET,
+            verbose=False,
         )
     assert program is not None
     graph = program.model_proto.SerializeToString()

@@ -16,6 +16,7 @@ from torch.export import Dim
 import export.graphs.to_onnx
 import export.graphs.to_torchscript
 from export.graphs.deployable import shape_checks_off
+from export.graphs.one_trace import one_trace
 from tests.training.nn.published import LINE, PRECISIONS, assert_published, assert_published_gradients, load_published
 from training.nn.attention import ATTENTION, SoftmaxAttention, build_attention
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
@@ -196,7 +197,7 @@ def test_graphs_accept_every_number_of_tokens() -> None:
 
 
 def onnx_session(module: nn.Module) -> onnxruntime.InferenceSession:
-    with shape_checks_off(), export.graphs.to_onnx.quiet():
+    with shape_checks_off(), export.graphs.to_onnx.quiet(), one_trace(export.graphs.to_onnx.OPSET):
         program = torch.onnx.export(
             module,
             (torch.ones(2, 70, 16),),
