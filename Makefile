@@ -22,7 +22,7 @@ CORPUS := .third_party/neuraloperator-0.3.0-py3-none-any.whl
 # Further arguments of pip, such as the index of PyTorch's wheels without CUDA.
 PIP_ARGS ?=
 
-.PHONY: help describe data train release export published requirements serve test test-deep check format bench docs clean programs problem
+.PHONY: help describe data train release export published requirements serve test test-deep check check-style check-types format bench docs clean programs problem
 .NOTPARALLEL:
 
 help: ## print this list
@@ -65,9 +65,13 @@ test: ## run the test suite, with a real Triton and a real browser
 test-deep: ## run the tests that the suite leaves out: further models, files and pages on the same paths
 	$(PYTEST) -m deep
 
-check: $(DEV) ## run ruff, mypy --strict and import-linter
+check: check-style check-types ## run ruff, mypy --strict and import-linter
+
+check-style: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+check-types: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
