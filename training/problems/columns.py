@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
-from training.data.readers import DataFile, LazyArray, arranged, as_components, is_complex, time_first
+from training.data.readers import DataFile, LazyArray, arranged, as_components, is_complex, last_axis_at
 from training.problems.completed import (
     for_all,
     has_frames,
@@ -156,7 +156,7 @@ def columns_of(
             value = (others[name] if own else originals)[0].array(one.array)
             arrays = [(file.path, for_all(value, samples_of(problem, file))) for file in files]
         if problem.data.time == "last" and has_frames(problem, one):
-            arrays = [(path, time_first(array) if array.dimensions is None else array) for path, array in arrays]
+            arrays = [(path, last_axis_at(array, 1) if array.dimensions is None else array) for path, array in arrays]
         arrays = [(path, of_a_series(problem, one, array, path)) for path, array in arrays]
         if isinstance(one, Quantity) and one.complex:
             axis = -1 if one.component_axis == "last" else 2 if has_frames(problem, one) else 1

@@ -18,8 +18,8 @@ from training.data.readers import (
     are_splits,
     arranged,
     is_complex,
+    last_axis_at,
     real_part,
-    time_first,
 )
 from training.problems.ambiguity import (
     frames_of,
@@ -162,7 +162,7 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     made.guesses["time"] = f"time is the {made.time} axis behind the samples', of {count}: {reason}"
     turned = []
     for one in arrays:
-        each = time_first(one) if one.name in found and made.time == "last" else one
+        each = last_axis_at(one, 1) if one.name in found and made.time == "last" else one
         rest = each.shape[2:] if one.name in found else each.shape[1:]
         known = one in fields and len(rest) <= AXES and {*map(len, (rest,))} == {len(shown_.shape) - 2}
         names = (*(("time",) if one.name in found else ()), *AXIS_NAMES[len(rest)]) if known else None

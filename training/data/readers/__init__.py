@@ -18,8 +18,8 @@ from training.data.readers.layout import (
     as_column,
     as_components,
     is_complex,
+    last_axis_at,
     real_part,
-    time_first,
 )
 
 __all__ = [
@@ -34,10 +34,10 @@ __all__ = [
     "as_components",
     "detect",
     "is_complex",
+    "last_axis_at",
     "meshes_in",
     "named_in",
     "natural",
     "open_file",
     "real_part",
-    "time_first",
 ]

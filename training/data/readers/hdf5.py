@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, natural, part
-from training.data.readers.layout import TEST, VALIDATION, is_complex, joined, samples_of, split_of
+from training.data.readers.layout import TEST, VALIDATION, is_complex, joined, last_axis_at, samples_of, split_of
 
 MISSING = ("_FillValue", "missing_value")
 PACKING = ("scale_factor", "add_offset")
@@ -323,14 +323,9 @@ def incompressible(path: Path, file: h5py.File) -> DataFile:
     """Describe incompressible flow: a force [sample, *grid, component] and trajectories with components last."""
 
     def field(name: str) -> LazyArray:
-        dataset, at = file[name], 1 if name == "force" else 2
-        shape = [*dataset.shape[:-1]]
-        shape.insert(at, dataset.shape[-1])
-        axes = AXES[: len(shape) - at - 1]
-        named = ("component", *axes) if name == "force" else ("time", "component", *axes)
-        return LazyArray(
-            name, tuple(shape), dataset.dtype, lambda start, stop: np.moveaxis(dataset[start:stop], -1, at), named
-        )
+        lead = ("component",) if name == "force" else ("time", "component")
+        axes = AXES[: file[name].ndim - 1 - len(lead)]
+        return last_axis_at(LazyArray.of(name, file[name]), len(lead), (*lead, *axes))
 
     found = {name: field(name) for name in INCOMPRESSIBLE}
     moments = {"time": np.asarray(file["t"]).reshape(-1, found["velocity"].shape[1])[0]}
@@ -340,16 +335,9 @@ def incompressible(path: Path, file: h5py.File) -> DataFile:
 def per_sample(path: Path, file: h5py.File) -> DataFile:
     """Describe a file of groups: `data` [time, *grid, component] in each, with its grid beside it."""
     groups = sorted(file, key=natural)
-    first = file[groups[0]]
-    data, grid = first["data"], first["grid"]
-    sides, components = data.shape[1:-1], data.shape[-1]
-    axes = AXES[: len(sides)]
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.stack([np.moveaxis(file[group]["data"][()], -1, 1) for group in groups[start:stop]])
-
-    shape = (len(groups), len(data), components, *sides)
-    found = LazyArray("data", shape, data.dtype, rows, ("time", "component", *axes))
+    grid, data = file[groups[0]]["grid"], stacked(file, groups, "data")
+    axes = AXES[: len(data.shape) - 3]
+    found = last_axis_at(data, 2, ("time", "component", *axes))
     coordinates = {name: np.asarray(grid[name]) for name in axes if name in grid}
     remark = f"one group per sample: {groups[0]} … {groups[-1]}"
     time = {"time": np.asarray(grid["t"])} if "t" in grid else {}

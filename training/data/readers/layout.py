@@ -105,10 +105,15 @@ def parts(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return values.real, values.imag
 
 
-def time_first(one: LazyArray) -> LazyArray:
-    """Return an array whose last axis counts frames with that axis behind the samples'."""
-    shape = (one.shape[0], *one.shape[-1:], *one.shape[1:-1])
-    return replace(one, shape=shape, rows=lambda start, stop: np.moveaxis(one.rows(start, stop), -1, 1))
+def last_axis_at(one: LazyArray, position: int, dimensions: tuple[str, ...] | None = None) -> LazyArray:
+    """Return an array with its last axis, of frames or components, at a position, and the names of its new axes."""
+    shape = [*one.shape[:-1]]
+    shape.insert(position, one.shape[-1])
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.moveaxis(one.rows(start, stop), -1, position)
+
+    return replace(one, shape=tuple(shape), rows=rows, dimensions=dimensions)
 
 
 def of_tensors(files: Sequence[Path]) -> bool:
