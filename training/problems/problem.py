@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Description, Parameter, Quantity, check_symmetries
+from training.data.readers import open_file
 from training.registry import Registry
 
 if TYPE_CHECKING:
@@ -112,8 +113,6 @@ class MatlabFiles:
 @contextmanager
 def matlab(path: Path, name: str) -> Iterator[Any]:
     """Open one array `[sample, *grid]`, a `LazyArray`, of a MATLAB file of any version from 5 on."""
-    from training.data.readers import open_file  # noqa: PLC0415 -- the samples' package imports the problems
-
     with open_file(path, "mat") as file:
         yield file.array(name)
 

@@ -1,17 +1,7 @@
 """Readers of the files in which people keep simulations, one layout per file."""
 
-from training.data.readers.data_file import (
-    READERS,
-    UNEVEN,
-    DataFile,
-    LazyArray,
-    ReadError,
-    detect,
-    meshes_in,
-    named_in,
-    natural,
-    open_file,
-)
+from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, natural
+from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
 from training.data.readers.layout import (
     are_splits,
     arranged,

@@ -1,28 +1,20 @@
-"""A data file: its arrays, described at once and read a few samples at a time, and the choice of what reads it.
+"""A data file: its arrays, described at once and read a few samples at a time.
 
-A reader is a function of a path that returns a context with a `DataFile`. Readers of ours are named in a table, those
-of other packages by entry points of the group `petrov.readers`, whose name is the format, and the suffix that `auto`
-takes for it. A reader is imported when a file needs it. Which one that is, a file's suffix and its contents decide,
-never the rank of its arrays.
+A reader is a function of a path that returns a context with a `DataFile`; `training.data.readers.formats` chooses it.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 from zipfile import BadZipFile
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,48 +22,7 @@ from training.user_error import UserError
 
 Rows = Callable[[int, int], NDArray[Any]]
 
-GROUP = "petrov.readers"
-READERS = {
-    "npy": "arrays:open_npy",
-    "npz": "arrays:open_npz",
-    "hdf5": "hdf5:open_hdf5",
-    "mat": "arrays:open_matlab",
-    "pt": "tensors:open_torch",
-    "pdebench": "hdf5:open_pdebench",
-    "well": "hdf5:open_the_well",
-    "zarr": "labelled:open_zarr",
-    "netcdf": "labelled:open_netcdf",
-    "mesh": "mesh:open_mesh",
-    "series": "series:open_series",
-    "vtk": "vtk:open_image",
-    "csv": "tables:open_table",
-    "comsol": "tables:open_table",
-    "json": "tables:open_json",
-}
-SUFFIXES = (
-    {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
-    | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
-    | {".pvd": "series", ".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".json": "json", ".jsonl": "json"}
-    | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
-)
-
-
 UNEVEN = 1e-2  # the largest part of a step in time by which two steps may differ
-SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
-SAVE_MESHES = "save a .vtu file per sample, as ParaView and meshio do"
-UNREAD = (
-    dict.fromkeys((".pkl", ".pickle", ".joblib"), f"pickled Python objects, which are never unpickled: {SAVE_ARRAYS}")
-    | dict.fromkeys((".tfrecord", ".tfrecords"), f"records of TensorFlow, as MeshGraphNets has them: {SAVE_ARRAYS}")
-    | dict.fromkeys((".parquet", ".feather", ".arrow"), "a table of Arrow: save it as .csv, or its columns as .npz")
-    | dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet: save it as .csv")
-    | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".foam", ".ensi", ".case", ".frd"), SAVE_MESHES)
-    | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".vtm", ".vtmb", ".stl", ".ply", ".obj"), SAVE_MESHES)
-    | {".vts": "a curved grid of VTK: save its arrays as .npz, or the grid as .vtu"}
-    | dict.fromkeys((".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"), "an archive: unpack it")
-    | dict.fromkeys((".grib", ".grb", ".grib2"), "GRIB: save it as netCDF, grib_to_netcdf or xarray with cfgrib")
-    | dict.fromkeys((".lmdb", ".mdb", ".npk", ".bin", ".raw"), f"bytes of a layout that no file says: {SAVE_ARRAYS}")
-)
-"""What files of other suffixes hold, and how to save them otherwise."""
 
 
 class ReadError(UserError):
@@ -216,162 +167,6 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
         raise ReadError(f"{path}: expected {kind}, but it is damaged or something else ({reason})") from error
 
 
-def readers() -> dict[str, EntryPoint]:
-    """Return the readers by the names of their formats: ours, then those of installed packages."""
-    own = {name: EntryPoint(name, f"training.data.readers.{value}", GROUP) for name, value in READERS.items()}
-    return {each.name: each for each in sorted(entry_points(group=GROUP))} | own
-
-
-def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataFile]:
-    """Open a data file with the reader of its layout.
-
-    Args:
-        path: The file, or the folder of a zarr store.
-        format_: A name of `readers()`, or `auto`.
-
-    Raises:
-        ReadError: There is no such file, its layout is not known, or a package that reads it is not installed.
-    """
-    if not path.exists():
-        raise ReadError(f"{path}: expected a file but there is none")
-    if any(not (each.is_file() or each.is_dir()) for each in (path, *(path.rglob("*") if path.is_dir() else ()))):
-        raise ReadError(f"{path}: expected a regular file but found a pipe, a device or a broken link")
-    if path.is_dir() and any(each.is_symlink() for each in path.rglob("*")):
-        raise ReadError(f"{path}: expected a folder without links to other files")
-    name = detect(path) if format_ == "auto" else format_
-    if name not in (known := readers()):
-        raise ReadError(f"{path}: expected a format among auto, {', '.join(known)} but got {name!r}")
-    try:
-        reader = known[name].load()
-    except ModuleNotFoundError as error:
-        raise ReadError(
-            f"{path}: {name} is read with {error.name}, which is not installed: make describe FILE={path} installs it"
-        ) from error
-    found: AbstractContextManager[DataFile] = reader(path)
-    return found
-
-
-def meshes_in(folder: Path) -> list[Path]:
-    """Return the mesh files of a folder in order, those of the most frequent suffix; none where it is no folder.
-
-    Lists of meshes, `.pvd`, come before the files that they list.
-    """
-    found = sorted(folder.iterdir(), key=natural) if folder.is_dir() else []
-    if lists := [path for path in found if path.suffix.lower() == ".pvd"]:
-        return lists
-    meshes = [path for path in found if SUFFIXES.get(path.suffix.lower()) == "mesh"]
-    suffixes = Counter(path.suffix for path in meshes)
-    return [path for path in meshes if path.suffix == max(suffixes, key=lambda each: suffixes[each])]
-
-
-def lists_in(folder: Path) -> list[Path]:
-    """Return the list of meshes, `.pvd`, in a folder; none where it has none.
-
-    Raises:
-        ReadError: It has several.
-    """
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".pvd")
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise ReadError(
-            f"{folder}: expected one list of meshes but found several, {names}: name one, as in "
-            f"files = ['{folder.name}/{found[0].name}']"
-        )
-    return found
-
-
-def named_in(path: Path) -> list[Path]:
-    """Return the files that a list of meshes, or an XDMF file, names: what it holds is in them."""
-    suffix = path.suffix.lower()
-    if suffix not in {".pvd", ".xdmf", ".xmf"}:
-        return []
-    try:
-        root = ET.parse(path)  # noqa: S314 -- expat bounds and ignores entities
-    except ET.ParseError:
-        return []  # the reader says what is wrong
-    if suffix == ".pvd":
-        names = [entry.get("file") or "" for entry in root.iter("DataSet")]
-    else:
-        heavy = (item for item in root.iter("DataItem") if item.get("Format", "XML") != "XML")
-        names = [(item.text or "").strip().partition(":")[0] for item in heavy]
-    found = {path.parent / name: None for name in names if name}
-    # Others are refused when they are read.
-    within = path.resolve().parent
-    return [
-        each for each in found if each.resolve().is_relative_to(within) and each.is_file() and ".." not in each.parts
-    ]
-
-
 def natural(name: str | Path) -> tuple[Any, ...]:
     """Return a sort key in which 10 follows 9."""
     return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(name)))
-
-
-def is_temporal(path: Path) -> bool:
-    """Return whether an XDMF file holds steps in time."""
-    try:
-        grids = ET.parse(path).iter("Grid")  # noqa: S314 -- expat bounds and ignores entities
-        return any(grid.get("CollectionType") == "Temporal" for grid in grids)
-    except ET.ParseError:
-        return False  # the reader says what is wrong
-
-
-def detect(path: Path) -> str:
-    """Return the name of the reader for a file.
-
-    Raises:
-        ReadError: No reader fits.
-    """
-    if path.suffix.lower() in SUFFIXES:
-        temporal = path.suffix.lower() in {".xdmf", ".xmf"} and is_temporal(path)
-        return "series" if temporal else SUFFIXES[path.suffix.lower()]
-    if (name := path.suffix.lower().removeprefix(".")) in readers() and name not in READERS:
-        return name
-    if path.is_dir():
-        return detect_folder(path)
-    if path.suffix.lower() == ".cgns":  # HDF5, too
-        raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD['.cgns']}")
-    if path.suffix.lower() in {".h5", ".hdf5", ".hdf"} or h5py.is_hdf5(path):
-        return detect_hdf5(path)
-    if zipfile.is_zipfile(path):
-        return detect_archive(path)
-    if path.suffix.lower() in UNREAD:
-        raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD[path.suffix.lower()]}")
-    with path.open("rb") as file:
-        if path.suffix.lower() == ".txt" and file.read(1) == b"%":
-            return "comsol"
-    raise ReadError(f"{path}: expected one of the formats {', '.join(readers())}; name it as `format` if it is one")
-
-
-def detect_folder(path: Path) -> str:
-    """Return the name of the reader for a folder: a store of zarr, or meshes that are the steps of a series."""
-    if any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
-        return "zarr"
-    if lists_in(path) or len(meshes_in(path)) > 1:
-        return "series"
-    raise ReadError(f"{path}: expected a file, a zarr store or a series of meshes but found a folder of others")
-
-
-def detect_archive(path: Path) -> str:
-    """Return the name of the reader for a zip archive."""
-    with zipfile.ZipFile(path) as archive:
-        names = {*archive.namelist()}
-    if names & {"zarr.json", ".zgroup", ".zarray"}:
-        return "zarr"
-    kinds = {".npy": "npz", "data.pkl": "pt"}
-    for end, kind in kinds.items():
-        if any(name.endswith(end) for name in names):
-            return kind
-    raise ReadError(f"{path}: expected an archive of arrays but found {', '.join(sorted(names)[:3])} …: unpack it")
-
-
-def detect_hdf5(path: Path) -> str:
-    """Return the name of the reader for an HDF5 file."""
-    from training.data.readers import hdf5  # noqa: PLC0415 -- a reader
-
-    with hdf5.opened(path) as file:
-        if hdf5.is_the_well(file):
-            return "well"
-        if "_NCProperties" in file.attrs:  # netCDF-4, whatever its suffix
-            return "netcdf"
-        return "pdebench" if hdf5.is_single(file) or hdf5.is_per_sample(file) else "hdf5"

@@ -22,17 +22,8 @@ import numpy as np
 from meshio.xdmf.time_series import TimeSeriesReader
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import (
-    UNEVEN,
-    DataFile,
-    LazyArray,
-    ReadError,
-    damage_named,
-    is_temporal,
-    lists_in,
-    meshes_in,
-    named_in,
-)
+from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.formats import is_temporal, lists_in, meshes_in, named_in
 from training.data.readers.mesh import described, first_bad, in_plane, narrowed, read_mesh, whole_fields_of
 from training.data.readers.vtk import guarded
 

@@ -11,14 +11,8 @@ from glob import escape, glob
 from itertools import takewhile
 from pathlib import Path
 
-from training.data.readers.data_file import (
-    SUFFIXES,
-    DataFile,
-    ReadError,
-    meshes_in,
-    natural,
-    open_file,
-)
+from training.data.readers.data_file import DataFile, ReadError, natural
+from training.data.readers.formats import SUFFIXES, meshes_in, open_file
 from training.data.readers.layout import (
     TEST,
     VALIDATION,
