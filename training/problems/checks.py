@@ -84,8 +84,8 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
     """Read every value once, refuse what training could not use, pass the rest on in float32, and summarise tensors.
 
     Raises:
-        DataError: A value is not finite or not positive where it has to be, an output is constant or zero in a sample,
-            or one sample is in two splits.
+        DataError: Arrays do not fit one another, a value is not finite or not positive where it has to be, an output is
+            constant or zero in a sample, or one sample is in two splits.
     """
     check_samples(problem, columns)
     check_together(problem, columns)

@@ -124,7 +124,7 @@ def columns_of(
 
     Raises:
         ReadError: A file lacks an array.
-        DataError: An array has another rank or other sides than the problem file and the other arrays say.
+        DataError: An array has another rank or other numbers of components than the problem file says.
     """
     originals, output = files, problem.outputs[0]
     pieces = [(piece, file) for file in files for piece in arranged(file, problem.data.sample)]
