@@ -18,7 +18,19 @@ from rich.text import Text
 from benchmarks.harness import RESULTS, Kept, Row, read, write
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-OWN_DATA, AMOUNTS, FEW_SAMPLES, TRANSFER, DISTURBED, COVERAGE, INVERSION, TRAJECTORIES, OWN_TRAJECTORIES, POINTS = (
+(
+    OWN_DATA,
+    AMOUNTS,
+    FEW_SAMPLES,
+    TRANSFER,
+    DISTURBED,
+    COVERAGE,
+    INVERSION,
+    TRAJECTORIES,
+    OWN_TRAJECTORIES,
+    POINTS,
+    MESH_TRAJECTORIES,
+) = (
     DOCS / f"{name}.json"
     for name in (
         "own-data",
@@ -31,6 +43,7 @@ OWN_DATA, AMOUNTS, FEW_SAMPLES, TRANSFER, DISTURBED, COVERAGE, INVERSION, TRAJEC
         "trajectories",
         "own-trajectories",
         "points",
+        "mesh-trajectories",
     )
 )
 MODELS = "darcy,burgers,darcy_inverse"
@@ -465,6 +478,31 @@ def points(
     kept, times = Kept(json), [float(each) for each in split(seconds)]
     report(program.compare(split(problems), times, seeds, kept, data, workers))
     show("points", {"rows": kept.rows})
+
+
+@app.command("mesh-trajectories")
+def mesh_trajectories(
+    seconds: Annotated[float, typer.Option(min=1, help="The processor time of a training.")] = 150.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
+    problems: Problems = "heat,drift,cavity",
+    networks: Annotated[str, typer.Option(help="Some of the networks, by the beginnings of their names.")] = "",
+    data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories; missing ones are made.")] = Path(
+        "data/mesh-trajectories"
+    ),
+    tuning: Annotated[float, typer.Option(min=1, help="The processor time of a training that tunes a network.")] = 25.0,
+    frames: Annotated[int, typer.Option(min=50, help="How many frames of rollouts have to be finite.")] = 500,
+    json: Trainings = MESH_TRAJECTORIES,
+) -> None:
+    """Compare Petrov with other networks on trajectories on meshes, at equal processor time.
+
+    The number of seeds, problems and networks may grow from run to run.
+    """
+    from benchmarks import mesh_trajectories as program  # noqa: PLC0415
+
+    kept, begun = Kept(json), split(networks) or [""]
+    titles = [each for each in program.TITLES if each.startswith(tuple(begun))]
+    report(program.compare(split(problems), titles, seconds, seeds, kept, data, tuning, frames))
+    show("mesh-trajectories", {"rows": kept.rows})
 
 
 def report(rows: Iterable[Row]) -> None:

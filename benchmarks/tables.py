@@ -521,10 +521,46 @@ def by_amount(found: Row) -> Cells:
 
 def ratio_to(ours: Sequence[Row], errors: NDArray[Any]) -> str:
     """Return the ratio of our errors to others `[seed, sample]`: a geometric mean over the same test samples."""
-    both = min(len(ours), len(errors))
-    logarithms = np.log([row["result"]["errors"] for row in ours[:both]]) - np.log(errors[:both])
-    center, spread = over_seeds(logarithms)
+    return ratio(np.array([row["result"]["errors"] for row in ours]), errors)
+
+
+def ratio(ours: NDArray[Any], others: NDArray[Any]) -> str:
+    """Return the ratio of errors `[seed, sample]` to others: a geometric mean over the same samples and seeds."""
+    both = min(len(ours), len(others))
+    center, spread = over_seeds(np.log(ours[:both]) - np.log(others[:both]))
     return f"{math.exp(center):.2f} ± {math.exp(center) * spread:.2f}"
+
+
+@made_of(
+    "mesh-trajectories",
+    "mesh-trajectories.json",
+    "Networks on trajectories on meshes",
+    "problem | network | processor seconds | frame 1 | frame 10 | frame 50 | seeds | Petrov's error / this one's at 10 "
+    "| at 50 | finite | parameters",
+)
+def mesh_trajectories(found: Row) -> Cells:
+    """Return a row per problem, network and time: means over seeds and test trajectories, and paired ratios."""
+
+    def errors(rows: Sequence[Row], frame: str) -> NDArray[Any]:
+        return np.array([row["result"]["errors"][frame] for row in rows])
+
+    finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
+    groups = grouped(finals, lambda row: (*trained(row), row["training"]["seconds"]))
+    ours = {key: rows for key, rows in groups.items() if key[1] == "Petrov"}
+    problems = [*dict.fromkeys(problem for problem, _, _ in groups)]
+    for (problem, title, seconds), rows in sorted(groups.items(), key=lambda group: problems.index(group[0][0])):
+        has_training = "parameters" in rows[0]["result"]
+        # What is not trained is beside every seed of our first time.
+        known = [each for key, each in ours.items() if key[0] == problem and (key[2] == seconds or not has_training)]
+        beside = known[0] if known and title != "Petrov" else None
+        others = rows if has_training or not beside else rows[:1] * len(beside)
+        ratios = [ratio(errors(beside, each), errors(others, each)) if beside else "" for each in ("10", "50")]
+        least = min(rows, key=lambda row: row["result"]["finite"])
+        count, frames = least["result"]["samples"], least["training"]["candidate"]["frames"]
+        lasting = f"{least['result']['finite']} of {count} for {frames} frames"
+        shown = [uncertain(*over_seeds(errors(rows, each)), 1) for each in ("1", "10", "50")]
+        time, size = (f"{seconds:g}", f"{rows[0]['result']['parameters']:,}") if has_training else ("", "")
+        yield (problem, title, time, *shown, str(len(rows)), *ratios, lasting, size)
 
 
 @made_of("listops", "research/listops.json", "Attention types on ListOps", TYPES)

@@ -42,6 +42,23 @@ def sample(rng: np.random.Generator, rings: tuple[int, int] = (9, 27)) -> Star:
         >>> star.points.shape, star.triangles.shape
         ((61, 2), (96, 3))
     """
+    points, triangles, radius = mesh(rng, rings)
+    centre, width = rng.uniform(-0.7, 0.7, (3, 2)), rng.uniform(0.2, 0.6, 3)
+    squares = ((points[:, None] - centre) ** 2).sum(axis=2)
+    source = 1 + np.exp(-squares / (2 * width**2)) @ rng.normal(0, 4, 3)
+    return Star(points, triangles, source, solve(points, triangles, source, radius > 1 - 1e-9))
+
+
+def mesh(
+    rng: np.random.Generator, rings: tuple[int, int]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+    """Draw a domain with a mesh of so many rings: nodes, triangles, and how far out each node is, 1 on the edge.
+
+    Example:
+        >>> points, triangles, radius = mesh(np.random.default_rng(0), rings=(4, 4))
+        >>> points.shape, triangles.shape, (radius > 1 - 1e-9).sum()
+        ((61, 2), (96, 3), np.int64(24))
+    """
     count = int(rng.integers(rings[0], rings[1] + 1))
     radius = np.concatenate([[0.0], *(np.full(6 * ring, ring / count) for ring in range(1, count + 1))])
     angle = np.concatenate([[0.0], *(2 * np.pi * np.arange(6 * ring) / (6 * ring) for ring in range(1, count + 1))])
@@ -51,10 +68,7 @@ def sample(rng: np.random.Generator, rings: tuple[int, int] = (9, 27)) -> Star:
     edge = size * np.exp(np.cos(angle[:, None] * k + phase) @ amplitude)
     disc = radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     points, triangles = edge[:, None] * disc, Delaunay(disc).simplices.astype(np.int64)
-    centre, width = rng.uniform(-0.7, 0.7, (3, 2)), rng.uniform(0.2, 0.6, 3)
-    squares = ((points[:, None] - centre) ** 2).sum(axis=2)
-    source = 1 + np.exp(-squares / (2 * width**2)) @ rng.normal(0, 4, 3)
-    return Star(points, triangles, source, solve(points, triangles, source, radius > 1 - 1e-9))
+    return points, triangles, radius
 
 
 def solve(

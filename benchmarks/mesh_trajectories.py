@@ -1,0 +1,533 @@
+r"""The comparison of networks on trajectories on meshes, at equal processor time.
+
+The data are those of `benchmarks.mesh_solvers`: 200 trajectories to train, 20 to validate, 40 to test, of 50 frames
+after the first one. Petrov is what `fit --preset quick` makes of the problem file. The others step as it does, by an
+increment at the points: MeshGraphNet (Pfaff et al., ICLR 2021) on the edges of the triangles, Transolver (Wu et al.,
+ICML 2024), and neuraloperator's FNO on a grid that the fields of the points are interpolated to. All see the same
+fields; they are trained in single steps with noise on the state, which the increment has to take back, as MeshGraphNet
+was published. The rate of each, then its noise, are chosen on validation trajectories of one of the problems. Test
+trajectories are used once per final training.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from benchmarks.harness import Kept, Row
+from benchmarks.networks import CLIP, LOST, Settings, cycle, order
+from benchmarks.points import AttentionNetwork, PhysicsAttention
+
+COUNTS = (200, 20, 40)  # trajectories to train, to validate and to test
+SHOWN, LASTING = (1, 10, 50), 500  # frames that are shown, and the length of the rollouts that have to stay finite
+STILL, FNO, TRANSOLVER, MESHGRAPHNET, PETROV = TITLES = (
+    "keeping the first frame",
+    "FNO on a grid",
+    "Transolver",
+    "MeshGraphNet",
+    "Petrov",
+)
+TUNING, TUNING_SEED, TUNED_ON = 25.0, 100, "heat"  # processor seconds, a seed, and the problem of the choices
+BATCH = 8
+PARTS = 4  # trajectories whose rollouts are computed together
+CHANNELS, FNO_LAYERS = 32, 4
+#: Of each network sizes and loss, the latter as it was published, and what is chosen from, the first one by default.
+SIZES: dict[str, dict[str, int]] = {
+    FNO: {"side": 32, "modes": 16},
+    TRANSOLVER: {},
+    MESHGRAPHNET: {"width": 32, "steps": 10},
+}
+LOSS = {FNO: "relative", TRANSOLVER: "relative", MESHGRAPHNET: "squares"}
+RATES = {FNO: (2e-3, 5e-3), TRANSOLVER: (1e-3, 3e-3), MESHGRAPHNET: (1e-3, 3e-3)}
+NOISES = {FNO: (0.0, 3e-3), TRANSOLVER: (0.0, 3e-3), MESHGRAPHNET: (3e-3, 2e-2)}  # in deviations of the state
+Array = NDArray[Any]
+
+
+class DataSet(NamedTuple):
+    """The names of a solver's arrays; all have `boundary` and `distance` besides."""
+
+    state: str
+    fields: dict[str, int]  # with the number of their components, 0 for none
+    numbers: tuple[str, ...] = ()
+
+
+SETS = {
+    "heat": DataSet("heat", {"source": 0}),
+    "drift": DataSet("dye", {"wind": 2}, ("kappa",)),
+    "cavity": DataSet("velocity", {}, ("lid", "viscosity")),
+}
+
+
+# The samples
+
+
+@dataclass(frozen=True)
+class Meshes:
+    """Trajectories on meshes.
+
+    Attributes:
+        coordinates: `[sample, point, 2]`.
+        weight: 1 at points and 0 at padding `[sample, point, 1]`.
+        steady: Fields, and numbers at every point, `[sample, point, feature]`.
+        triangles: `[sample, triangle, 3]`, -1 at padding.
+        states: `[sample, frame, point, component]`.
+        known: What a network has computed of the meshes, a row per sample.
+    """
+
+    coordinates: Tensor
+    weight: Tensor
+    steady: Tensor
+    triangles: Tensor
+    states: Tensor
+    known: tuple[Tensor, ...] = ()
+
+    def __getitem__(self, rows: Tensor | slice) -> Meshes:
+        most = int(self.weight[rows].sum(dim=1).max())  # points beyond those of the largest mesh are padding in all
+        return Meshes(
+            self.coordinates[rows, :most],
+            self.weight[rows, :most],
+            self.steady[rows, :most],
+            self.triangles[rows],
+            self.states[rows, :, :most],
+            tuple(each[rows] for each in self.known),
+        )
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+def read(file: Path, name: str) -> Meshes:
+    """Read the trajectories of a solver."""
+    with np.load(file) as arrays:
+        values = {key: torch.from_numpy(arrays[key]) for key in arrays.files}
+    names, states = SETS[name], values[SETS[name].state].float()
+    states = states if states.ndim == 4 else states[..., None]
+    points = states.shape[2]
+    weight = (torch.arange(points) < values["n"][:, None]).float()[:, :, None]
+    fields = [values[key].float() for key in (*names.fields, "boundary", "distance")]
+    steady = [each if each.ndim == 3 else each[:, :, None] for each in fields]
+    steady += [values[key].float()[:, None, None].expand(-1, points, 1) for key in names.numbers]
+    return Meshes(values["xy"].float(), weight, torch.cat(steady, dim=2) * weight, values["triangles"].long(), states)
+
+
+def split(meshes: Meshes, name: str) -> Meshes:
+    """Return the samples of a split."""
+    ends = np.cumsum((0, *COUNTS))
+    index = ("train", "validation", "test").index(name)
+    return meshes[slice(*map(int, ends[index : index + 2]))]
+
+
+# The networks
+
+
+class Step(nn.Module):
+    """Standardise states and steady fields, and add what a network makes of them to the state.
+
+    Args:
+        network: Maps features of the points `[batch, point, feature]`, the state first, and a batch of meshes to
+            increments `[batch, point, component]`; `of_meshes` returns what it has to know of meshes.
+        training: The samples whose statistics are used.
+    """
+
+    def __init__(self, network: Any, training: Meshes) -> None:
+        super().__init__()
+        self.network, valid = network, training.weight[:, :, 0] > 0
+        self.steady_moments = moments(training.steady[valid])
+        frames = training.states.transpose(1, 2)[valid]  # of all points together
+        self.state_moments, self.increment_moments = moments(frames), moments(frames.diff(dim=1))
+
+    def standard(self, state: Tensor, batch: Meshes) -> Tensor:
+        """Return the increments in deviations."""
+        (mean, spread), (middle, wide) = self.state_moments, self.steady_moments
+        features = torch.cat([(state - mean) / spread, (batch.steady - middle) / wide], dim=2) * batch.weight
+        found: Tensor = self.network(features, batch)
+        return found
+
+    def forward(self, state: Tensor, batch: Meshes) -> Tensor:
+        """Return the next state `[batch, point, component]`, 0 at padding."""
+        mean, spread = self.increment_moments
+        return (state + self.standard(state, batch) * spread + mean) * batch.weight
+
+
+def moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of the last axis' entries."""
+    flat = values.flatten(0, -2)
+    return flat.mean(dim=0), flat.std(dim=0).clamp_min(1e-6)
+
+
+class Transolver(nn.Module):
+    """Attention between slices, of coordinates and features."""
+
+    def __init__(self, features: int, outputs: int, training: Meshes) -> None:
+        super().__init__()
+        self.scale = training.coordinates.abs().max()
+        self.network = AttentionNetwork(PhysicsAttention, features + 2, outputs)
+
+    def of_meshes(self, _: Meshes) -> tuple[Tensor, ...]:
+        """Return nothing."""
+        return ()
+
+    def forward(self, features: Tensor, batch: Meshes) -> Tensor:
+        """Return increments in deviations."""
+        found: Tensor = self.network(torch.cat([batch.coordinates / self.scale, features], dim=2), batch.weight)
+        return found
+
+
+class GridNetwork(nn.Module):
+    """neuraloperator's FNO on a grid: linear interpolation in triangles to its nodes, bilinear back to the points."""
+
+    def __init__(self, features: int, outputs: int, training: Meshes, *, side: int, modes: int) -> None:
+        from neuralop.models import FNO as Fourier  # noqa: PLC0415, N811 -- only its environment has it
+
+        super().__init__()
+        places = training.coordinates[training.weight[:, :, 0] > 0]
+        self.side, self.low, self.high = side, places.amin(dim=0), places.amax(dim=0)
+        ends = torch.linspace(-1, 1, side)
+        self.places = torch.stack(torch.meshgrid(ends, ends, indexing="ij"))
+        self.network = Fourier(
+            n_modes=(modes, modes),
+            hidden_channels=CHANNELS,
+            in_channels=features + 3,
+            out_channels=outputs,
+            n_layers=FNO_LAYERS,
+            lifting_channels=64,
+            projection_channels=64,
+            positional_embedding=None,
+        )
+
+    def of_meshes(self, meshes: Meshes) -> tuple[Tensor, ...]:
+        """Return three points and their weights of every node, the nearest alone beyond the hull, and its distance."""
+        from scipy.spatial import Delaunay, cKDTree  # noqa: PLC0415
+
+        low, high = self.low.double().numpy(), self.high.double().numpy()
+        nodes = low + (self.places.flatten(1).double().numpy().T + 1) / 2 * (high - low)
+        made: list[tuple[Array, Array, Array]] = []
+        for coordinates, weight in zip(meshes.coordinates, meshes.weight, strict=True):
+            points = coordinates[weight[:, 0] > 0].double().numpy()
+            net = Delaunay(points)
+            found = net.find_simplex(nodes)
+            distance, nearest = map(np.asarray, cKDTree(points).query(nodes))
+            change = net.transform[found]
+            first = np.einsum("nij,nj->ni", change[:, :2], nodes - change[:, 2])
+            shares = np.concatenate([first, 1 - first.sum(axis=1, keepdims=True)], axis=1)
+            inside = ((found >= 0) & np.isfinite(shares).all(axis=1))[:, None]
+            corners = np.where(inside, net.simplices[found], nearest[:, None])
+            made.append((corners, np.where(inside, shares, [[1.0, 0.0, 0.0]]), distance))
+        corners, shares, distances = (np.stack(each) for each in zip(*made, strict=True))
+        return torch.from_numpy(corners).long(), torch.from_numpy(shares).float(), torch.from_numpy(distances).float()
+
+    def forward(self, features: Tensor, batch: Meshes) -> Tensor:
+        """Return increments in deviations."""
+        corners, shares, distances = batch.known
+        count, width = len(features), features.shape[2]
+        at = corners.flatten(1)[:, :, None].expand(-1, -1, width)
+        picture = (features.gather(1, at).unflatten(1, corners.shape[1:]) * shares[..., None]).sum(dim=2)
+        grid = picture.transpose(1, 2).reshape(count, width, self.side, self.side)
+        places = self.places.expand(count, *self.places.shape)
+        beyond = distances.reshape(count, 1, self.side, self.side)
+        found = self.network(torch.cat([grid, places, beyond], dim=1))
+        scaled = 2 * (batch.coordinates - self.low) / (self.high - self.low) - 1
+        read_off = functional.grid_sample(found, scaled.flip(2)[:, :, None, :], align_corners=True)
+        return read_off.flatten(2).transpose(1, 2)
+
+
+def layers(features: int, width: int, outputs: int, *, normal: bool = True) -> nn.Sequential:
+    """Return MeshGraphNet's network of nodes or edges: two hidden layers, and a layer norm."""
+    found = (nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs))
+    return nn.Sequential(*found, *((nn.LayerNorm(outputs),) if normal else ()))
+
+
+class Message(nn.Module):
+    """A step of message passing: edges see their ends, then nodes see the sum of their edges; both are added."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        # The first layer of the edges' network, apart for the edge and its ends: nodes are fewer than edges.
+        self.edge, self.ends = nn.Linear(width, width), nn.Linear(width, 2 * width, bias=False)
+        hidden = (nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.LayerNorm(width))
+        self.of_edges, self.of_nodes = nn.Sequential(*hidden), layers(2 * width, width, width)
+
+    def forward(self, nodes: Tensor, edges: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """Return nodes `[node, feature]` and edges `[edge, feature]`; `ends` are senders and receivers."""
+        sent, received = self.ends(nodes).chunk(2, dim=1)
+        first = self.edge(edges) + sent.index_select(0, ends[0]) + received.index_select(0, ends[1])
+        edges = edges + self.of_edges(first)
+        total = torch.zeros_like(nodes).index_add(0, ends[1], edges)
+        return nodes + self.of_nodes(torch.cat([nodes, total], dim=1)), edges
+
+
+class MeshGraphNet(nn.Module):
+    """Encoder, message passing on the edges of the triangles, both ways, and decoder; no absolute coordinates."""
+
+    def __init__(self, features: int, outputs: int, training: Meshes, *, width: int, steps: int) -> None:
+        super().__init__()
+        [edges], self.length = self.of_meshes(training), 1.0
+        apart, _ = self.graph(replace(training, known=(edges,)))
+        self.length = float(apart[:, 2].mean())
+        self.nodes, self.edges = layers(features, width, width), layers(3, width, width)
+        self.messages = nn.ModuleList(Message(width) for _ in range(steps))
+        self.out = layers(width, width, outputs, normal=False)
+
+    def of_meshes(self, meshes: Meshes) -> tuple[Tensor, ...]:
+        """Return the edges of every mesh, `[sample, edge, 2]`, each once, -1 at padding."""
+        made = []
+        for triangles in meshes.triangles:
+            sides = torch.cat([triangles[:, [a, b]] for a, b in ((0, 1), (1, 2), (2, 0))])
+            made.append(torch.unique(sides[sides[:, 0] >= 0].sort(dim=1).values, dim=0))
+        return (nn.utils.rnn.pad_sequence(made, batch_first=True, padding_value=-1),)
+
+    def graph(self, batch: Meshes) -> tuple[Tensor, Tensor]:
+        """Return features of all edges, the way between their ends and its length, and senders and receivers."""
+        [edges] = batch.known
+        points = batch.coordinates.shape[1]
+        first = torch.arange(len(edges))[:, None, None] * points
+        ends = (edges + first)[edges[:, :, 0] >= 0].T
+        ends = torch.cat([ends, ends.flip(0)], dim=1)
+        way = torch.diff(batch.coordinates.flatten(0, 1)[ends], dim=0)[0] / self.length
+        return torch.cat([way, way.norm(dim=1, keepdim=True)], dim=1), ends
+
+    def forward(self, features: Tensor, batch: Meshes) -> Tensor:
+        """Return increments in deviations."""
+        apart, ends = self.graph(batch)
+        nodes, edges = self.nodes(features.flatten(0, 1)), self.edges(apart)
+        for message in self.messages:
+            nodes, edges = message(nodes, edges, ends)
+        found: Tensor = self.out(nodes).unflatten(0, features.shape[:2])
+        return found
+
+
+NETWORKS: dict[str, Callable[..., Any]] = {FNO: GridNetwork, TRANSOLVER: Transolver, MESHGRAPHNET: MeshGraphNet}
+
+
+def built(title: str, sizes: dict[str, Any], training: Meshes) -> Step:
+    """Build a network for its training samples."""
+    components = training.states.shape[3]
+    return Step(NETWORKS[title](components + training.steady.shape[2], components, training, **sizes), training)
+
+
+# Training and measures
+
+
+def loss(step: Step, batch: Meshes, before: Tensor, after: Tensor, kind: str) -> Tensor:
+    """Return the mean square of the increments' errors in deviations, or the mean relative error of the next states."""
+    if kind == "relative":
+        apart, truth = (each.flatten(1).norm(dim=1) for each in (step(before, batch) - after, after))
+        relative: Tensor = (apart / truth).mean()
+        return relative
+    mean, spread = step.increment_moments
+    target = (after - before - mean) / spread
+    errors = (step.standard(before, batch) - target).square() * batch.weight
+    squares: Tensor = errors.sum() / (batch.weight.sum() * errors.shape[2])
+    return squares
+
+
+def train(
+    step: Step, meshes: Meshes, settings: Settings, seconds: float, seed: int, kind: str, noise: float
+) -> tuple[float, int]:
+    """Train in single steps from noisy states, and return the processor seconds and steps it took."""
+    tune = ctypes.CDLL(None).mallopt
+    for threshold in (-1, -3):  # the C library keeps freed memory, as in all trainings of ours
+        tune(threshold, 2**31 - 1)
+    optimiser, steps, started = settings.build_optimiser(step), 0, time.process_time()
+    batches = order(len(meshes) * (meshes.states.shape[1] - 1), settings.batch, seed)
+    while (used := time.process_time() - started) < seconds:
+        for group in optimiser.param_groups:
+            group["lr"] = settings.learning_rate * cycle(used / seconds)
+        learn(step, optimiser, meshes, next(batches), kind, noise)
+        steps += 1
+    return used, steps
+
+
+def learn(
+    step: Step, optimiser: torch.optim.Optimizer, meshes: Meshes, chosen: Tensor, kind: str, noise: float
+) -> None:
+    """Make a step of training on frames that are chosen by their numbers among those of all samples."""
+    frames = meshes.states.shape[1] - 1
+    rows, starts = chosen // frames, chosen % frames
+    batch, index = meshes[rows], torch.arange(len(rows))
+    before, after = batch.states[index, starts], batch.states[index, starts + 1]
+    if noise:
+        before = before + noise * step.state_moments[1] * torch.randn_like(before) * batch.weight
+    optimiser.zero_grad()
+    loss(step, batch, before, after, kind).backward()
+    nn.utils.clip_grad_norm_(step.parameters(), CLIP)
+    optimiser.step()
+
+
+Rollout = Callable[[Meshes, int], Iterator[Tensor]]
+"""Yields the states `[sample, point, component]` that follow the first ones of a batch of meshes."""
+
+
+@torch.inference_mode()
+def rollout(step: Step, batch: Meshes, frames: int) -> Iterator[Tensor]:
+    """Yield the states that a network's steps make."""
+    state = batch.states[:, 0]
+    for _ in range(frames):
+        state = step(state, batch)
+        yield state
+
+
+def still(batch: Meshes, frames: int) -> Iterator[Tensor]:
+    """Yield the first state."""
+    return (batch.states[:, 0] for _ in range(frames))
+
+
+def measure(roll: Rollout, meshes: Meshes, frames: int) -> tuple[Array, int]:
+    """Return the relative L2 errors `[sample, frame]` of rollouts, and how many are finite for so many frames."""
+    errors, finite = [], 0
+    for rows in torch.arange(len(meshes)).split(PARTS):
+        batch, parts, lasting = meshes[rows], [], torch.ones(len(rows), dtype=torch.bool)
+        for number, found in enumerate(roll(batch, frames), start=1):
+            lasting &= torch.isfinite(found).flatten(1).all(dim=1)
+            if number < batch.states.shape[1]:
+                truth = batch.states[:, number].flatten(1)
+                parts.append((found.flatten(1) - truth).norm(dim=1) / truth.norm(dim=1))
+        errors.append(torch.stack(parts, dim=1).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST))
+        finite += int(lasting.sum())
+    return torch.cat(errors).double().numpy(), finite
+
+
+def fitted(request: dict[str, Any]) -> tuple[Rollout, dict[str, Any]]:
+    """Train as `fit` does from the problem file, and return the rollouts and facts of the training."""
+    from benchmarks import own_data  # noqa: PLC0415 -- imports more than the environment of the others has
+
+    operator, facts = own_data.fitted(request, "mesh-trajectories")
+    names: Any = SETS[request["prepared"]["set"]]
+    widths = [*names.fields.values(), 0, 0]
+
+    @torch.inference_mode()
+    def roll(batch: Meshes, frames: int) -> Iterator[Tensor]:
+        *fields, numbers = batch.steady.split([*(max(1, each) for each in widths), len(names.numbers)], dim=2)
+        fields = [each if wide else each[:, :, 0] for each, wide in zip(fields, widths, strict=True)]
+        state = batch.states[:, 0] if batch.states.shape[3] > 1 else batch.states[:, 0, :, 0]
+        counts = batch.weight[:, :, 0].sum(dim=1)
+        rolled: Any = operator
+        [found] = rolled.rollout([batch.coordinates, state, *fields, counts, *numbers[:, 0].unbind(1)], frames)
+        yield from (found if found.ndim == 4 else found[..., None]).unbind(1)
+
+    return roll, facts | {"parameters": sum(each.numel() for each in operator.parameters())}
+
+
+def main(request: dict[str, Any]) -> dict[str, Any]:
+    """Train a network and measure its rollouts on the requested split.
+
+    Args:
+        request: `network`, a title or `petrov`, its `sizes` and `settings`, `loss` and `noise`, `seconds`, `seed`,
+            `split`, `frames` of the rollouts, and `prepared` (`file` and `set`, and for Petrov `problem` and `counts`).
+
+    Returns:
+        The mean error of all frames and its standard error; the errors of all samples at the frames that are shown;
+        how many rollouts are finite; facts of the training.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(request["seed"])
+    meshes = read(Path(request["prepared"]["file"]), request["prepared"]["set"])
+    training, held = split(meshes, "train"), split(meshes, request["split"])
+    roll: Rollout = still
+    facts: dict[str, Any] = {}
+    if request["network"] == "petrov":
+        roll, facts = fitted(request)
+    elif request["network"] != STILL:
+        step = built(request["network"], request["sizes"], training)
+        training, held = (replace(each, known=step.network.of_meshes(each)) for each in (training, held))
+        settings = Settings(**request["settings"])
+        given = (request["seconds"], request["seed"], request["loss"], request["noise"])
+        used, steps = train(step, training, settings, *given)
+        epochs = steps * settings.batch / len(training) / (training.states.shape[1] - 1)
+        facts = {"epochs": epochs, "steps": steps, "seconds": used}
+        facts["parameters"] = sum(each.numel() * (2 if each.is_complex() else 1) for each in step.parameters())
+        roll = partial(rollout, step.eval())
+    frames = max(request.get("frames", 0), held.states.shape[1] - 1)
+    errors, finite = measure(roll, held, frames)
+    means = errors.mean(axis=1)
+    shown = {str(frame): [float(f"{each:.4g}") for each in errors[:, frame - 1]] for frame in SHOWN}
+    figures = {"error": float(means.mean()), "standard_error": float(means.std(ddof=1) / math.sqrt(len(means)))}
+    return figures | {"samples": len(means), "errors": shown, "finite": finite} | facts
+
+
+# The comparison
+
+
+def prepared(name: str, folder: Path) -> dict[str, Any]:
+    """Return where the trajectories of a solver are; they are made if there are none."""
+    from benchmarks import mesh_solvers  # noqa: PLC0415 -- imports more than the environment of the others has
+
+    file, problem = folder / f"{name}.npz", folder / f"mesh_{name}.toml"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(Path(__file__).parent / "problems" / problem.name, problem)
+    if not file.exists():
+        mesh_solvers.write(name, folder, sum(COUNTS))
+    return {"file": str(file), "set": name, "problem": str(problem), "counts": list(COUNTS)}
+
+
+def candidate(title: str, rate: float | None = None, noise: float | None = None) -> dict[str, Any]:
+    """Return a network with a rate and a level of noise, by default the first ones."""
+    if title == STILL:
+        return {"network": title}
+    if title == PETROV:
+        return {"network": "petrov"}
+    settings = {"learning_rate": RATES[title][0] if rate is None else rate, "batch": BATCH}
+    level = NOISES[title][0] if noise is None else noise
+    return {"network": title, "sizes": SIZES[title], "settings": settings, "loss": LOSS[title], "noise": level}
+
+
+def tuned(title: str, trained: Callable[[list[dict[str, Any]]], list[Row]]) -> dict[str, Any]:
+    """Choose the rate of a network, then its level of noise, by the validation errors of short trainings."""
+    chosen = candidate(title)
+    for key, options in (("rate", RATES), ("noise", NOISES)) if title in SIZES else ():
+        rate = chosen["settings"]["learning_rate"]
+        tried = [candidate(title, **{"rate": rate, key: each}) for each in options[title]]
+        chosen = min(zip(tried, trained(tried), strict=True), key=lambda pair: float(pair[1]["result"]["error"]))[0]
+    return chosen
+
+
+def compare(
+    names: Sequence[str],
+    titles: Sequence[str],
+    seconds: float,
+    seeds: int,
+    kept: Kept,
+    folder: Path,
+    tuning: float = TUNING,
+    frames: int = LASTING,
+) -> Iterator[Row]:
+    """Tune the networks on one of the problems for some seconds each, then train all, seed by seed.
+
+    Rollouts of test trajectories have so many frames, those of validation trajectories as many as the data.
+    """
+    from benchmarks.own_data import complete, training  # noqa: PLC0415 -- imports more than the others' environment has
+
+    module = "benchmarks.mesh_trajectories"
+    data = {name: prepared(name, folder) for name in {*names, TUNED_ON}}
+
+    def trained(title: str, tried: list[dict[str, Any]]) -> list[Row]:
+        rows = [training(TUNED_ON, title, each, tuning, TUNING_SEED, "validation") for each in tried]
+        return [*complete(rows, kept, data, 1, module)]
+
+    choices = {title: tuned(title, partial(trained, title)) for title in titles}
+    finals = [
+        training(name, title, choices[title] | {"frames": frames}, seconds, seed, "test")
+        for seed, name, title in itertools.product(range(seeds), names, titles)
+        if title != STILL or seed == 0
+    ]
+    yield from complete(finals, kept, data, 1, module)
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))
