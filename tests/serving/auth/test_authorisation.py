@@ -328,15 +328,15 @@ def test_a_key_over_its_rate_learns_when_to_retry(keyed: Keyed, http: httpx2.Cli
     problem = http.post(V1, content=b"never read", headers={"Content-Type": "application/x-npy", **bearer("slower")})
     assert (problem.status_code, problem.json()["type"]) == (429, "urn:petrov:problem:rate-limited")
     assert http.get("/v1/models/blur", headers=bearer("slower")).status_code == 200  # only fields have a rate
-    with petrov_client.Client(keyed.url, SECRET["slower"], timeout=5) as client, pytest.raises(RateLimited) as caught:
+    with petrov_client.Client(keyed.url, SECRET["slower"], timeout=20) as client, pytest.raises(RateLimited) as caught:
         client.predict("blur", FIELD)
     with (
-        petrov_client.GrpcClient(keyed.address, SECRET["slower"], timeout=5) as client,
+        petrov_client.GrpcClient(keyed.address, SECRET["slower"], timeout=20) as client,
         pytest.raises(RateLimited) as caught_too,
     ):
         client.predict("blur", FIELD)
-    assert 30 < (caught.value.retry_after or 0) <= 50
-    assert 30 < (caught_too.value.retry_after or 0) <= 50
+    for error in (caught.value, caught_too.value):
+        assert 40 - (time.monotonic() - start) < (error.retry_after or 0) <= 50
 
 
 def test_what_cannot_be_understood_costs_nothing(http: httpx2.Client) -> None:

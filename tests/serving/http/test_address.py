@@ -152,7 +152,7 @@ async def nothing(*_: Any) -> Any:
 def test_head_is_logged_as_head(http: httpx2.Client, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "petrov.access")
     http.head("/health/live")
-    wait_until(lambda: "HEAD /health/live 200" in caplog.text, 10)
+    wait_until(lambda: "HEAD /health/live 200" in caplog.text)
 
 
 def test_the_documentation_may_load_nothing_but_its_own(http: httpx2.Client) -> None:
@@ -269,5 +269,5 @@ def test_only_a_trusted_proxy_is_believed(gateway: Gateway, caplog: pytest.LogCa
     def logged() -> list[str]:
         return [vars(record)["fields"]["client"] for record in caplog.records if "GET /docs " in record.getMessage()]
 
-    wait_until(lambda: len(logged()) == 2, 10)  # a request is logged behind its response
+    wait_until(lambda: len(logged()) == 2)  # a request is logged behind its response
     assert logged() == ["203.0.113.7", "127.0.0.2"]

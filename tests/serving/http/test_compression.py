@@ -37,7 +37,7 @@ def gateway(run_before_triton: RunGateway) -> Iterator[Gateway]:
     limits = {"max_body_bytes": LIMIT, "max_bytes_in_flight": 32 * 2**20}
     with run_before_triton(compression="gzip, zstd", **limits) as running:
         yield running
-        wait_until(lambda: running.service.admission.bytes == 0, 10)
+        wait_until(lambda: running.service.admission.bytes == 0)
 
 
 @pytest.mark.parametrize("encoding", DEFLATE)
@@ -205,7 +205,7 @@ async def test_the_client_compresses_when_told_to(
         fields = [vars(record)["fields"] for record in caplog.records if "/predict " in record.getMessage()]
         return [each["bytes_in"] + each["bytes_out"] for each in fields]
 
-    wait_until(lambda: len(sizes()) == 3, 10)  # a request is logged behind its response
+    wait_until(lambda: len(sizes()) == 3)  # a request is logged behind its response
     plain, *compressed = sizes()
     assert plain > 2 * FIELD.nbytes
     assert max(compressed) < plain / 4

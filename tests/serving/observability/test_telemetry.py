@@ -294,7 +294,7 @@ def test_lines_of_the_log_name_their_trace(traced: Gateway, caplog: pytest.LogCa
     caplog.handler.setFormatter(JsonLines())
     with caller() as (trace, _), petrov_client.Client(traced.url) as client:
         client.predict("blur", FIELD)
-    wait_until(lambda: f'"trace_id":"{trace}"' in caplog.text, 5)
+    wait_until(lambda: f'"trace_id":"{trace}"' in caplog.text)
 
 
 def test_a_receiver_that_is_away_costs_no_answer(

@@ -254,7 +254,7 @@ def test_calls_are_measured_as_requests_are(gateway: Gateway, stub: Any, toy: To
 @pytest.fixture(scope="module")
 def tight(run_before_triton: RunGateway) -> Iterator[Gateway]:
     """Run a gateway with tight limits, before the shared Triton."""
-    seconds = {"receive_seconds": 0.5, "request_seconds": 1.5}
+    seconds = {"receive_seconds": 2.0, "request_seconds": 5.0}
     with run_before_triton(max_body_bytes=MEBIBYTE, max_requests_in_flight=2, **seconds) as gateway:
         yield gateway
 
@@ -280,7 +280,7 @@ def test_a_message_that_does_not_arrive_is_not_waited_for(tight: Gateway, tight_
     with grpc.insecure_channel(f"127.0.0.1:{tight.settings.grpc_port}") as channel:
         call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
         never = threading.Event()
-        with pytest.raises(grpc.RpcError, match=r"no complete message arrived within 0\.5 s") as caught:
+        with pytest.raises(grpc.RpcError, match=r"no complete message arrived within 2 s") as caught:
             call(silence(never))
         never.set()
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
@@ -318,7 +318,7 @@ def test_a_response_is_counted_with_its_request(
     monkeypatch.setattr(Ticket, "add", watched)
     assert tight_stub.ModelInfer(request(fields)).outputs[0].shape == [30, 64, 64]
     assert max(held) > 2 * fields.nbytes
-    wait_until(lambda: tight.service.admission.bytes == 0, 5)
+    wait_until(lambda: tight.service.admission.bytes == 0)
 
 
 def silence(until: threading.Event) -> Iterator[bytes]:
@@ -332,7 +332,7 @@ def test_the_deadlines_of_both_sides_hold(triton: TritonServer, tight: Gateway, 
         with pytest.raises(grpc.RpcError) as caught:
             tight_stub.ModelInfer(request(ONES), timeout=0.3)
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        wait_until(lambda: tight.service.admission.bytes == 0, 1.0)  # well before our own deadline
+        wait_until(lambda: tight.service.admission.bytes == 0, 4.0)  # well before our own deadline
         with pytest.raises(grpc.RpcError) as caught:
             tight_stub.ModelInfer(request(ONES))
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
@@ -357,14 +357,14 @@ def test_the_parameter_timeout_is_a_deadline_in_microseconds(
 def test_beyond_the_limit_calls_are_sent_away(triton: TritonServer, tight: Gateway, tight_stub: Any) -> None:
     with stopped(triton.settings):
         waiting = [tight_stub.ModelInfer.future(request(ONES)) for _ in range(2)]
-        wait_until(lambda: tight.service.admission.bytes > 2 * ONES.nbytes, 5)
+        wait_until(lambda: tight.service.admission.bytes > 2 * ONES.nbytes)
         with pytest.raises(grpc.RpcError, match="2 requests are in flight") as caught:
             tight_stub.ModelInfer(request(ONES))
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         assert int(dict(caught.value.trailing_metadata())["retry-after"]) >= 1
         for call in waiting:
             call.cancel()
-        wait_until(lambda: tight.service.admission.bytes == 0, 1.0)  # well before the deadline
+        wait_until(lambda: tight.service.admission.bytes == 0, 4.0)  # well before the deadline
 
 
 def test_calls_in_flight_are_finished_at_the_end(
@@ -378,7 +378,7 @@ def test_calls_in_flight_are_finished_at_the_end(
         with run_gateway(settings) as gateway:
             frozen.enter_context(stopped(triton.settings))
             call = stub.ModelInfer.future(request(ONES))
-            wait_until(lambda: gateway.service.admission.bytes > 0, 5)
+            wait_until(lambda: gateway.service.admission.bytes > 0)
             thawing = threading.Timer(1.0, frozen.close)
             thawing.start()
         thawing.join()
@@ -474,7 +474,7 @@ def test_streams_that_wait_for_a_message_give_way(gateway: Gateway) -> None:
         idle = [call(silence(never)) for _ in range(grpc_chapter.ARRIVING_STREAMS)]
         others = stub.ModelStreamInfer(iter([request(ONES)]))
         assert [each.infer_response.model_name for each in others] == ["blur"]
-        wait_until(lambda: any(each.code() == grpc.StatusCode.DEADLINE_EXCEEDED for each in idle if each.done()), 5)
+        wait_until(lambda: any(each.code() == grpc.StatusCode.DEADLINE_EXCEEDED for each in idle if each.done()))
         used.put(request(ONES))
         assert next(responses).infer_response.model_name == "blur"
         never.set()
