@@ -515,7 +515,7 @@ def report(rows: Iterable[Row]) -> None:
 @app.command()
 def trajectories(
     seconds: Annotated[
-        float | None, typer.Option(min=1, help="Processor time of a training; by default 360, on planes 120.")
+        float | None, typer.Option(min=1, help="Processor time of a training; by default 360, on planes 60.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and set.")] = 1,
     problems: Problems = "ks,vorticity",
@@ -525,7 +525,7 @@ def trajectories(
 ) -> None:
     """Compare Petrov with other networks on exponax's trajectories, at equal processor time.
 
-    A training takes two to ten minutes. The numbers of seeds, sets and networks may grow from run to run.
+    A training takes one to ten minutes. The numbers of seeds, sets and networks may grow from run to run.
     """
     from benchmarks import trajectories as program  # noqa: PLC0415
 

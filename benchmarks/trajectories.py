@@ -24,9 +24,9 @@ from torch import Tensor
 from benchmarks.harness import Array, Kept, Row, interpreter, run
 from benchmarks.networks import BASELINES, LOST, Settings, rollout, train, trajectories
 
-SETS: dict[str, tuple[str, int, float]] = {"ks": ("u", 160, 360.0), "vorticity": ("vorticity", 160, 120.0)}
+SETS: dict[str, tuple[str, int, float]] = {"ks": ("u", 160, 360.0), "vorticity": ("vorticity", 160, 60.0)}
 """By name the array of the states, how many trajectories there are, and processor seconds of a training."""
-HELD, TUNING = 16, 30.0  # trajectories for validation and as many for the test; processor seconds
+HELD, TUNING = 16, 15.0  # trajectories for validation and as many for the test; processor seconds
 FNO, UNET, CONVNEXT, PETROV = TITLES = ("FNO", "U-Net", "ConvNeXt U-Net", "Petrov")
 CANDIDATES: dict[str, dict[str, Any]] = {
     FNO: {"network": "fno", "sizes": {"modes": 24}},
