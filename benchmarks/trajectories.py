@@ -35,6 +35,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
 }
 RATES = {FNO: (2e-3, 5e-3), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3)}
 BATCH = 16
+LEAST = 160  # steps of Petrov, an epoch; as many as the preset takes at least need more than a minute
 
 
 def well(file: Path, name: str, fields: NDArray[np.float32], length: float, step: float) -> None:
@@ -131,7 +132,12 @@ def trained(request: dict[str, Any], states: Tensor) -> tuple[Tensor, dict[str, 
 
     problem = Path(request["prepared"]["problem"])
     out = Path("runs") / f"trajectories-{problem.stem}-{request['seconds']:g}-{request['seed']}"
-    settings = (f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]')
+    settings = (
+        f"fit.seconds={request['seconds']}",
+        f"fit.least={LEAST}",
+        f"seed={request['seed']}",
+        'formats=["onnx"]',
+    )
     arguments = itertools.chain.from_iterable(("--set", each) for each in settings)
     command = ["-m", "training", "fit", str(problem), "--no-amounts", "--out", str(out), *arguments]
     print(run([sys.executable, *command, "--data", str(problem.parent), "--resume"]), file=sys.stderr)
