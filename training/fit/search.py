@@ -405,9 +405,20 @@ def supported(work: OperatorWorkload, task: Task, symmetries: Sequence[str]) -> 
 
 @torch.inference_mode()
 def naive_error(work: OperatorWorkload) -> float:
-    """Return the validation error of the mean of the training samples, or of the last given frame of trajectories."""
-    pairs = [(float(work.score(naive(work, batch), batch)), len(batch.outputs[0])) for batch in work.validation()]
-    return sum(error * count for error, count in pairs) / sum(count for _, count in pairs)
+    """Return the validation error of the best prediction without a network.
+
+    It is the mean of the training samples. Of trajectories it is the last given frame or, where frames are far apart,
+    the mean of a state: a network of a smaller error than one of them may have learned nothing but the other.
+    """
+    errors, counts = [], []
+    for batch in work.validation():
+        found = [naive(work, batch)]
+        if work.is_trajectory:
+            means = [work.samples.statistic(name, "mean") for name in work.file.output_names]
+            found.append([torch.full_like(*pair) for pair in zip(batch.outputs, means, strict=True)])
+        errors.append([float(work.score(each, batch)) for each in found])
+        counts.append(len(batch.outputs[0]))
+    return float(np.average(errors, axis=0, weights=counts).min())
 
 
 def last_error(work: OperatorWorkload, run: RunFolder) -> float:

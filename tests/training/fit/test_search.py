@@ -172,6 +172,14 @@ def test_what_is_predicted_without_a_network_is_the_mean(raced: Recipe, samples:
     assert search.naive_error(OperatorWorkload(raced, samples.path.parent)) == pytest.approx(errors.mean(), rel=1e-5)
 
 
+def test_the_last_frame_says_nothing_where_frames_are_far_apart(tmp_path: Path) -> None:
+    """As in a chaotic flow: to repeat it has an error of 1.4, to predict the mean one of 1, both without a network."""
+    file = problem("far", inputs={"start": {"key": "u"}}, time={"step": 1.0})
+    np.savez(tmp_path / "line.npz", u=np.random.default_rng(0).standard_normal((24, 9, 64)))
+    samples = SampleFile(prepare(file, tmp_path, tmp_path), file)
+    assert search.naive_error(OperatorWorkload(recipe(samples, "tiny"), tmp_path)) == pytest.approx(1, rel=0.02)
+
+
 def test_a_killed_race_repeats_no_turn(raced: Recipe, tmp_path: Path) -> None:
     errors, run = {4: 0.3, 2: 0.2, 3: 0.4}, RunFolder(tmp_path / "run")
     whole = Trainings(errors)
