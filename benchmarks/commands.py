@@ -482,7 +482,7 @@ def points(
 
 @app.command("mesh-trajectories")
 def mesh_trajectories(
-    seconds: Annotated[float, typer.Option(min=1, help="The processor time of a training.")] = 150.0,
+    seconds: Annotated[float, typer.Option(min=1, help="The processor time of a training.")] = 300.0,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
     problems: Problems = "heat,drift,cavity",
     networks: Annotated[str, typer.Option(help="Some of the networks, by the beginnings of their names.")] = "",
