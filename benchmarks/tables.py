@@ -592,7 +592,7 @@ def own_trajectories(found: Row) -> Cells:
     """Return a row per set, network and time of training: means over its seeds."""
     rows = [row for row in found["rows"] if row["training"]["split"] == "test"]
     keys = ("problem", "title", "seconds")
-    for (problem, title, _), each in grouped(rows, lambda row: tuple(map(row["training"].get, keys))).items():
+    for (problem, title, seconds), each in grouped(rows, lambda row: tuple(map(row["training"].get, keys))).items():
         errors = np.array([row["result"]["errors"] for row in each])
 
         def shown(frame: int, errors: NDArray[Any] = errors) -> str:
@@ -605,7 +605,7 @@ def own_trajectories(found: Row) -> Cells:
             problem,
             title,
             f"{each[0]['result']['parameters']:,}",
-            f"{statistics.fmean(row['result']['seconds'] for row in each):.0f}",
+            f"{seconds:g}",
             str(len(each)),
             *map(shown, (1, 10, 20, 40)),
         )
