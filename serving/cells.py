@@ -9,7 +9,7 @@ counted before (`Derivation.bytes`), is in proportion to the points.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,15 @@ def derivable(card: Card) -> tuple[str, ...]:
 def among(arrays: Mapping[str, NDArray[Any]], card: Card) -> bool:
     """Return whether arrays of a request have cells, which are no input of the model."""
     return CELLS in arrays and CELLS not in card.names
+
+
+def check_names(sent: Collection[str], card: Card) -> None:
+    """Check the names of a request's arrays, where cells may stand for the inputs that follow from them."""
+    if CELLS in sent and CELLS not in card.names:
+        others = [name for name in sent if name != CELLS]
+        checks.names(others, card.names, {*card.optional, *derivable(card)})
+    else:
+        checks.names(sent, card.names, card.optional)
 
 
 class Derivation:
@@ -140,11 +149,21 @@ class Derivation:
             raise Problem("wrong-input", detail, where=_at(*self._index(index), row))
         try:
             known = Cells.of(nodes, places.shape[1])
+            self._check_every(nodes, len(points), index)
             marked = boundary(known, places)
         except UnknownCellsError as error:
             detail = f"{label}: {error}: send {' and '.join(DERIVED[:2])} as inputs"
             raise Problem("wrong-input", detail, where=_at(*self._index(index))) from error
         return {"boundary": marked, "distance": distance(places, marked), "area": sizes(known, places)}
+
+    def _check_every(self, nodes: NDArray[Any], count: int, index: int) -> None:
+        """Refuse points that no cell has, which would be taken for some inside."""
+        alone = np.ones(count, np.bool_)
+        alone[nodes] = False
+        if alone.any():
+            label = self._label(index)
+            detail = f"{label} has the point {int(alone.argmax())} in no cell; expected cells of all {count} points"
+            raise Problem("wrong-input", detail, where=_at(*self._index(index)))
 
     def _index(self, sample: int) -> tuple[int, ...]:
         """Return the index of the cells of a sample in the array that was sent."""

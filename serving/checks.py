@@ -250,7 +250,7 @@ def inside(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[
         if tensor is mask or array is None or tensor.grid_of(array.shape) != mask.grid_of(sent.shape):
             continue  # a default, or what is refused for its shape
         if array.ndim == len(batch) + len(tensor.axes) - 1 and array.shape[: len(batch)] == batch:
-            domain = sent if tensor.axes == mask.axes else np.expand_dims(sent, len(batch))
+            domain = sent.reshape(*batch, *(1,) * (len(tensor.axes) - len(mask.axes)), *sent.shape[len(batch) :])
             found[tensor.name] = np.where(domain == 1, array, np.ones((), array.dtype))
     return found
 

@@ -1,13 +1,14 @@
-"""Poisson's equation with a random source on a square with round holes, by finite volumes: a mask per sample."""
+"""Poisson's equation on a square with round holes, by finite volumes, and heat that leaves it: a mask per sample."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_matrix
-from scipy.sparse.linalg import spsolve
+from scipy.sparse import coo_matrix, identity
+from scipy.sparse.linalg import factorized, spsolve
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -19,18 +20,40 @@ def samples(count: int, side: int = 20, seed: int = 0) -> Arrays:
     return {name: np.stack([one[name] for one in found]) for name in ("inside", "f", "u")}
 
 
+def trajectories(count: int, side: int = 20, frames: int = 6, step: float = 4e-3, seed: int = 0) -> Arrays:
+    """Draw `inside` `[sample, row, column]` and temperatures `heat` `[sample, frame, row, column]`, NaN outside.
+
+    The holes and all edges are at 0, by implicit Euler steps from a smooth state.
+    """
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(count):
+        inside, start = drawn(rng, side)
+        solve = factorized((identity(int(inside.sum())) + step * side**2 * volumes(inside)).tocsc())
+        heat = np.full((frames, side, side), np.nan)
+        heat[0, inside] = start[inside]
+        for before, after in pairwise(heat):
+            after[inside] = solve(before[inside])
+        found.append({"inside": inside.astype(np.uint8), "heat": heat})
+    return {name: np.stack([one[name] for one in found]) for name in ("inside", "heat")}
+
+
 def sample(rng: np.random.Generator, side: int) -> Arrays:
     """Draw one or two holes and a smooth source, and solve."""
+    inside, f = drawn(rng, side)
+    u = np.full_like(f, np.nan)
+    u[inside] = spsolve(volumes(inside), f[inside] / side**2)
+    return {"inside": inside.astype(np.uint8), "f": np.where(inside, f, np.nan), "u": u}
+
+
+def drawn(rng: np.random.Generator, side: int) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Draw a domain with one or two holes, and a smooth field."""
     x, y = np.meshgrid(*[(np.arange(side) + 0.5) / side] * 2, indexing="ij")
     inside = np.ones((side, side), dtype=np.bool_)
     for _ in range(rng.integers(1, 3)):
         (a, b), radius = rng.uniform(0.2, 0.8, 2), rng.uniform(0.1, 0.2)
         inside &= (x - a) ** 2 + (y - b) ** 2 > radius**2
     a, b, c = rng.uniform(0.5, 1.5, 3)
-    f = a + b * np.cos(np.pi * x) + c * np.cos(np.pi * y)
-    u = np.full_like(f, np.nan)
-    u[inside] = spsolve(volumes(inside), f[inside] / side**2)
-    return {"inside": inside.astype(np.uint8), "f": np.where(inside, f, np.nan), "u": u}
+    return inside, a + b * np.cos(np.pi * x) + c * np.cos(np.pi * y)
 
 
 def volumes(inside: NDArray[np.bool_]) -> Any:

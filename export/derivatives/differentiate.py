@@ -208,7 +208,9 @@ def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signatur
         loop.output.append(f"{spec.name}_starts")
     body = backward_body(product, signature)
     made = {name for node in forward for name in node.output}
-    shared = taken_before(body, [spec.name for spec in states]) if signature.scattered else []
+    shared = (
+        taken_before(body, [spec.name for spec in states]) if signature.scattered or signature.mask is not None else []
+    )
     backward = helper.make_node(
         "Loop",
         ["frame_count", "", *(f"{name}_zeros" for name in names)],

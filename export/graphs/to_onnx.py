@@ -3,8 +3,9 @@
 The exporter computes what does not depend on the inputs. Each kind of processor sums a matrix product in an order of
 its own, so these constants differ in their last digits. Everything else is the same on every machine (`equality`).
 
-A rollout is ONNX's Loop around the graph of one step, whose nodes stay as they are. On points of their own, what is the
-same in every step, such as the weights of the points on a latent grid, is computed once, before the loop.
+A rollout is ONNX's Loop around the graph of one step, whose nodes stay as they are. On points of their own and with a
+mask, what is the same in every step, such as the weights of the points on a latent grid, is computed once, before the
+loop.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -
     several = signature.frames is not None and signature.frames.history > 1
     scanned = [f"{spec.name}_frames" for spec in signature.outputs]
     body = loop_body(step.graph, signature, states)
-    shared = taken_before(body, states) if signature.scattered else []
+    shared = taken_before(body, states) if signature.scattered or signature.mask is not None else []
     loop = helper.make_node(
         "Loop",
         ["frame_count", "", *states],

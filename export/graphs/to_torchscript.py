@@ -94,8 +94,9 @@ def read(path: Path) -> tuple[Callable[..., list[NDArray[np.float32]]], dict[str
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence one warning: every call into TorchScript says that it is deprecated."""
+    """Silence two warnings: every call into TorchScript says that it is deprecated, a trace that it has constants."""
     with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"torch\.tensor results are registered as constants")
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
         yield
 

@@ -13,11 +13,11 @@ import { at, inputs, outputs, reader, solver, state, status, times } from "./sta
 import { takesText } from "./vocabulary.js";
 
 /** Show an input of the user; one that cannot be read, or that the service refuses, leaves the present input. */
-async function upload(file, asReading) {
+async function upload(files, asReading) {
   const { model } = state;
   try {
     const { card } = asReading ? model : inputs;
-    const found = await read(file, card);
+    const found = await read(files, card);
     if (asReading && state.forward) {
       await checkAccepted(model.name, { [card.inputs[0].name]: found.field });
       setForward(null);
@@ -26,7 +26,7 @@ async function upload(file, asReading) {
     if (!asReading) await checkAccepted((state.forward ?? card).model, inputs.requestOf(sample));
     if (model === state.model) inputs.adopt(sample, asReading);
   } catch (error) {
-    status.show(new Error(`The file “${file.name}” cannot be drawn: ${cards.inWords(inputs.card, error.message)}`));
+    status.show(new Error(`The file “${files[0].name}” cannot be drawn: ${cards.inWords(inputs.card, error.message)}`));
   }
 }
 
@@ -103,8 +103,8 @@ function wire() {
   on("upload-reading", "click", () => at("file-reading").click());
   for (const id of ["file", "file-reading"])
     on(id, "change", () => {
-      const [file] = at(id).files;
-      if (file) upload(file, id === "file-reading");
+      const files = [...at(id).files];
+      if (files.length) upload(files, id === "file-reading");
       at(id).value = "";
     });
   on("noise", "input", () => {

@@ -21,6 +21,7 @@ export const [BOUNDARY, DISTANCE] = ["boundary", "distance"]; // inputs that fol
 export const COUNTS = "counts"; // and a parameter of it, for samples that are padded
 const COMPONENT = "component"; // the axis of a vector field, before those of the grid; on points behind them
 const FRAME = "frame"; // the axis of a trajectory's frames, before it
+const HISTORY = "history"; // the axis of the frames of a state that a rollout starts from, in their place
 
 /** Return whether every sample has points of its own, of a mesh or a cloud. */
 export function scattered({ inputs: [first] }) {
@@ -74,8 +75,20 @@ export function components({ axes, shape }) {
 
 /** Return a tensor's shape without the batch, on a grid or a number of points, and with some frames if it has their axis. */
 export function shapeOn(tensor, grid, frames = 1) {
-  if (tensor.axes.at(-1) === COMPONENT) return [...(forced(tensor) ? [frames] : []), ...grid, components(tensor)];
-  return [...(forced(tensor) ? [frames] : []), ...(tensor.axes.includes(COMPONENT) ? [components(tensor)] : []), ...grid];
+  const lead = forced(tensor) ? [frames] : tensor.axes.includes(HISTORY) ? [history(tensor)] : [];
+  if (tensor.axes.at(-1) === COMPONENT) return [...lead, ...grid, components(tensor)];
+  return [...lead, ...(tensor.axes.includes(COMPONENT) ? [components(tensor)] : []), ...grid];
+}
+
+/** Return how many frames of a state a rollout starts from; 1 of what is no state. */
+export function history({ axes, shape }) {
+  const at = axes.indexOf(HISTORY);
+  return at < 0 ? 1 : shape[at];
+}
+
+/** Return whether a tensor has an axis of frames before that of the points. */
+export function timed(tensor) {
+  return forced(tensor) || Boolean(tensor.axes?.includes(HISTORY));
 }
 
 /** Return whether an input or a parameter has a value for every frame. */

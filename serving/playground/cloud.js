@@ -27,8 +27,7 @@ export function shown(card, whole, component, slice, inputs) {
   const plane = fields.plane(whole, cards.dimensions(card), component, slice);
   const mask = inputs[card.mask];
   if (!mask || whole === mask || whole.data.length % mask.data.length) return plane;
-  const inside = fields.plane(mask, cards.dimensions(card), 0, slice);
-  return { shape: plane.shape, data: plane.data.map((value, i) => (inside.data[i] === 1 ? value : NaN)) };
+  return fields.within(plane, fields.plane(mask, cards.dimensions(card), 0, slice));
 }
 
 /** Return the picture of a field `[point, (component)]`, or of one with frames, whose components are counted with them. */
@@ -72,7 +71,7 @@ export function withoutPadding(arrays, card) {
     frames.forEach((each, i) => data.set(each.data, i * each.data.length));
     return { shape: [field.shape[0], ...frames[0].shape], data };
   };
-  const timed = new Set([...card.inputs, ...card.outputs].filter(cards.forced).map(({ name }) => name));
+  const timed = new Set([...card.inputs, ...card.outputs].filter(cards.timed).map(({ name }) => name));
   const shorter = (name, field) => (timed.has(name) ? cutEach(field) : field.shape[0] === points ? cut(field) : field);
   return Object.fromEntries(Object.entries(others).map(([name, field]) => [name, shorter(name, field)]));
 }

@@ -47,8 +47,9 @@ export class Drawing {
   /** The number of its component among all of the field, those of frames before the one that is shown included. */
   get start() {
     const { tensor, component } = this.channel;
+    const last = cards.history(tensor) - 1; // of a state the frame that the rollout goes on from
     const frames = cards.forced(tensor) ? this.inputs.sample?.fields[tensor.name].shape[0] : 1;
-    return Math.min(this.inputs.frame, frames - 1) * cards.components(tensor) + component;
+    return (last || Math.min(this.inputs.frame, frames - 1)) * cards.components(tensor) + component;
   }
 
   get view() {

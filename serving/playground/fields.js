@@ -21,6 +21,19 @@ export function range(...fields) {
   return low <= high ? [low, high] : [0, 0];
 }
 
+/** Return fields of one shape as one with a further first axis. */
+export function stacked(fields) {
+  const [{ shape, data }] = fields;
+  const joined = new Float32Array(fields.length * data.length);
+  fields.forEach((each, i) => joined.set(each.data, i * data.length));
+  return { shape: [fields.length, ...shape], data: joined };
+}
+
+/** Return a field, or one with frames before, with NaN where a mask of its grid is not 1. */
+export function within({ shape, data }, mask) {
+  return { shape, data: data.map((value, i) => (mask.data[i % mask.data.length] === 1 ? value : NaN)) };
+}
+
 export function sameShape(one, other) {
   return String(one.shape) === String(other.shape);
 }

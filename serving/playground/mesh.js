@@ -94,7 +94,7 @@ function asTensor({ name, width, values }, tensor, kept) {
   if (width === 3 && expected === kept.length) return columns(values, width, kept);
   if (width !== expected) throw new Error(`its data ${name} have ${width} components; expected ${expected}`);
   const points = values.length / width;
-  return { shape: tensor.axes.length > 2 ? [points, width] : [points], data: Float32Array.from(values) };
+  return { shape: tensor.axes.includes("component") ? [points, width] : [points], data: Float32Array.from(values) };
 }
 
 /** Call a function with type and nodes of every cell. */
@@ -159,6 +159,9 @@ function onBoundary(mesh, dimensions) {
   }
   const node = hanging(mesh.points, [...facets.values()].filter(Boolean).map(({ ends }) => ends));
   if (node !== undefined) throw new Error(`its node ${node} hangs on an edge of another cell, so ${BOUNDARY} and ${DISTANCE} do not follow`);
+  const used = new Uint8Array(mesh.count);
+  eachCell(mesh, (type, nodes) => FACETS[dimensions][type] && nodes.forEach((node) => (used[node] = 1)));
+  if (used.includes(0)) throw new Error(`its point ${used.indexOf(0)} is in no cell; expected cells of all ${mesh.count} points`);
   const found = new Float32Array(mesh.count);
   for (const facet of facets.values()) for (const node of facet?.members ?? []) found[node] = 1;
   if (!found.includes(1)) throw new Error(`it has neither data ${BOUNDARY} nor cells that they follow from`);

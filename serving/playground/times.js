@@ -30,10 +30,12 @@ export class TimePictures {
    * @param {object | null} solved The classical solution of the same input.
    */
   show(result, solved) {
+    const mask = result?.sample?.fields[this.card.mask];
+    const shown = (field) => (field && mask ? fields.within(field, mask) : field);
     for (const { tensor, panels } of this.rows) {
-      const found = result?.outputs[tensor.name];
+      const found = shown(result?.outputs[tensor.name]);
       if (!found) continue;
-      const truth = result.truth?.[tensor.name] ?? solved?.outputs[tensor.name];
+      const truth = shown(result.truth?.[tensor.name] ?? solved?.outputs[tensor.name]);
       const expected = truth && fields.sameShape(truth, found) ? truth : null;
       const values = fields.range(...[found, expected].filter(Boolean));
       const most = Math.max(...values.map(Math.abs));

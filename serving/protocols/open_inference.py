@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from schema.card import Card
-from serving import checks
+from serving import cells
 from serving.auth import OPEN, Scope, requires
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
@@ -89,8 +89,8 @@ def read(
     data, which is looked at once the names are right.
     """
     names, requested = [each.name for each in inputs], [each.name for each in outputs]
-    checks.names(names, card.names, card.optional)
-    if repeated := [name for name in card.names if names.count(name) > 1]:
+    cells.check_names(names, card)
+    if repeated := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise Problem("wrong-input", f'the input "{repeated[0]}" is sent twice', array=repeated[0])
     for name in requested:
         if name not in card.result_names:

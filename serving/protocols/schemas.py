@@ -39,6 +39,13 @@ class PredictionRequest(Document):
         "shorter ones end with 0.",
         examples=[{"conductivity": [[3.0, 12.0], [12.0, 3.0]], "wind": 0.3}],
     )
+    cells: list[list[int]] | list[list[list[int]]] | None = Field(
+        default=None,
+        description="Of models on points, in place of `boundary`, `distance` and `area`, which follow from it: the "
+        "points of every cell `[cell, node]` of one mesh for all samples, or a list of those of each. In safetensors "
+        "and `/v2` it is a tensor of whole numbers.",
+        examples=[[[0, 1, 2], [1, 3, 2]]],
+    )
 
 
 Numbers = tuple[float | None, ...] | tuple[tuple[float | None, ...], ...]

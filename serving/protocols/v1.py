@@ -33,7 +33,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.background import BackgroundTask
 
 from schema.card import Card
-from serving import cells, checks, timing
+from serving import cells, timing
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository
 from serving.catalogue.documents import Model, Readiness
@@ -283,12 +283,7 @@ class Body:
             arrays = binary.read_safetensors(self._content, max_bytes)
             # A stored sample can be sent back as it came.
             arrays = {name: array for name, array in arrays.items() if not name.startswith(TRUTH) or name in names}
-            if cells.among(arrays, card):
-                checks.names(
-                    [name for name in arrays if name != cells.CELLS], names, {*optional, *cells.derivable(card)}
-                )
-            else:
-                checks.names(arrays, names, optional)
+            cells.check_names(arrays, card)
         if self._derivative:
             role = f"{VECTORS[card.product.kind]}." if card.product else ""
             if not any(name.startswith(role) for name in arrays):

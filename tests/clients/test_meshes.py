@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 import pytest
 
 from petrov_client import InvalidInput, ModelInfo
+from petrov_client import _files as files
 from petrov_client._arrays import check_input
 from petrov_client._meshes import FACETS, SOLIDS, arrays_of, with_cells, with_outputs
-from petrov_client._schema import COMPONENT, GridInfo, TensorInfo
+from petrov_client._schema import COMPONENT, FramesInfo, GridInfo, TensorInfo
 from physics.numerics import cells as known_cells
 from physics.numerics.cells import KINDS, Cells
 from tests.toy_meshes import write_stars
@@ -112,8 +114,10 @@ def test_nodes_that_hang_between_many_cells_are_found() -> None:
     mesh: Any = SimpleNamespace(points=points, point_data={"source": points[:, 0]}, cells_dict={9: cells})
     with pytest.raises(InvalidInput, match="hangs on an edge of another cell"):
         arrays_of(mesh, on_points(2))
-    mesh.cells_dict = {9: cells[200:]}
-    assert arrays_of(mesh, on_points(2))["boundary"].sum() == 802
+    used, nodes = np.unique(cells[200:], return_inverse=True)
+    data = {"source": points[used, 0]}
+    alone: Any = SimpleNamespace(points=points[used], point_data=data, cells_dict={9: nodes.reshape(-1, 4)})
+    assert arrays_of(alone, on_points(2))["boundary"].sum() == 802
 
 
 def test_a_mesh_of_pyvista_has_cells_by_number() -> None:
@@ -195,7 +199,7 @@ WEIGHED = TensorInfo("area", ("batch", "point"), shape=(None, None))
     ("points", "cells"),
     [
         (SQUARE, TRIANGLES),
-        (SQUARE, np.array([[0, 1, 2, 3]])),
+        (SQUARE[:4], np.array([[0, 1, 2, 3]])),
         (np.array([[0, 0], [2, 0], [2, 1], [1, 2], [0, 1]]), np.array([[0, 1, 2, 3, 4]])),
         (QUADRATIC, np.arange(10)[None]),
         (CUBE, cubes().cells_dict["hexahedron"]),
@@ -247,3 +251,57 @@ def test_wrong_cells_are_refused_with_their_place(passed: dict[str, Any], where:
     with pytest.raises(InvalidInput, match=sentence) as caught:
         with_cells({"coordinates": SQUARE, **passed}, on_points(2))
     assert str(caught.value.where).startswith(where)
+
+
+def heat(history: int) -> ModelInfo:
+    """Describe a model of trajectories on points of a plane."""
+    axes = ("batch", "history", "point") if history > 1 else ("batch", "point")
+    state = TensorInfo("start", axes, shape=(None, *([history] if history > 1 else []), None))
+    outputs = (TensorInfo("heat", ("batch", "frame", "point"), shape=(None, None, None)),)
+    info = on_points(2, state)
+    frames = FramesInfo(0.1, history, ("start",), 4, 100)
+    inputs = tuple(one for one in info.inputs if one.name != "source")
+    return replace(info, inputs=inputs, outputs=outputs, frames=frames)
+
+
+def write_steps(folder: Path, listed: str = "run.pvd") -> Path:
+    """Write three steps of heat on four triangles, a point that no cell has, and a list of them in another order."""
+    points = np.column_stack([np.concatenate([SQUARE, [[9, 9]]]), np.zeros(6)])
+    for step in range(3):
+        data = {"heat": np.arange(6.0) + 10 * step}
+        meshio.Mesh(points, {"triangle": TRIANGLES}, data).write(folder / f"step_{step}.vtu")
+    entries = "".join(f'<DataSet timestep="{0.1 * step}" file="step_{step}.vtu"/>' for step in (2, 0, 1))
+    (folder / listed).write_text(f'<VTKFile type="Collection"><Collection>{entries}</Collection></VTKFile>')
+    return folder / listed
+
+
+def test_a_list_of_meshes_is_a_start_by_its_last_ones(tmp_path: Path) -> None:
+    source = write_steps(tmp_path)
+    for history, steps in ((1, 20), (2, [[10], [20]])):
+        with files.opened(source, heat(history)) as found:
+            assert found.arrays["start"] == pytest.approx(np.arange(5) + np.array(steps))
+            assert found.arrays["boundary"].tolist() == [1, 1, 1, 1, 0]
+            assert found.loose == 1
+            assert len(found.mesh.points) == 5
+            assert check_input(heat(history), found.arrays).inputs[0].shape == (5, 2)
+    with files.opened(tmp_path / "step_2.vtu", heat(1)) as found:
+        assert found.arrays["start"] == pytest.approx(np.arange(5) + 20)
+
+
+def test_a_start_that_is_none_is_refused(tmp_path: Path) -> None:
+    source = write_steps(tmp_path)
+    mesh = meshio.read(tmp_path / "step_1.vtu")
+    with pytest.raises(InvalidInput, match=r"point 5 is in no cell: expected cells of all 6 points; `remove_orphaned"):
+        arrays_of(mesh, heat(1))
+    meshio.Mesh(mesh.points + 1, mesh.cells, mesh.point_data).write(tmp_path / "step_1.vtu")
+    outside = source.with_name("outside.pvd")
+    outside.write_text(source.read_text().replace("step_1.vtu", "../step_1.vtu"))
+    for info, path, sentence in (
+        (heat(2), source, "expected one mesh in all frames but the points of frame 0 are others"),
+        (heat(4), source, "expected a list .pvd of at least 4 meshes, which"),
+        (heat(2), tmp_path / "step_1.vtu", 'of at least 2 meshes, which "stars" starts from, but got one mesh'),
+        (on_points(2), source, "which computes no trajectories"),
+        (heat(1), outside, "lists '../step_1.vtu': expected mesh files beside it or in folders below"),
+    ):
+        with pytest.raises((ValueError, InvalidInput), match=sentence), files.opened(path, info):
+            pass

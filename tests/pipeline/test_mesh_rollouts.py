@@ -1,4 +1,7 @@
-"""A folder of series of meshes becomes a served model, whose rollouts are series of meshes again."""
+"""A folder of series of meshes becomes a served model, whose rollouts are series of meshes again.
+
+They start from two frames, so that the start is a series, too.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import httpx2
 import meshio
 import numpy as np
 import pytest
+import tritonclient.grpc as triton_grpc
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, expect
 from safetensors.numpy import load, save
@@ -28,6 +32,7 @@ from training.problems.problem_file import read_problem_file
 
 pytestmark = pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
 MODEL, FRAMES = "runs_tiny", 5
+FORMATS = 'formats=["onnx", "torchscript"]'
 PIXELS = "canvas => canvas.toDataURL()"
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 FIELDS = ("boundary", "distance", "heat_first", "rate")
@@ -40,7 +45,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_series(made / "runs", cooling(40, FRAMES))
     drawn = CliRunner().invoke(app, ["describe", str(made / "runs")], catch_exceptions=False).stdout
     text = drawn[drawn.index("# ") :].replace("validation = 0.1", "validation = 10")
-    (made / "runs.toml").write_text(text.replace("# guess: samples", "# "))
+    text = text.replace("# guess: samples", "# ").replace("history = 1", "history = 2")
+    (made / "runs.toml").write_text(text)
     return made
 
 
@@ -48,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gateway(folder: Path, run_service: RunService) -> Iterator[Gateway]:
     """Train, export and serve with the commands that a person types."""
     options = ["--no-amounts", "--preset", "tiny", "--out", folder / MODEL, "--data", folder / "data"]
-    command(app, "fit", folder / "runs.toml", *options, "--set", "fit.seconds=2")
+    command(app, "fit", folder / "runs.toml", *options, "--set", "fit.seconds=2", "--set", FORMATS)
     command(exporting, folder / MODEL, "--repository", folder / "model_repository")
     with run_service(folder / "model_repository") as found:
         yield found
@@ -61,7 +67,9 @@ def samples(folder: Path) -> list[Sample]:
     for number in (0, 1):
         with open_file(folder / f"runs/run-{number:02}/out_0.vtu") as file:
             arrays = {name: file.array(name).read()[0] for name in ("coordinates", "boundary", "distance", "rate")}
-            found.append(arrays | {"heat_first": file.array("heat").read()[0]})
+        steps = (meshio.read(folder / f"runs/run-{number:02}/out_{step}.vtu") for step in (0, 1))
+        heat = np.stack([np.asarray(step.point_data["heat"], np.float32) for step in steps])
+        found.append(arrays | {"heat_first": heat})
     assert len({len(one["rate"]) for one in found}) == 2
     return found
 
@@ -86,12 +94,13 @@ def padded(samples: list[Sample]) -> dict[str, NDArray[np.float32]]:
     """Return samples as batches, padded with NaN, with their counts."""
     counts = np.asarray([len(one["rate"]) for one in samples], np.float32)
     most = int(counts.max())
-    found = {
-        name: np.stack(
-            [np.pad(one[name], [(0, most - len(one[name])), *[(0, 0)] * (one[name].ndim - 1)]) for one in samples]
-        )
-        for name in samples[0]
-    }
+
+    def longer(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        axis = int(name == "heat_first")  # behind that of the frames
+        added = [(0, most - side if at == axis else 0) for at, side in enumerate(values.shape)]
+        return np.pad(values, added, constant_values=np.nan)
+
+    found = {name: np.stack([longer(name, one[name]) for one in samples]) for name in samples[0]}
     return {name: np.ascontiguousarray(each, np.float32) for name, each in found.items()} | {"counts": counts}
 
 
@@ -101,7 +110,7 @@ def test_the_draft_and_the_card_say_what_changes_in_time(gateway: Gateway, folde
     card = httpx2.get(f"{gateway.url}/v1/models/{MODEL}", timeout=60).json()["card"]
     assert {one["name"]: one["axes"] for one in card["outputs"]} == {"heat": ["batch", "frame", "point"]}
     assert card["frames"]["states"] == ["heat_first"]
-    assert [row["frame"] for row in card["rollout"]] == [1, 2, 3, 4]
+    assert [row["frame"] for row in card["rollout"]] == [1, 2, 3]
     assert all(row["error_estimate"] > 0 for row in card["rollout"])
     assert card["differentiable"] == ["vjp", "jvp"]
 
@@ -118,9 +127,6 @@ def test_lists_of_unequal_meshes_have_as_many_frames(
         close(values, one[:3])
     assert np.shape(found["quality"]["error_estimate"]) == (2, 3)
     arrays = padded(samples)
-    for each in arrays.values():
-        if each.ndim > 1:
-            each[0 if len(samples[0]["rate"]) < len(samples[1]["rate"]) else 1, int(arrays["counts"].min()) :] = np.nan
     response = httpx2.post(f"{url}?frames=10", content=save(arrays), headers=SAFETENSORS, timeout=60)
     assert response.status_code == 200, response.text
     for values, one in zip(load(response.content)["heat"], expected, strict=True):
@@ -143,6 +149,24 @@ def test_cells_stand_for_what_follows_from_them(
     sent = {name: np.ascontiguousarray(samples[0][name]) for name in names} | {"cells": triangles[0].astype(np.int32)}
     found = load(httpx2.post(f"{url}?frames=3", content=save(sent), headers=SAFETENSORS, timeout=60).content)
     close(found["heat"], expected[0][:3])
+    tensors = [
+        {"name": name, "datatype": "INT32" if name == "cells" else "FP32", "shape": each.shape, "data": each.tolist()}
+        for name, each in {**{name: one[np.newaxis] for name, one in sent.items()}, "cells": sent["cells"]}.items()
+    ]
+    v2 = {"inputs": tensors, "parameters": {"frames": 3}}
+    response = httpx2.post(f"{gateway.url}/v2/models/{MODEL}/infer", json=v2, timeout=60)
+    assert response.status_code == 200, response.text
+    close(response.json()["outputs"][0]["data"], expected[0][:3].ravel())
+    with triton_grpc.InferenceServerClient(f"127.0.0.1:{gateway.settings.grpc_port}") as plain:
+        named = [triton_grpc.InferInput(one["name"], one["shape"], one["datatype"]) for one in tensors]
+        for tensor in named:
+            name = tensor.name()
+            value = sent[name] if name == "cells" else np.float32(sent[name])[np.newaxis]
+            tensor.set_data_from_numpy(np.ascontiguousarray(value))
+        close(plain.infer(MODEL, named, parameters={"frames": 3}).as_numpy("heat")[0], expected[0][:3])
+    alone = {**body, "cells": [body["cells"][0], [cell for cell in body["cells"][1] if 0 not in cell]]}
+    refused = httpx2.post(url, json=alone, timeout=60).json()
+    assert refused["detail"].startswith("cells[1] has the point 0 in no cell; expected cells of all")
     body["cells"][1][2][0] = 1000
     refused = httpx2.post(url, json=body, timeout=60).json()
     assert refused["detail"].startswith("cells[1] names the point 1000 in cell 2; expected 0 to")
@@ -161,7 +185,8 @@ def test_a_rollout_goes_on_behind_what_has_arrived(
     frames.close()
     rest = [*client.rollout_stream(MODEL, samples[0], 10, earlier=first)]
     close(np.stack(first + rest), expected[0])
-    whole, quality = client.rollout(MODEL, padded(samples), 10, quality=True)
+    together = {name: np.nan_to_num(each) for name, each in padded(samples).items()}
+    whole, quality = client.rollout(MODEL, together, 10, quality=True)
     for values, one in zip(whole, expected, strict=True):
         close(values[:, : one.shape[1]], one)
     assert quality.error_estimate is not None
@@ -171,7 +196,7 @@ def test_a_rollout_goes_on_behind_what_has_arrived(
 def test_grpc(gateway: Gateway, samples: list[Sample], expected: list[NDArray[np.float32]]) -> None:
     with GrpcClient(f"127.0.0.1:{gateway.settings.grpc_port}") as grpc:
         close(grpc.rollout(MODEL, samples[1], 10), expected[1])
-        found = grpc.rollout(MODEL, padded(samples), 4)
+        found = grpc.rollout(MODEL, {name: np.nan_to_num(each) for name, each in padded(samples).items()}, 4)
     for values, one in zip(found, expected, strict=True):
         close(values[:, : one.shape[1]], one[:4])
 
@@ -181,7 +206,7 @@ def test_gradients_by_the_start_and_the_points(client: Client, samples: list[Sam
     cotangent = np.zeros((1, 2, len(samples[0]["rate"])), np.float32)
     cotangent[0, 1, 4] = 1
     _, found = client.vjp(MODEL, one, {"heat": cotangent})
-    for name, index in (("heat_first", (0, 4)), ("coordinates", (0, 4, 0))):
+    for name, index in (("heat_first", (0, 1, 4)), ("coordinates", (0, 4, 0))):
         ends = []
         for sign in (-1, 1):
             moved = one[name].copy()
@@ -190,17 +215,26 @@ def test_gradients_by_the_start_and_the_points(client: Client, samples: list[Sam
         assert found[name][index] == pytest.approx((ends[1] - ends[0]) / 2e-2, rel=0.2, abs=0.02), name
 
 
-def test_a_mesh_file_becomes_a_series_of_meshes(
+def test_torchscript_computes_the_same_frames(
+    client: Client, samples: list[Sample], expected: list[NDArray[np.float32]]
+) -> None:
+    for one, frames in zip(samples, expected, strict=True):
+        close(client.rollout(f"{MODEL}_torchscript", one, 10), frames)
+
+
+def test_a_series_of_meshes_goes_on_as_another_one(
     gateway: Gateway, folder: Path, expected: list[NDArray[np.float32]], tmp_path: Path
 ) -> None:
-    source, target = folder / "runs/run-01/out_0.vtu", tmp_path / "cooled.pvd"
+    source, target = folder / "runs/run-01/start.pvd", tmp_path / "cooled.pvd"
+    steps = "".join(f'<DataSet timestep="{0.02 * step}" file="out_{step}.vtu"/>' for step in (1, 0))
+    source.write_text(f'<VTKFile type="Collection"><Collection>{steps}</Collection></VTKFile>')
     arguments = ["rollout", MODEL, str(source), str(target), "--frames", "10", "--url", gateway.url]
     done = CliRunner().invoke(petrov, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     with open_file(target) as file:
         close(file.array("heat").read()[0], expected[1])
         assert file.coordinates["time"] == pytest.approx(0.02 * np.arange(1, 11))
-    known, frame = meshio.read(source), meshio.read(tmp_path / "cooled_frames/frame_10.vtu")
+    known, frame = meshio.read(source.with_name("out_1.vtu")), meshio.read(tmp_path / "cooled_frames/frame_10.vtu")
     np.testing.assert_array_equal(frame.cells_dict["triangle"], known.cells_dict["triangle"])
     close(frame.point_data["heat"], expected[1][-1])
     again = CliRunner().invoke(petrov, [*arguments[:5], "2", *arguments[6:]], catch_exceptions=False)
@@ -210,6 +244,11 @@ def test_a_mesh_file_becomes_a_series_of_meshes(
     refused = CliRunner().invoke(petrov, arguments)
     assert refused.exit_code != 0
     assert "expected a new folder" in str(refused.exception or "") + refused.output
+    arguments[2], arguments[3] = str(source.with_name("out_1.vtu")), str(tmp_path / "other.pvd")
+    refused = CliRunner().invoke(petrov, arguments)
+    assert (
+        'list .pvd of at least 2 meshes, which "runs_tiny" starts from' in str(refused.exception or "") + refused.output
+    )
 
 
 def test_the_playground_plays_a_mesh(gateway: Gateway, folder: Path, browser: Browser) -> None:  # noqa: F811  as above
@@ -219,14 +258,16 @@ def test_the_playground_plays_a_mesh(gateway: Gateway, folder: Path, browser: Br
     visit.page.click("#sample-after")
     visit.settled("from the truth")
     first = visit.surface("prediction").evaluate(PIXELS)
-    expect(visit.page.locator("#frame-shown")).to_have_text("1 of 4, time 0.02")
+    expect(visit.page.locator("#frame-shown")).to_have_text("1 of 3, time 0.02")
     visit.page.click("#play")
-    expect(visit.page.locator("#frame-shown")).to_have_text("4 of 4, time 0.08")
+    expect(visit.page.locator("#frame-shown")).to_have_text("3 of 3, time 0.06")
     assert visit.surface("prediction").evaluate(PIXELS) != first
     visit.picture("mesh-frames")
-    visit.page.set_input_files("#file", folder / "runs/run-03/out_0.vtu")
+    visit.page.set_input_files("#file", [folder / f"runs/run-03/out_{step}.vtu" for step in (1, 0)])
     expect(visit.page.locator("#trust")).to_contain_text("own")
     sent, shown = visit.archive("#download-input"), visit.download("#download-output")
-    assert shown.shape == (4, len(sent["coordinates"]))
+    assert shown.shape == (3, len(sent["coordinates"]))
+    heat = [meshio.read(folder / f"runs/run-03/out_{step}.vtu").point_data["heat"] for step in (0, 1)]
+    close(sent["heat_first"], heat)
     visit.context.close()
     assert (visit.errors, visit.foreign) == ([], [])

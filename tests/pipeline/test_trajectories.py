@@ -75,6 +75,8 @@ boundary = "periodic"
 step = 0.1
 history = 2
 horizon = 3
+[mask]
+key = "inside"
 """
 pytestmark = pytest.mark.timeout(600)  # two trainings, two exports and a start of Triton, on a busy machine
 SETS = ("fit.epochs=1", "operator.step.channels=16", "operator.step.detail=8", "operator.step.spectral=1")
@@ -82,6 +84,11 @@ LAYERS = {"line": 0, "plane": 1}  # of attention
 FORMATS = {"line": '["onnx"]', "plane": '["onnx", "torchscript"]'}
 FRAMES = 9
 PATIENCE = 90_000  # a browser on a busy machine
+#: The share of the pixels of a panel's picture on which something is drawn.
+DRAWN = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((value, i) => i % 4 === 3 && value > 0).length / (data.length / 4);
+}"""
 Fields = Any
 
 
@@ -93,10 +100,14 @@ def lines(samples: int, frames: int = FRAMES, points: int = 32, seed: int = 0) -
 
 
 def planes(samples: int, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Draw the arrays of `plane.h5` on 8 x 12 cells."""
+    """Draw the arrays of `plane.h5` on 8 x 12 cells, of which some are no part of the domain."""
     rng = np.random.default_rng(seed)
     height = lines(8 * samples, points=12, seed=seed).reshape(samples, 8, FRAMES, 12).swapaxes(1, 2)
+    inside = np.ones((samples, 8, 12), np.float32)
+    inside[:, 2:4, 3:6] = 0
+    inside[::2, 5, 8:11] = 0
     return {
+        "inside": inside,
         "velocity": np.stack([height, -height[:, ::-1]], axis=2),
         "h": height,
         "depth": np.exp(rng.standard_normal((samples, 8, 12))).astype(np.float32),
@@ -108,7 +119,7 @@ def states(samples: int, seed: int = 5) -> dict[str, NDArray[np.float32]]:
     """Draw inputs of `plane`."""
     drawn = planes(samples, seed)
     starts = {"start": drawn["velocity"][:, :2], "depth": drawn["depth"], "height": drawn["h"][:, :2]}
-    return starts | {"drag": drawn["drag"]}
+    return starts | {"inside": drawn["inside"], "drag": drawn["drag"]}
 
 
 @dataclass(frozen=True)
@@ -316,6 +327,31 @@ def test_every_route_takes_frames(http: httpx2.Client, service: Service, client:
         close(grpc.rollout("line", start, 6), expected)
 
 
+def test_a_part_of_the_grid_rolls_out_alone(client: Client, http: httpx2.Client) -> None:
+    """What a request holds outside the domain is not read, in streams and in pieces either, and frames are 0 there."""
+    inputs, frames = states(2), PIECE + 3
+    outside = inputs["inside"] == 0
+    expected = client.rollout("plane", inputs, frames)
+    for name in ("start", "depth", "height"):
+        mask = outside.reshape(2, *(1,) * (inputs[name].ndim - 3), 8, 12)
+        inputs[name] = np.where(mask, np.float32(np.nan), inputs[name])
+    streamed = [*client.rollout_stream("plane", inputs, frames)]
+    for name, found in client.rollout("plane", inputs, frames).items():
+        np.testing.assert_array_equal(found, expected[name])
+        close(np.stack([frame[name] for frame in streamed], axis=1), expected[name])
+        mask = outside.reshape(2, *(1,) * (found.ndim - 3), 8, 12)
+        assert not found[np.broadcast_to(mask, found.shape)].any()
+        assert found[np.broadcast_to(~mask, found.shape)].all()
+    assert client.model("plane").mask == "inside"
+    card = http.get("/v1/models/plane").json()["card"]
+    assert "spectrum" not in card
+    assert len(card["rollout"]) == FRAMES - 2
+    inputs.pop("inside")
+    lists = {name: np.nan_to_num(array).tolist() for name, array in inputs.items()}
+    refused = http.post("/v1/models/plane/predict?frames=2", json={"inputs": lists})
+    assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (422, "wrong-input")
+
+
 def test_a_plain_client_of_triton_counts_frames_by_a_shape(service: Service, client: Client) -> None:
     start = lines(2, seed=6)[:, 0]
     tensors = [
@@ -443,6 +479,14 @@ def test_the_page_shows_frame_by_frame(service: Service) -> None:
         folder = Path("test-artefacts/playground")
         folder.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=folder / "trajectory.png", full_page=True)
+        page.goto("about:blank")  # another fragment alone would not load the page anew
+        page.goto(f"{service.url}/#plane")
+        page.click("#sample")
+        expect(page.locator("#sentence")).to_contain_text("from the truth", timeout=PATIENCE)
+        expect(page.locator("#frame-shown")).to_have_text("1 of 7, time 0.1")
+        for picture in page.locator("figure[data-role=prediction] canvas:not(.ramp)").all():
+            assert 0.7 < picture.evaluate(DRAWN) < 0.95  # six or nine of 96 cells are outside, and lines are between
+        page.screenshot(path=folder / "masked-trajectory.png", full_page=True)
         browser.close()
     assert errors == []
 

@@ -145,30 +145,3 @@ def disturbed(
     normals = rng.standard_normal(values[name].shape, dtype=np.float32)
     size = drawn * np.sqrt(np.square(deviation).mean())
     return {**values, name: add_noise(values[name], drawn, deviation, normals), NOISE: size}
-
-
-def drawn_points(
-    values: Mapping[str, NDArray[Any]], axes: Mapping[str, int], most: int, rng: np.random.Generator
-) -> dict[str, NDArray[Any]]:
-    """Draw `most` points of every sample on points of its own; of one with fewer all of them, and padding behind.
-
-    What share of its points a sample has then is under `SHARE`.
-
-    Args:
-        values: The arrays of samples by name, among them `coordinates` and `counts`.
-        axes: Which axis of an array is that of the points, by name; others stay as they are.
-        most: How many points.
-        rng: Draws them.
-    """
-    if values["coordinates"].shape[1] <= most:
-        return dict(values)
-    counts = values["counts"].astype(np.int64)
-    drawn = (rng.choice(n, most, replace=False, shuffle=False) if n > most else range(most) for n in counts)
-    index = np.asarray([np.sort(each) for each in drawn])
-    left = np.minimum(counts, most).astype(np.float32)
-    found: dict[str, NDArray[Any]] = {"counts": left, SHARE: left / counts.astype(np.float32)}
-    for name, axis in ((name, axis) for name, axis in axes.items() if name in values):
-        shape = [len(index), *(1,) * (values[name].ndim - 1)]
-        shape[axis] = most
-        found[name] = np.take_along_axis(values[name], index.reshape(shape), axis)
-    return {**values, **found}

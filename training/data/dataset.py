@@ -85,9 +85,14 @@ class SampleGroup:
             self.held[name] = stored[:]
         return self.held[name]
 
-    def pick(self, name: str, rows: Rows | range) -> Array:
-        """Read a tensor of samples by their numbers, in any order and as often as named."""
+    def pick(self, name: str, rows: Rows | range, points: Rows | None = None) -> Array:
+        """Read a tensor of samples by their numbers, in any order and as often as named.
+
+        `points` are some of each, `[row, point]`, of a field on points of its own: one sample at a time is read whole.
+        """
         stored = self.tensor(name)
+        if points is not None:
+            return np.stack([stored[row][index] for row, index in zip(rows, points, strict=True)])
         held = isinstance(stored, np.ndarray)
         if isinstance(rows, range):  # a copy of what is held, which HDF5 makes anyway
             return np.array(stored[rows.start : rows.stop], copy=held or None)
@@ -158,16 +163,37 @@ class SampleFile(SampleGroup):
         ends = {"train": (0, train), "validation": (train, train + validation)}
         return range(*ends.get(name, (train + validation, train + validation + test)))
 
-    def read(self, rows: Rows | range) -> dict[str, Array]:
-        """Read whole samples by their numbers, in any order and as often as named."""
-        return {name: self.pick(name, rows) for name in self.problem.stored}
+    def read(self, rows: Rows | range, points: Rows | None = None) -> dict[str, Array]:
+        """Read whole samples by their numbers, in any order and as often as named.
 
-    def windows(self, rows: Rows, starts: Sequence[int] | Rows, length: int) -> dict[str, Array]:
-        """Read `length` frames of what changes in time `[window, frame, (component), *grid]`, and the rest whole."""
-        pairs = [*zip(rows.tolist(), map(int, starts), strict=True)]
-        trajectories = {name: self.tensor(name) for name in self.problem.stored if name in self.problem.timed}
-        found = {
-            name: np.stack([frames[row, start : start + length] for row, start in pairs])
-            for name, frames in trajectories.items()
-        }
-        return found | {name: self.pick(name, rows) for name in self.problem.stored if name not in trajectories}
+        `points` `[row, point]` are some of each, where samples have points of their own.
+        """
+        axes = self.problem.point_axes
+        return {name: self.pick(name, rows, points if name in axes else None) for name in self.problem.stored}
+
+    def windows(
+        self, rows: Rows, starts: Sequence[int] | Rows, length: int, points: Rows | None = None
+    ) -> dict[str, Array]:
+        """Read `length` frames of what changes in time `[window, frame, (component), *grid]`, and the rest as `read`.
+
+        Of a field on points of its own, `[window, frame, point, (component)]`, `points` are some of each window.
+        """
+        problem, axes = self.problem, self.problem.point_axes
+        chosen: Any = [slice(None)] * len(rows) if points is None else points
+        windows = [*zip(rows.tolist(), map(int, starts), chosen, strict=True)]
+        found = {}
+        for name in (one for one in problem.stored if one in problem.timed):
+            frames = self.tensor(name)
+            parts = ((frames[row, start : start + length], index) for row, start, index in windows)
+            found[name] = np.stack([part[:, index] if name in axes else part for part, index in parts])
+        steady = (name for name in problem.stored if name not in problem.timed)
+        return found | {name: self.pick(name, rows, points if name in axes else None) for name in steady}
+
+    def drawn_points(self, rows: Rows, most: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
+        """Draw points of samples that have points of their own, ascending `[row, point]`: `most` of each.
+
+        The result is these, and how many valid ones a sample has. One with fewer has all of them, and padding behind.
+        """
+        counts = self.pick("counts", rows).astype(np.int64)
+        drawn = (rng.choice(n, most, replace=False, shuffle=False) if n > most else range(most) for n in counts)
+        return np.asarray([np.sort(each) for each in drawn]), counts

@@ -100,7 +100,7 @@ class Measures(NamedTuple):
     errors: dict[str, Errors]  # by error measure `[trajectory, frame]`; relative ones are at most 1000
     persistence: Errors  # relative L2 errors of keeping the last given frame `[trajectory, frame]`
     # `[trajectory, 2, wave number]`: energy of the last frame of truth and prediction, of the first output; without any
-    # wave number on scattered points.
+    # wave number on scattered points and with a mask.
     energy: Errors
 
     @classmethod
@@ -118,7 +118,7 @@ class Measures(NamedTuple):
         errors = {name: np.minimum(each.numpy(), LOST) for name, each in work.measures(found, batch).items()}
         pair = ([each.double() for each in some] for some in (naive(work, batch), batch.outputs))
         persistence = work.errors(*pair, batch.measure).numpy()
-        if work.file.scattered:
+        if work.file.scattered or work.file.mask is not None:
             return cls(errors, persistence, np.zeros((len(persistence), 2, 0)))
         axes = len(work.file.axes)
         last = (each[0][:, -1].double().nan_to_num(posinf=0.0, neginf=0.0) for each in (batch.outputs, found))

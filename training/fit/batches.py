@@ -198,23 +198,34 @@ class Batches(Workload[Recipe]):
             lead = self.file.inputs[0].name
             return self.as_batch(augment.disturbed(values, lead, samples.deviation, self.recipe.fit.noise, rng))
         if not self.is_trajectory:
-            return self.as_batch(self.seen(self.moved(self.samples.read(self.rows[chosen]), rng), rng))
+            rows = self.rows[chosen]
+            points, left = self.seen(rows, rng)
+            return self.as_batch(self.moved(self.samples.read(rows, points) | left, rng))
         rows, starts = np.divmod(chosen, self.longest)
         length = self.history + min(self.recipe.fit.steps_of(share), self.longest)
         latest = (self.samples.frames or 1) - length
-        values = self.moved(self.samples.windows(self.rows[rows], starts % (latest + 1), length), rng)
+        points, left = self.seen(self.rows[rows], rng)
+        values = self.samples.windows(self.rows[rows], starts % (latest + 1), length, points) | left
+        values = self.moved(values, rng)
         if self.recipe.fit.noise:
             level = float(rng.choice(self.recipe.fit.noise))
             for name in self.file.output_names:
                 given = values[name][:, : self.history]
                 size = level * self.samples.statistic(name, "deviation")
                 given += rng.normal(0, size, given.shape).astype(np.float32)
-        return self.as_batch(self.seen(values, rng))
+        return self.as_batch(values)
 
-    def seen(self, values: dict[str, NDArray[Any]], rng: Generator) -> dict[str, NDArray[Any]]:
-        """Draw the points of every sample that a training step sees, where it does not see all of them."""
-        most, axes = self.recipe.fit.points, self.file.point_axes
-        return augment.drawn_points(values, axes, most, rng) if most is not None and axes else values
+    def seen(self, rows: Rows, rng: Generator) -> tuple[Rows | None, dict[str, NDArray[Any]]]:
+        """Draw the points of samples that a training step sees, where it does not see all of them.
+
+        The result is these, `[row, point]`, and what they change: their numbers, and their shares of all points.
+        """
+        most = self.recipe.fit.points
+        if most is None or not self.file.scattered or self.samples.sides[0] <= most:
+            return None, {}
+        points, counts = self.samples.drawn_points(rows, most, rng)
+        left = np.minimum(counts, most).astype(np.float32)
+        return points, {"counts": left, augment.SHARE: left / counts.astype(np.float32)}
 
     def moved(
         self, values: dict[str, NDArray[Any]], rng: Generator, names: Sequence[str] | None = None

@@ -44,7 +44,8 @@ class OperatorWorkload(Batches):
         super().__init__(recipe, data, progress=progress)
         if self.is_trajectory:
             self.metric = Metric("rollout_l2", "min", "the epoch of the least rollout error on the validation set")
-            rollouts = ROLLOUTS if not self.file.scattered else ROLLOUTS[:-1]  # points have no waves
+            has_waves = not self.file.scattered and self.file.mask is None
+            rollouts = ROLLOUTS if has_waves else ROLLOUTS[:-1]
             self.figures = (*type(self).figures, *rollouts)
         elif self.file.scalars:
             self.figures = (*type(self).figures, "scalars")

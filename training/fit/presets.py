@@ -151,7 +151,7 @@ def network(samples: SampleFile, preset: Preset) -> FieldConfig | TrajectoryConf
     if problem.scattered:
         cloud = on_points(samples, preset, frames)
         return PointsTrajectoryConfig(step=cloud, **of_time(samples)) if is_trajectory else cloud
-    closed = all(axis.boundary == "periodic" for axis in problem.axes)
+    closed = all(axis.boundary == "periodic" for axis in problem.axes) and problem.mask is None
     fields = tuple(one for one in problem.inputs if problem.mask is None or one.name != INSIDE)
     chosen = sizes(samples, preset)
     if is_trajectory and closed:

@@ -232,10 +232,14 @@ class FieldOperator(Operator):
         if self.parameter_normaliser is not None and numbers is not None:
             self.parameter_normaliser.fit(numbers)
 
-    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Map fields and parameters to fields and scalars, in physical units: one tensor, or a tuple of several."""
+    def forward(self, *inputs: Tensor, masks: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+        """Map fields and parameters to fields and scalars, in physical units: one tensor, or a tuple of several.
+
+        `masks` is what `masks` returns of the mask, where the caller has it from an earlier call on the same domain.
+        """
         fields, numbers, inside = self.split(inputs)
-        masks = None if self.mask is None else self.masks(inputs[self.mask])
+        if self.mask is not None and masks is None:
+            masks = self.masks(inputs[self.mask])
         features = self.features(fields, numbers, inside, masks)
         detail = self.lift(features[:, self.surroundings] if self.sources else features)
         if self.config.layers:
@@ -267,15 +271,18 @@ class FieldOperator(Operator):
         found = self.numbered(fields)
         if self.mask is None:
             return found
-        numbers = found[self.fields :]
-        values, mask = fields[: self.mask], fields[self.mask]
-        start, known, inside = 0, [], mask > INSIDE
-        for field, components, kind in zip(values, self.config.input_components, self.config.input_scales, strict=True):
-            mean = self.input_normaliser.mean[start : start + max(1, components)]
-            mean = torch.exp(mean) if kind == "log" else mean
-            known += within([field], inside, mean if components else mean[0])
-            start += max(1, components)
-        return (*known, inside.to(mask.dtype), *numbers)
+        numbers, mask = found[self.fields :], fields[self.mask]
+        inside = mask > INSIDE
+        known = zip(fields[: self.mask], self.means, strict=True)
+        filled = [within([field], inside, mean if field.ndim > mask.ndim else mean[0])[0] for field, mean in known]
+        return (*filled, inside.to(mask.dtype), *numbers)
+
+    @property
+    def means(self) -> list[Tensor]:
+        """The mean of every channel of each input field but the mask, `[channel, 1, ...]`, off its scale."""
+        counts = [max(1, components) for components in self.config.input_components]
+        parts = zip(self.input_normaliser.mean.split(counts), self.config.input_scales, strict=True)
+        return [torch.exp(mean) if kind == "log" else mean for mean, kind in parts]
 
     def numbered(self, arguments: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return fields and the components of parameters `[batch]` each, without what says the grid."""
@@ -450,8 +457,9 @@ def within(fields: Sequence[Tensor], inside: Tensor | None, outside: Tensor | fl
     """Return fields `[batch, (component), *grid]` with one value outside a domain `[batch, *grid]`, if there is one."""
     if inside is None:
         return [*fields]
-    value = torch.as_tensor(outside)
-    return [torch.where(inside if x.ndim == inside.ndim else inside[:, None], x, value.to(x.dtype)) for x in fields]
+    domains = [inside if x.ndim == inside.ndim else inside[:, None] for x in fields]
+    values = [outside.to(x.dtype) if isinstance(outside, Tensor) else outside for x in fields]
+    return [torch.where(domain, x, value) for domain, x, value in zip(domains, fields, values, strict=True)]
 
 
 def stack(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[Scale]) -> Tensor:

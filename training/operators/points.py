@@ -179,7 +179,7 @@ class PointsOperator(Operator):
         scaled = place.position / (0.5 * max(self.lattice.sides)) - 1
         angle = 2 * math.pi * place.inside
         parts = [self.input_normaliser(points.fields), scaled, torch.cos(angle), torch.sin(angle)]
-        if points.numbers.shape[1]:
+        if self.config.widths:
             standard = self.parameter_normaliser(points.numbers)
             parts.append(standard[:, None].expand(-1, points.fields.shape[1], -1))
         return torch.cat(parts, dim=2)

@@ -8,12 +8,15 @@ then sees c_n (or c_{n+1}, where the data's frames are cut so; see `Tensor.per_f
 (`training.operators.field`) on the increments, whose size its normaliser takes from the data. Where a state's mean over
 a periodic grid is conserved, the mean of its increment is subtracted. On periodic axes the waves of every new state may
 be bounded by those of the training states, so that long rollouts stay finite, and damped where the trained network
-makes them too energetic (`WaveBounds`); training itself goes without.
+makes them too energetic (`WaveBounds`); training itself goes without. Where a mask says which part of the grid is the
+domain, it is the same in all frames, and so is what the step makes of it alone, which is computed once per rollout.
+Every frame is 0 outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -22,7 +25,7 @@ from torch import Tensor, nn
 
 from training.nn.grids import indices
 from training.nn.spectral import AxisTransform, inverse, transform, transforms
-from training.operators.field import FieldConfig, FieldOperator
+from training.operators.field import INSIDE, FieldConfig, FieldOperator, within
 from training.operators.operator import Operator, OperatorKind
 
 Advance = Callable[[Sequence[Tensor]], list[Tensor]]
@@ -60,6 +63,8 @@ class TrajectoryConfig(BaseModel):
             raise ValueError("expected periodic axes only with bounded")
         if self.damped and not self.bounded:
             raise ValueError("expected bounded with damped")
+        if getattr(self.step, "masked", False) and (self.bounded or any(self.conserved)):
+            raise ValueError("expected nothing bounded or conserved with a mask")
         return self
 
 
@@ -88,6 +93,7 @@ class TrajectoryOperator(Operator):
         super().__init__()
         self.config = config
         self.step: Any = network(config.step)
+        self.mask = getattr(self.step, "mask", None)
         bounded = config.components if config.bounded else ()
         self.bounds = nn.ModuleList(
             WaveBounds(components, config.step.working, damped=config.damped) for components in bounded
@@ -135,9 +141,17 @@ class TrajectoryOperator(Operator):
         """Return the last frames of states, steady fields and numbers one by one, without the one that counts frames.
 
         Of what is known for every frame, every one of them is with the state that the first one starts from: the first
-        axis of all has a row per sample and frame.
+        axis of all has a row per sample and frame. Outside the domain fields have their mean value.
         """
-        numbered: tuple[Tensor, ...] = self.step.numbered(self.of_one_frame(arguments))
+        found = self.of_one_frame(arguments)
+        if self.mask is not None:
+            inside, means = found[self.mask] > INSIDE, self.step.means
+            for index, mean in enumerate(means):
+                vector = found[index].ndim > inside.ndim
+                last = mean[-found[index].shape[1] :] if vector else mean[-1]  # of the frames of a state the last one
+                found[index] = within([found[index]], inside, last)[0]
+            found[self.mask] = inside.to(found[self.mask].dtype)
+        numbered: tuple[Tensor, ...] = self.step.numbered(found)
         return numbered
 
     def of_one_frame(self, arguments: Sequence[Tensor]) -> list[Tensor]:
@@ -168,9 +182,9 @@ class TrajectoryOperator(Operator):
             inputs = self.moved(inputs, number, advance)
         return [each[:, steps:] if index in self.config.forced else each for index, each in enumerate(inputs)]
 
-    def stepping(self, inputs: Sequence[Tensor]) -> Advance:  # noqa: ARG002 -- of which all steps here share nothing
+    def stepping(self, inputs: Sequence[Tensor]) -> Advance:
         """Return what makes the steps of a rollout, `advance`; what all steps share is computed here, once."""
-        return self.advance
+        return self.advance if self.mask is None else partial(self.advanced, masks=self.step.masks(inputs[self.mask]))
 
     def moved(self, inputs: Sequence[Tensor], number: int, advance: Advance) -> list[Tensor]:
         """Return inputs whose states have made a step, the one of a number."""
@@ -185,14 +199,20 @@ class TrajectoryOperator(Operator):
 
     def advance(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Return the inputs of one step with states moved on by one frame, the rest as it is."""
-        increments = self.step(*self.stepped(inputs))
+        return self.advanced(inputs)
+
+    def advanced(self, inputs: Sequence[Tensor], masks: Tensor | None = None) -> list[Tensor]:
+        """Return what `advance` does; `masks` is what the step makes of the domain alone, where that is known."""
+        increments = self.step(*self.stepped(inputs), **({} if masks is None else {"masks": masks}))
         increments = (increments,) if isinstance(increments, Tensor) else increments
+        inside = None if self.mask is None else inputs[self.mask] > INSIDE
         moved = list(inputs)
         outputs = zip(increments, self.config.states, self.config.conserved, strict=True)
         for position, (increment, index, conserved) in enumerate(outputs):
             following = self.last(inputs[index]) + (self.without_mean(increment) if conserved else increment)
             if self.bounds and not self.training:  # the loss has to see the waves that are too large
                 following = self.bounds[position](following)
+            [following] = within([following], inside, 0.0)
             moved[index] = following if self.config.history == 1 else self.appended(inputs[index], following)
         return moved
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,26 +89,24 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
     """
     check_samples(problem, columns)
     check_together(problem, columns)
-    found, counts = {}, counts_of(columns) if problem.scattered else None
+    found, counts = {name: Summary(name) for name in columns}, counts_of(columns) if problem.scattered else None
     if problem.mask is not None:
         check_mask(columns[INSIDE])
-    for name, column in columns.items():
-        found[name] = Summary(name)
-        for start, part, stored in column.blocks():
-            values, valid = defined(problem, columns, counts, name, start, stored)
-            with np.errstate(over="ignore", invalid="ignore"):
-                narrow = np.ascontiguousarray(values, dtype=np.float32)
-            weighs = name == WEIGHTS and problem.weights is not None
-            check_values(part, start, values, narrow, output=column.on_grid and name in problem.output_names)
-            if weighs:
-                check_weights(part, start, narrow, valid)
-            if name == "coordinates" and valid is not None:
-                check_coordinates(part, start, narrow, valid[:, :, 0])
-            found[name].add(narrow, valid, values)
-            if valid is not None and (weighs or name in problem.output_names):
-                narrow *= valid  # 0 where predictions are 0, too: it takes no part in errors
-            if sink is not None:
-                sink(name, start, narrow)
+    for name, start, part, stored in together(columns):
+        values, valid = defined(problem, columns, counts, name, start, stored)
+        with np.errstate(over="ignore", invalid="ignore"):
+            narrow = np.ascontiguousarray(values, dtype=np.float32)
+        weighs = name == WEIGHTS and problem.weights is not None
+        check_values(part, start, values, narrow, output=columns[name].on_grid and name in problem.output_names)
+        if weighs:
+            check_weights(part, start, narrow, valid)
+        if name == "coordinates" and valid is not None:
+            check_coordinates(part, start, narrow, valid[:, :, 0])
+        found[name].add(narrow, valid, values)
+        if valid is not None and (weighs or name in problem.output_names):
+            narrow *= valid  # 0 where predictions are 0, too: it takes no part in errors
+        if sink is not None:
+            sink(name, start, narrow)
     for name in problem.output_names:
         if found[name].minimum == found[name].maximum:
             label, lost = columns[name].parts[0].label, found[name].unresolved and f" ({advice(found[name], name)})"
@@ -174,6 +172,24 @@ def check_points_together(problem: ProblemFile, columns: dict[str, Column]) -> N
             points = one.shape[axis - 1]
             if points != other.shape[0]:
                 raise DataError(f"{one.label} has {points} points and {other.label} {other.shape[0]}; expected as many")
+
+
+def together(columns: Mapping[str, Column]) -> Iterator[tuple[str, int, Part, NDArray[Any]]]:
+    """Read all samples of all columns, a block of each in turn: of files with several of them one after the other.
+
+    The result is, for every block, the name of the column, the number of the first sample, its part and the samples.
+    """
+    waiting = {name: column.blocks() for name, column in columns.items()}
+    reached = dict.fromkeys(waiting, 0)
+    while waiting:
+        name = min(waiting, key=lambda one: reached[one])
+        block = next(waiting[name], None)
+        if block is None:
+            del waiting[name]
+            continue
+        start, part, stored = block
+        reached[name] = start + len(stored)
+        yield name, start, part, stored
 
 
 def check_mask(column: Column) -> None:

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
-from training.data.readers import DataFile, LazyArray, as_column
+from training.data.readers import DataFile, LazyArray, as_column, time_first
 from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
 from training.problems.sections import DataError
 
 CHANGES = "it changes in time, in sample {} at frame {} first: `per_frame = true` if it is known in advance"
+DOMAIN_CHANGES = "the domain of sample {} changes, at frame {} first; expected the same in all frames"
 
 
 def has_frames(problem: ProblemFile, one: Quantity | Parameter) -> bool:
@@ -131,24 +132,39 @@ def in_series(found: LazyArray) -> bool:
 def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFile:
     """Return a file that has a mask for every sample, where it has one for all or where NaN mark the outside.
 
-    `source` has a mask for all samples as it is stored.
+    `source` has a mask for all samples as it is stored. That of trajectories may have frames, all of them the same.
     """
     section = problem.mask
     if section is None or section.nan is None:
         found, samples = source.array(problem[INSIDE].array), samples_of(problem, file)
-        if len(found.shape) != len(problem.axes):
+        if len(found.shape) == len(problem.axes):
+            made = for_all(found, samples)
+        elif problem.time is not None and len(found.shape) == len(problem.axes) + 2:
+            found = file.array(found.name)
+            last = problem.data.time == "last" and found.dimensions is None
+            made = steady(time_first(found) if last else found, file.path, DOMAIN_CHANGES)
+        else:
             return file
-        return replace(file, arrays={**file.arrays, found.name: for_all(found, samples)})
+        return replace(file, arrays={**file.arrays, made.name: made})
     marked = file.array(section.nan)
     tensor = next((one for one in problem.in_files.values() if one.array == section.nan), None)
+    timed = tensor is not None and has_frames(problem, tensor)
+    if timed and problem.data.time == "last" and marked.dimensions is None:
+        marked = time_first(marked)
+    frame = tensor.frame if isinstance(tensor, Quantity) else None  # of a trajectory, where only one is read
     last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
-    others = range(1, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
-    grid = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
+    others = range(1 + timed, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
+    sides = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
 
     def rows(start: int, stop: int) -> NDArray[np.bool_]:
-        return np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
+        known = np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
+        return known if frame is None else known[:, frame]
 
-    made = LazyArray(problem[INSIDE].array, (marked.samples, *grid), np.dtype(np.bool_), rows)
+    if frame is not None:
+        sides = sides[1:]
+    made = LazyArray(problem[INSIDE].array, (marked.samples, *sides), np.dtype(np.bool_), rows)
+    if timed and frame is None:
+        made = steady(made, file.path, f"{DOMAIN_CHANGES}, which is where {section.nan!r} is not NaN")
     return replace(file, arrays={**file.arrays, made.name: made})
 
 

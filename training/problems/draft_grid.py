@@ -221,11 +221,10 @@ def beside_mask(
     made: Draft, arrays: Sequence[LazyArray], fields: Sequence[LazyArray], sides: tuple[int, ...]
 ) -> Sequence[LazyArray]:
     """Declare the domain, if an array of 0 and 1 or NaN say where it is, and return the fields but such an array."""
-    samples = fields[0].samples
-    if any(one.dimensions is not None and "time" in one.dimensions for one in fields):
-        return fields  # trajectories have no mask
+    samples, frames = fields[0].samples, {one.shape[1] for one in fields if is_moving(one)}
+    shapes = {sides, (samples, *sides), *((samples, count, *sides) for count in frames)}
     for one in arrays:
-        if one.name.rpartition("/")[2].lower() in MASKS and one.shape in (sides, (samples, *sides)):
+        if one.name.rpartition("/")[2].lower() in MASKS and one.shape in shapes:
             values = one.read(0, samples if one.shape == sides else 1)
             if np.isin(values, (0, 1)).all():
                 made.mask, made.domain = f"key = {quoted(one.name)}", one.name
@@ -235,7 +234,9 @@ def beside_mask(
                 return [each for each in fields if each is not one]
     for one in fields:
         _, values = next(iter(one.blocks()))
-        if values.dtype.kind == "f" and np.isnan(values.reshape(len(values), -1)).any(axis=1).all():
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
+        lasts = not is_moving(one) or bool((missing == missing[:, :1]).all())  # else values are missing
+        if lasts and missing.reshape(len(values), -1).any(axis=1).all():
             made.mask = f"nan = {quoted(one.name)}"
             made.guesses["mask"] = f"what lies outside the domain is NaN in {one.name}"
             break

@@ -119,9 +119,8 @@ class ProblemFile(Schema):
         if not isinstance(values, Mapping) or values.get("mask") is None:
             return values
         section, inputs = MaskSection.model_validate(values["mask"]), dict(values.get("inputs") or {})
-        for other in ("points", "time"):
-            if values.get(other) is not None:
-                raise ValueError(f"mask: expected none with [{other}]")
+        if values.get("points") is not None:
+            raise ValueError("mask: expected none with [points]")
         made = {
             "key": section.key or f"{INSIDE}, where {section.nan} is not NaN",
             "meaning": "domain: 1 inside, 0 outside",
@@ -274,6 +273,10 @@ class ProblemFile(Schema):
             raise ValueError(f"time.conserved: expected outputs but got {', '.join(unknown)}")
         if conserved and any(axis.boundary != "periodic" for axis in self.axes):
             raise ValueError("time.conserved: expected periodic axes only")
+        if conserved and self.mask is not None:
+            raise ValueError(
+                "time.conserved: expected none with [mask]: the mean over the grid is not that of the domain"
+            )
         return self
 
     @property

@@ -257,7 +257,7 @@ def errors_by_split(network: Operator, work: OperatorWorkload) -> dict[str, dict
     """Measure the network on validation and test samples, and on as many training samples as validation has."""
     rows = work.rows
     chosen = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), work.samples.counts[1])).astype(int))
-    batches = (work.batch(part) for part in np.array_split(rows[chosen], -(-len(chosen) // 16)))
+    batches = (work.batch(part) for part in np.array_split(rows[chosen], -(-len(chosen) // min(16, work.at_once))))
     return {
         "training": work.measured(network, batches),
         "validation": work.measured(network, work.batches("validation")),

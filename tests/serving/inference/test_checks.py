@@ -352,6 +352,8 @@ def domain() -> Card:
     inputs = [
         tensor("k", axes, "conductivity", positive=True),
         tensor("v", ["batch", "component", *axes[1:]], "velocity", positive=False) | {"shape": [None, 2, None, None]},
+        tensor("w", ["batch", "history", "component", *axes[1:]], "winds", positive=False)
+        | {"shape": [None, 2, 3, None, None]},
         tensor("inside", axes, "domain", positive=False),
     ]
     return Card.model_validate(FLOW.model_dump() | {"inputs": inputs, "mask": "inside", "parameters": []})
@@ -363,17 +365,21 @@ def test_what_lies_outside_a_domain_is_neither_checked_nor_sent(batch: tuple[int
     inside[..., 1:3, 2] = 0
     k, v = np.where(inside == 1, 2.0, -1.0), np.zeros((*batch, 2, 5, 6))
     v[..., 0, 1, 2] = np.nan
-    found, single = checks.batch({"k": k, "v": v, "inside": inside}, domain())
+    sent = {"k": k, "v": v, "w": np.stack([v[..., :1, :, :]] * 2, axis=len(batch)).repeat(3, -3), "inside": inside}
+    found, single = checks.batch(sent, domain())
     assert single == (batch == ())
     assert (found["k"][found["inside"] == 0] == 1).all()
     assert (found["v"][..., 1:3, 2] == 1).all()
+    assert (found["w"][..., 1:3, 2] == 1).all()
+    assert not found["w"][..., 0, 0].any()
     v[..., 0, 0, 0] = np.nan
     with pytest.raises(Problem, match=r"v\[(0,)?0,0,0\] is nan"):
-        checks.batch({"k": k, "v": v, "inside": inside}, domain())
+        checks.batch(sent, domain())
 
 
 def test_masks_are_0_and_1_and_have_an_inside() -> None:
-    arrays = {"k": np.ones((2, 5, 6)), "v": np.ones((2, 2, 5, 6)), "inside": np.ones((2, 5, 6))}
+    arrays = {"k": np.ones((2, 5, 6)), "v": np.ones((2, 2, 5, 6)), "w": np.ones((2, 2, 3, 5, 6))}
+    arrays["inside"] = np.ones((2, 5, 6))
     arrays["inside"][1, 2, 3] = 2
     with pytest.raises(Problem, match=r"inside\[1,2,3\] is 2.0; expected 1 inside the domain, or 0 outside"):
         checks.batch(arrays, domain())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.toy_masks import Arrays, samples
+from tests.toy_masks import Arrays, samples, trajectories
 from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
@@ -115,7 +115,12 @@ def test_faults_are_named(change: Callable[[Arrays], None], sentence: str, array
     [
         ({"mask": {}}, "expected either key"),
         ({"mask": {"key": "inside", "nan": "u"}}, "expected either key"),
-        ({"time": {"step": 0.1}}, r"mask: expected none with \[time\]"),
+        (
+            {"inputs": {"f": {"key": "u"}}, "outputs": {"u": {}}, "time": {"step": 0.1, "conserved": ["u"]}}
+            | {"axes": {"row": {"boundary": "periodic", "points": "left"}}},
+            r"time.conserved: expected none with \[mask\]",
+        ),
+        ({"points": {}}, r"mask: expected none with \[points\]"),
         ({"inputs": {"inside": {}}}, "inputs.inside: the name is that of the mask"),
     ],
 )
@@ -145,3 +150,64 @@ def test_describe_finds_the_domain(left_out: str, section: str, remark: str, arr
     problem = read_problem_file(tmp_path / "own.toml")
     assert [one.name for one in problem.inputs] == ["f", "inside"]
     prepare(problem, tmp_path, tmp_path / "data")
+
+
+COOLING = {"inputs": {"start": {"key": "heat"}}, "outputs": {"heat": {}}, "time": {"step": 0.004}}
+
+
+@pytest.fixture(scope="module")
+def cooling() -> Arrays:
+    return trajectories(10, 8)
+
+
+@pytest.mark.parametrize("mask", [{"key": "inside"}, {"nan": "heat"}])
+@pytest.mark.parametrize("order", ["first", "last", "frames"])
+def test_a_domain_is_the_same_in_all_frames(mask: dict[str, str], order: str, cooling: Arrays, tmp_path: Path) -> None:
+    inside, heat = cooling["inside"] == 1, cooling["heat"]
+    arrays = {**cooling, "heat": np.moveaxis(heat, 1, -1) if order == "last" else heat}
+    if order == "frames":
+        arrays["inside"] = np.repeat(cooling["inside"][:, None], heat.shape[1], axis=1)
+    data = {"files": ["holes.npz"], "time": "last" if order == "last" else "first"}
+    found = prepared(holes(**COOLING, mask=mask, data=data), tmp_path, arrays)
+    values = found.read(range(10))
+    assert [*values] == ["inside", "heat"]
+    assert (values["inside"] == inside).all()
+    known = np.broadcast_to(inside[:, None], heat.shape)
+    assert values["heat"][known] == pytest.approx(heat[known], rel=1e-6)
+    assert not values["heat"][~known].any()
+    assert found.statistic("heat", "deviation") == pytest.approx(heat[known].std(), rel=1e-4)
+    assert (found.frames, found.described.mask) == (6, "inside")
+
+
+@pytest.mark.parametrize("mask", [{"key": "inside"}, {"nan": "heat"}])
+def test_a_domain_that_moves_is_refused(mask: dict[str, str], cooling: Arrays, tmp_path: Path) -> None:
+    heat, inside = cooling["heat"].copy(), np.repeat(cooling["inside"][:, None], 6, axis=1)
+    heat[4, 3:, 0, 0], inside[4, 3:, 0, 0] = np.nan, 0
+    with pytest.raises(DataError, match="the domain of sample 4 changes, at frame 3 first; expected the same in all"):
+        prepared(holes(**COOLING, mask=mask), tmp_path, {"heat": heat, "inside": inside})
+
+
+@pytest.mark.parametrize(("left_out", "section"), [("", 'key = "inside"'), ("inside", 'nan = "heat"')])
+def test_describe_finds_the_domain_of_trajectories(
+    left_out: str, section: str, cooling: Arrays, tmp_path: Path
+) -> None:
+    arrays = {**cooling, "conductivity": np.random.default_rng(0).random((10, 8, 8)) + 1}
+    arrays.pop(left_out, None)
+    np.savez(tmp_path / "own.npz", **arrays)
+    arguments = ["describe", str(tmp_path / "own.npz"), "--outputs", "heat"]
+    drawn = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
+    assert f"[mask]\n{section}" in drawn
+    text = "".join(line.partition("# guess:")[0] + "\n" for line in drawn[drawn.index("# ") :].splitlines())
+    (tmp_path / "own.toml").write_text(text)
+    problem = read_problem_file(tmp_path / "own.toml")
+    assert [one.name for one in problem.inputs] == ["heat_first", "conductivity", "inside"]
+    assert problem.time is not None
+    prepare(problem, tmp_path, tmp_path / "data")
+
+
+def test_describe_takes_no_values_that_end_for_a_domain(cooling: Arrays, tmp_path: Path) -> None:
+    heat = np.nan_to_num(cooling["heat"])
+    heat[:, 4:, 2, 2] = np.nan  # a solver that has diverged
+    np.savez(tmp_path / "own.npz", heat=heat)
+    arguments = ["describe", str(tmp_path / "own.npz"), "--outputs", "heat"]
+    assert "[mask]" not in CliRunner().invoke(app, arguments, catch_exceptions=False).stdout

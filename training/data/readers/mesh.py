@@ -6,13 +6,15 @@ data that are few whole numbers, such as regions and materials, the field `mater
 node that have the number 2: 0 where a mesh has no such cells. Where the cells are known, two fields follow from them:
 `boundary`, 1 on nodes of facets that belong to one cell, 0 elsewhere, and `distance` to the nearest of these nodes; and
 `area`, weights of the nodes: the area (in space the volume) of the cells around each, which a cell's nodes share
-equally. The arrays are held in memory, as float32 where that loses no digits of what varies.
+equally. Values are float32 where that loses no digits of what varies. They are read when they are needed: memory holds
+those of the files that were read last (`recent.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from numpy.typing import NDArray
 
 from physics.numerics.cells import KINDS, Cells, Indices, UnknownCellsError, boundary, distance, polygon, sizes
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.formats import named_in
+from training.data.readers.recent import RECENT, reread, stamp_of
 from training.data.readers.vtk import guarded, read_polydata
 
 AREA = "area"
@@ -34,6 +38,15 @@ topological_dimension.update({"pyramid13": 3, "wedge15": 3})  # which meshio's r
 @contextmanager
 def open_mesh(path: Path) -> Iterator[DataFile]:
     """Open a mesh file, which is one sample."""
+    stamp = stamp_of(path, *named_in(path))
+    try:
+        yield reread(whole_mesh(path), stamp, stamp, partial(whole_mesh, path))
+    finally:
+        RECENT.forget(stamp)
+
+
+def whole_mesh(path: Path) -> DataFile:
+    """Return a mesh file with its arrays in memory."""
     with damage_named(path, "a mesh file"):
         mesh = read_mesh(path)
         points = np.asarray(mesh.points, dtype=np.float64)
@@ -41,19 +54,19 @@ def open_mesh(path: Path) -> Iterator[DataFile]:
             raise ReadError(f"{path}: expected points but the mesh has none")
         if not np.isfinite(points).all():
             raise ReadError(f"{path}: expected finite coordinates but those of point {first_bad(points)} are not")
-        made = described(path, mesh, points)
-    yield made
+        return described(path, mesh, points)
 
 
 def read_mesh(path: Path) -> meshio.Mesh:
-    """Read a mesh file.
+    """Read a mesh file, without points that no cell has.
 
     Raises:
         ReadError: It is none.
     """
     try:
         with guarded(path):
-            return read_polydata(path) if path.suffix.lower() == ".vtp" else meshio.read(path)
+            found = read_polydata(path) if path.suffix.lower() == ".vtp" else meshio.read(path)
+            return without_loose_points(found)
     except (meshio.ReadError, SystemExit, AssertionError) as error:  # meshio ends the program for some files
         raise ReadError(f"{path}: expected a mesh file but meshio cannot read it ({error})") from error
 
@@ -69,7 +82,11 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
     left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in {*arrays, *found}}
     left_out |= (mesh.info or {}).get("left_out", {})  # of PolyData of several pieces
-    remarks = (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
+    remarks: tuple[str, ...] = (
+        (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
+    )
+    if loose := (mesh.info or {}).get("loose", 0):
+        remarks += (f"{loose} of {loose + len(points)} points are in no cell, and left out",)
     held = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
     parts = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in means.items()}
     known = {name: frozenset(each) for name, each in found.items()}
@@ -188,6 +205,46 @@ def members(block: meshio.CellBlock) -> tuple[Indices, Indices]:
     return nodes.ravel(), np.repeat(np.arange(len(nodes)), nodes.shape[1])
 
 
+def without_loose_points(mesh: meshio.Mesh) -> meshio.Mesh:
+    """Return a mesh without the points that no cell of its own dimension has, such as the centres of arcs.
+
+    Their number is `loose` in its `info`. One without cells but single points stays as it is.
+    """
+    own = own_cells(mesh)
+    if not own or mesh.cells[own[0]].dim == 0:
+        return mesh
+    used = np.zeros(len(mesh.points), np.bool_)
+    for number in own:
+        used[members(mesh.cells[number])[0]] = True
+    if used.all():
+        return mesh
+    to = np.cumsum(used) - 1
+    whole = [block.dim == mesh.cells[own[0]].dim or bool(used[members(block)[0]].all()) for block in mesh.cells]
+    cells = [
+        meshio.CellBlock(block.type, renumbered(block, to))
+        for block, keep in zip(mesh.cells, whole, strict=True)
+        if keep
+    ]
+    found = meshio.Mesh(
+        np.asarray(mesh.points)[used],
+        cells,
+        {name: np.asarray(values)[used] for name, values in mesh.point_data.items()},
+        {
+            name: [each for each, keep in zip(blocks, whole, strict=True) if keep]
+            for name, blocks in mesh.cell_data.items()
+        },
+    )
+    found.info = {**(mesh.info or {}), "loose": int((~used).sum())}
+    return found
+
+
+def renumbered(block: meshio.CellBlock, to: Indices) -> Any:
+    """Return the nodes of cells by their new numbers."""
+    if is_polyhedra(block):
+        return [[to[np.asarray(face, np.int64)] for face in cell] for cell in block.data]
+    return to[np.asarray(block.data, np.int64)]
+
+
 def joined_nodes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[meshio.Mesh, Indices]:
     """Return a mesh whose cells share nodes, where every cell has its own (discontinuous elements), and their numbers.
 
@@ -199,15 +256,7 @@ def joined_nodes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[meshio
     if len(first) == len(points) or len(np.unique(every)) < len(every):
         return mesh, own
     to = first[to.ravel()]
-    cells = [
-        meshio.CellBlock(
-            block.type,
-            [[to[np.asarray(face, np.int64)] for face in cell] for cell in block.data]
-            if is_polyhedra(block)
-            else to[np.asarray(block.data, np.int64)],
-        )
-        for block in mesh.cells
-    ]
+    cells = [meshio.CellBlock(block.type, renumbered(block, to)) for block in mesh.cells]
     return meshio.Mesh(mesh.points, cells), to
 
 

@@ -3,8 +3,8 @@
 The mesh is the same in every step. What follows from it alone, `coordinates`, `boundary`, `distance` and `area`, is
 `[1, point, …]` as of one mesh file; point data, of whatever name, and the means of cell data at each node are
 `[1, time, point, (component)]`. Regions are those of the first step where all have the same, else fields. A vector that
-leaves the plane of a plane mesh in any step has three components in all. The steps are read when they are needed, and
-those of one series at a time are held in memory.
+leaves the plane of a plane mesh in any step has three components in all. The steps are read when they are needed:
+memory holds those of the series that were read last (`recent.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -24,7 +24,16 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import is_temporal, lists_in, meshes_in, named_in
-from training.data.readers.mesh import described, first_bad, in_plane, narrowed, read_mesh, whole_fields_of
+from training.data.readers.mesh import (
+    described,
+    first_bad,
+    in_plane,
+    narrowed,
+    read_mesh,
+    whole_fields_of,
+    without_loose_points,
+)
+from training.data.readers.recent import RECENT, Arrays, Stamp, reread, stamp_of
 from training.data.readers.vtk import guarded
 
 FRAME = ("time", "point", "component")  # the axes of a field behind the sample's
@@ -44,26 +53,45 @@ def open_series(path: Path) -> Iterator[DataFile]:
     """Open a series of meshes, which is one sample."""
     with damage_named(path, "a series of meshes"):
         series = series_of(path)
+        stamp = stamp_of(*dict.fromkeys((path, *series.files, *named_in(path))))
+    try:
+        yield opened(path, series, stamp)
+    finally:
+        for key in (stamp, (path, stamp)):
+            RECENT.forget(key)
+
+
+def first_step(path: Path, series: Series) -> tuple[meshio.Mesh, meshio.Mesh, NDArray[np.float64]]:
+    """Return the meshes of the first two steps, of which there may be one alone, and the points."""
+    with damage_named(path, "a series of meshes"):
         meshes = series.meshes()
         first = next(meshes)
-        second = next(meshes, first)
         points = np.asarray(first.points, np.float64)
         if not len(points) or not np.isfinite(points).all():
             at = f"those of point {first_bad(points)} are not" if len(points) else "there are none"
             raise ReadError(f"{path}: expected finite coordinates but {at}")
-        made = described(path, first, points)
+        return first, next(meshes, first), points
+
+
+def opened(path: Path, series: Series, stamp: Stamp) -> DataFile:
+    """Describe a series as one sample."""
+
+    def again() -> DataFile:
+        mesh, _, points = first_step(path, series)
+        return described(path, mesh, points)
+
+    first, second, points = first_step(path, series)
+    with damage_named(path, "a series of meshes"):
+        made = reread(described(path, first, points), stamp, stamp, again)
     check_times(path, series.times)
     steps = len(series.files) if len(series.files) > 1 else len(series.times)
     if steps == 1:
-        yield replace(made, format="series")
-        return
+        return replace(made, format="series")
     stored = whole_fields_of(first, points)
     followed = made.arrays.keys() & {"coordinates", "boundary", "distance", "area"}  # unless a field has the name
     still = {name: made.arrays[name] for name in made.arrays if name in followed - stored.keys()}
-    holding = (*series.files, *named_in(path))
-    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in holding)
     # Whole numbers of cells that change, as of damage, are no regions but a field.
-    changed = {name for name in made.regions if np.ptp(loaded(path, stamps)[name], axis=0).any()}
+    changed = {name for name in made.regions if np.ptp(loaded(path, stamp)[name], axis=0).any()}
     shares = {name: name.rpartition("=")[0] for name in made.arrays}
     still |= {name: one for name, one in made.arrays.items() if shares[name] in made.regions.keys() - changed}
     changing = {
@@ -76,15 +104,15 @@ def open_series(path: Path) -> Iterator[DataFile]:
 
     def array(name: str, one: LazyArray) -> LazyArray:
         def rows(start: int, stop: int) -> NDArray[Any]:
-            return loaded(path, stamps)[name][np.newaxis][start:stop]
+            return loaded(path, stamp)[name][np.newaxis][start:stop]
 
         # A later step may leave the plane that the first one is in.
         dropped = name in stored and stored[name].shape != one.shape[1:]
-        shape = (1, *loaded(path, stamps)[name].shape) if dropped else (1, steps, *one.shape[1:])
+        shape = (1, *loaded(path, stamp)[name].shape) if dropped else (1, steps, *one.shape[1:])
         return replace(one, shape=shape, rows=rows, dimensions=FRAME[: len(shape) - 1])
 
     arrays = {name: array(name, one) for name, one in changing.items()}
-    yield replace(
+    return replace(
         made,
         format="series",
         arrays=still | {name: one for name, one in arrays.items() if name not in made.parts.keys() - changed},
@@ -121,7 +149,7 @@ def series_of(path: Path) -> Series:
             points, cells = reader.read_points_cells()
             for step in range(reader.num_steps):
                 _, point_data, cell_data = reader.read_data(step)
-                yield meshio.Mesh(points, cells, point_data, cell_data)
+                yield without_loose_points(meshio.Mesh(points, cells, point_data, cell_data))
 
     return Series((path,), times, meshes)
 
@@ -170,14 +198,17 @@ def check_times(path: Path, times: tuple[float, ...]) -> None:
         )
 
 
-@lru_cache(maxsize=1)
-def loaded(path: Path, stamps: tuple[Any, ...]) -> dict[str, NDArray[Any]]:
-    """Return the fields `[time, point, (component)]` of a series by name; `stamps` tell what its files hold.
+def loaded(path: Path, stamp: Stamp) -> Arrays:
+    """Return the fields `[time, point, (component)]` of a series by name, whose files have the stamp."""
+    return RECENT.get((path, stamp), partial(read_steps, path))
+
+
+def read_steps(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the fields `[time, point, (component)]` of a series.
 
     Raises:
         ReadError: The points of a step are others than those of the first one, or it lacks a field.
     """
-    del stamps
     with damage_named(path, "a series of meshes"):
         points: NDArray[Any] | None = None
         steps: list[dict[str, NDArray[Any]]] = []

@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 from zipfile import BadZipFile
 
 import numpy as np
 
 from petrov_client._mesh_files import guarded
-from petrov_client._meshes import arrays_of, wire_name, with_outputs
+from petrov_client._meshes import arrays_of, arrays_of_steps, wire_name, with_outputs, without_loose_points
 from petrov_client._models import ModelInfo
 from petrov_client._schema import ParameterInfo, TensorInfo
 
@@ -41,6 +42,7 @@ class Source:
     arrays: Mapping[str, Any]  # datasets and memory maps stay on disk
     unused: tuple[str, ...] = ()
     mesh: Any = None
+    loose: int = 0  # points of the file that no cell has, which `mesh` is without
 
 
 @contextmanager
@@ -57,8 +59,8 @@ def opened(path: Path, info: ModelInfo, dataset: str | None = None, given: Colle
         found = _tree(_opened_zarr(path))
         arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
         yield _chosen(path, arrays, info, given)
-    elif path.suffix in MESHES:
-        yield _of_mesh(path, info)
+    elif path.suffix in MESHES | {SERIES}:
+        yield _of_meshes(path, info)
     elif path.suffix == ".npz":
         with _load(path, ".npz") as archive:
             yield _chosen(path, archive, info, given)
@@ -204,16 +206,54 @@ def _read(path: Path, file: Mapping[str, Any], name: str) -> Any:
         raise ValueError(f'expected numbers in "{name}" of {path} but: {error}') from error
 
 
-def _of_mesh(path: Path, info: ModelInfo) -> Source:
-    """Return the points of a mesh file and the point data that the model takes."""
+def _of_meshes(path: Path, info: ModelInfo) -> Source:
+    """Return the points of a mesh file and the point data that the model takes, without points that no cell has.
+
+    Of a list of meshes they are those of the last ones, as many as the model starts a rollout from.
+    """
+    history = info.frames.history if info.frames else 1
+    listed = _meshes_in(path) if path.suffix == SERIES else [path]
+    if path.suffix == SERIES and info.frames is None:
+        raise ValueError(f'expected a mesh file for "{info.name}", which computes no trajectories, but got {path}')
+    if len(listed) < history:
+        found = "one mesh" if path.suffix != SERIES else f"{len(listed)} in {path}"
+        raise ValueError(
+            f'expected a list .pvd of at least {history} meshes, which "{info.name}" starts from, but got {found}'
+        )
+    each = [without_loose_points(_mesh(one)) for one in listed[-history:]]
+    mesh, loose = each[-1]
+    arrays = arrays_of(mesh, info) if history == 1 else arrays_of_steps([one for one, _ in each], info)
+    known = {argument.name for argument in info.arguments}
+    return Source(arrays, tuple(name for name in mesh.point_data if wire_name(name) not in known), mesh, loose)
+
+
+def _mesh(path: Path) -> Any:
+    """Return a mesh of meshio."""
     library = meshio()
     try:
         with guarded(path):
-            mesh = library.read(path)
+            return library.read(path)
     except (library.ReadError, OSError, ValueError, KeyError, AssertionError, SystemExit) as error:
         raise ValueError(f"expected a mesh in {path} but meshio cannot read it ({error})") from error
-    arrays, known = arrays_of(mesh, info), {each.name for each in info.arguments}
-    return Source(arrays, tuple(name for name in mesh.point_data if wire_name(name) not in known), mesh)
+
+
+def _meshes_in(path: Path) -> list[Path]:
+    """Return the files of a list `.pvd` in order of time, which are beside it or in folders below."""
+    try:
+        entries = [*ET.parse(path).iter("DataSet")]  # noqa: S314  expat bounds and ignores entities
+        found = {
+            float(entry.get("timestep") or number): entry.get("file") or "" for number, entry in enumerate(entries)
+        }
+    except (ET.ParseError, ValueError) as error:
+        raise ValueError(f"expected a list of meshes in {path} but: {error}") from error
+    names = [found[time] for time in sorted(found)]
+    files, folder = [path.parent / name for name in names], path.resolve().parent
+    for name, file in zip(names, files, strict=True):
+        if not name or file.is_symlink() or not file.resolve().is_relative_to(folder) or file.suffix not in MESHES:
+            raise ValueError(f"{path} lists {name!r}: expected mesh files beside it or in folders below")
+    if len(files) < len(entries):
+        raise ValueError(f"{path} lists several meshes for one time: join the parts of a mesh in one file")
+    return files
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._models import ModelInfo
-from petrov_client._schema import COORDINATES, COUNTS, TensorInfo
+from petrov_client._schema import COMPONENT, COORDINATES, COUNTS, TensorInfo
 
 Array = npt.NDArray[Any]
 BOUNDARY, DISTANCE, AREA = "boundary", "distance", "area"
@@ -134,6 +134,52 @@ def arrays_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
     return found
 
 
+def arrays_of_steps(meshes: Sequence[Any], info: ModelInfo) -> dict[str, Array]:
+    """Return what `arrays_of` does for a model that starts from several frames: states of those of meshes in order.
+
+    Raises:
+        InvalidInput: As there, or the points of the meshes differ.
+    """
+    each = [arrays_of(mesh, info) for mesh in meshes]
+    found = each[-1]
+    for number, other in enumerate(each[:-1]):
+        if not np.array_equal(other[COORDINATES], found[COORDINATES]):
+            message = f"expected one mesh in all frames but the points of frame {number} are others than the last ones"
+            raise InvalidInput(message, where=Where(COORDINATES))
+    states = [name for name in (info.frames.states if info.frames else ()) if name in found]
+    if missing := [name for name in states if any(name not in other for other in each)]:
+        raise InvalidInput(f"expected it in all frames of {len(meshes)}", where=Where(missing[0]))
+    return found | {name: np.stack([other[name] for other in each]) for name in states}
+
+
+def without_loose_points(mesh: Any) -> tuple[Any, int]:
+    """Return a mesh of meshio without the points that no cell of its own dimension has, and their number.
+
+    One without cells but single points stays as it is.
+    """
+    most = max((block.dim for block in mesh.cells), default=0)
+    own = [block for block in mesh.cells if block.dim == most and most > 0]
+    if not own or any(block.type.startswith("polyhedron") for block in mesh.cells):
+        return mesh, 0
+    used = np.zeros(len(mesh.points), np.bool_)
+    for block in own:
+        used[np.asarray(block.data, np.int64)] = True
+    if used.all():
+        return mesh, 0
+    made, to = copy.copy(mesh), np.cumsum(used) - 1
+    kept = [bool(used[np.asarray(block.data, np.int64)].all()) for block in mesh.cells]
+    pairs = [*zip(mesh.cells, kept, strict=True)]
+    made.cells = [type(block)(block.type, to[np.asarray(block.data, np.int64)]) for block, keep in pairs if keep]
+    made.points = np.asarray(mesh.points)[used]
+    made.point_data = {name: np.asarray(values)[used] for name, values in mesh.point_data.items()}
+    made.cell_data = {
+        name: [values for values, keep in zip(blocks, kept, strict=True) if keep]
+        for name, blocks in mesh.cell_data.items()
+    }
+    made.point_sets, made.cell_sets = {}, {}
+    return made, int((~used).sum())
+
+
 def _of_cells(name: str, mesh: Any, points: Array) -> Array:
     """Return an input of that name, as it follows from the cells of a mesh."""
     if name == AREA:
@@ -231,6 +277,7 @@ def _following(sent: Array, points: Array, where: Where) -> dict[str, Array]:
     edges = tuple((node, (node + 1) % corners) for node in range(corners)) if flat else ()
     kinds = [(_linear(edges) if flat else FACETS[3][SOLIDS[corners]], nodes.astype(np.int64))]
     edge = _marked(kinds, points, where)
+    _check_every_point(nodes, len(points), where)
     return {BOUNDARY: edge, DISTANCE: distance(points, edge), AREA: sizes(kinds, points)}
 
 
@@ -262,7 +309,18 @@ def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
     apart = len(np.unique(every)) == len(every)  # every cell has nodes of its own, as discontinuous elements
     place = first[to.ravel()] if apart else np.arange(len(points))
     kinds = [(facets, place[np.asarray(mesh.cells_dict[kind])]) for kind, facets in known.items()]
-    return _marked(kinds, points, Where(BOUNDARY))[place]
+    found = _marked(kinds, points, Where(BOUNDARY))[place]
+    _check_every_point(every, len(points), Where(BOUNDARY))
+    return found
+
+
+def _check_every_point(nodes: Array, count: int, where: Where) -> None:
+    """Refuse points that no cell has: a training on mesh files leaves them out."""
+    alone = np.ones(count, np.bool_)
+    alone[nodes] = False
+    if alone.any():
+        detail = f"point {int(alone.argmax())} is in no cell: expected cells of all {count} points"
+        raise InvalidInput(f"{detail}; `remove_orphaned_nodes` of meshio takes such points away", where=where)
 
 
 def _known(mesh: Any, dimensions: int) -> dict[str | int, Facets]:
@@ -414,7 +472,7 @@ def means_at_points(mesh: Any, blocks: list[Any], count: int) -> Array:
 def _at_points(values: Array, tensor: TensorInfo, kept: npt.NDArray[np.bool_]) -> Array:
     """Return point data as an input; mesh files give every vector of a plane a third component, 0."""
     flat = values.reshape(len(values), -1)
-    if len(tensor.axes) == 2:
+    if COMPONENT not in tensor.axes:
         return flat[:, 0] if flat.shape[1] == 1 else values
     more = flat.shape[1] == len(kept) > (tensor.shape[-1] or 0)
     return flat[:, kept] if more and not flat[:, ~kept].any() else flat

@@ -155,7 +155,7 @@ def check_series(source: Path, target: Path, mesh: Any) -> None:
     if mesh is None:
         raise ValueError(f"expected a mesh file as input for {target.name}, which holds outputs on its mesh")
     folder = frames_folder(target)
-    if folder.resolve() in source.resolve().parents:
+    if target.resolve() == source.resolve() or folder.resolve() in source.resolve().parents:
         raise ValueError(f"expected another name than {target}: its frames would replace {folder}, which has {source}")
     listed = target.read_text(encoding="utf-8", errors="replace") if target.is_file() else ""
     entries = folder.iterdir() if folder.is_dir() else [folder] if folder.exists() else []

@@ -208,9 +208,30 @@ def test_strips_of_triangles_are_triangles_and_every_cell_has_its_own_data(tmp_p
         plane.replace('NumberOfPolys="2"', 'NumberOfLines="1"') + lines + strip + polygons
     )
     with open_file(tmp_path / "plate.vtp") as file:
-        assert values(file, "k").tolist() == [3, 3, 3, 3, 0]  # of the strip; the line has 1, and no cell the last point
-        assert values(file, "boundary").tolist() == [1, 1, 1, 1, 0]
+        assert values(file, "k").tolist() == [3, 3, 3, 3]  # of the strip; the line has 1
+        assert values(file, "boundary").tolist() == [1, 1, 1, 1]
+        assert file.remarks == ("1 of 5 points are in no cell, and left out",)
         assert values(file, "area").sum() == pytest.approx(1)
     (tmp_path / "wire.vtp").write_text(POLYDATA.replace("Polys>", "Lines>").replace("OfPolys", "OfLines"))
     with open_file(tmp_path / "wire.vtp") as file:
         assert values(file, "k") == pytest.approx([1, 5 / 3, 2, 1, 3])
+
+
+def test_points_that_no_cell_has_are_left_out_with_their_values(tmp_path: Path) -> None:
+    """Such as the centre of an arc and the corner of a frame, which a line of the boundary leads to."""
+    points = np.array([[9, 9], [0, 0], [1, 0], [5, 5], [0, 1], [1, 1]], float)
+    cells = [("triangle", [[1, 2, 4], [2, 5, 4]]), ("line", [[1, 2], [2, 3]])]
+    data = {"t": np.arange(6.0)}
+    for name in ("plate.vtu", "run.xdmf"):
+        if name == "plate.vtu":
+            meshio.Mesh(np.column_stack([points, np.zeros(6)]), cells, data).write(tmp_path / name)
+        else:
+            with meshio.xdmf.TimeSeriesWriter(tmp_path / name, data_format="XML") as writer:
+                writer.write_points_cells(points, [("triangle", np.array(cells[0][1]))])
+                for step in range(2):
+                    writer.write_data(step, {"t": step + data["t"]})
+        with open_file(tmp_path / name) as file:
+            assert values(file, "coordinates") == pytest.approx(points[[1, 2, 4, 5]])
+            assert np.atleast_2d(values(file, "t"))[-1] - (name == "run.xdmf") == pytest.approx([1, 2, 4, 5])
+            assert values(file, "boundary").tolist() == [1, 1, 1, 1]
+            assert file.remarks == ("2 of 6 points are in no cell, and left out",)

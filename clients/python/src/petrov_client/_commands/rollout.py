@@ -90,7 +90,8 @@ def rollout(
     frame: error_estimate, novelty and outside, where the model reports them.
     A movie shows every output frame by frame, with one scale for all frames.
     A .pvd lists a mesh file for each frame, in the folder OUT_frames beside it:
-    ParaView plays them.
+    ParaView plays them. As IN it is what the rollout goes on from: its last
+    mesh, or as many as the model starts from.
 
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --progress
 
@@ -109,7 +110,7 @@ def rollout(
         info = checked_files(client, model, source, target, files.TRAJECTORIES, resumed=resume)
         time, number = time_axis(info), version or info.version
         with files.opened(source, info, given=numbers_of(parameter)) as found:
-            report_unused(source, found.unused)
+            report_unused(source, found.unused, found.loose)
             trajectories.check_series(source, target, found.mesh)
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))
             checked = check_input(info, arrays)
