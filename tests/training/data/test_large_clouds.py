@@ -15,7 +15,8 @@ import torch
 
 from tests.toy_meshes import cooling, write_series
 from training.data import dataset
-from training.data.dataset import SampleFile, prepare
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
 from training.data.readers import ReadError, open_file, recent
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import recipe
