@@ -12,7 +12,7 @@ export function unsupported(card) {
   if (vocabulary) return "takes several sequences";
   if (tensors.some(({ dtype }) => dtype !== "FP32")) return "takes no fields of floating-point numbers";
   if (![1, 2, 3].includes(grid.axes.length)) return `has ${grid.axes.length} axes`;
-  const other = tensors.find(({ axes }) => String(axes.filter((name) => name !== COMPONENT && name !== FRAME).slice(1)) !== String(grid.axes));
+  const other = tensors.find(({ axes }) => String(axes.filter((name) => ![COMPONENT, FRAME, HISTORY].includes(name)).slice(1)) !== String(grid.axes));
   return other ? `has no picture for ${other.name} (${other.axes.join(", ")})` : null;
 }
 
