@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
-from training.data.readers import DataFile, LazyArray, as_column, time_first
+from training.data.readers import DataFile, LazyArray, as_column, last_axis_at
 from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
 from training.problems.sections import DataError
 
@@ -142,7 +142,7 @@ def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFil
         elif problem.time is not None and len(found.shape) == len(problem.axes) + 2:
             found = file.array(found.name)
             last = problem.data.time == "last" and found.dimensions is None
-            made = steady(time_first(found) if last else found, file.path, DOMAIN_CHANGES)
+            made = steady(last_axis_at(found, 1) if last else found, file.path, DOMAIN_CHANGES)
         else:
             return file
         return replace(file, arrays={**file.arrays, made.name: made})
@@ -150,7 +150,7 @@ def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFil
     tensor = next((one for one in problem.in_files.values() if one.array == section.nan), None)
     timed = tensor is not None and has_frames(problem, tensor)
     if timed and problem.data.time == "last" and marked.dimensions is None:
-        marked = time_first(marked)
+        marked = last_axis_at(marked, 1)
     frame = tensor.frame if isinstance(tensor, Quantity) else None  # of a trajectory, where only one is read
     last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
     others = range(1 + timed, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
