@@ -88,7 +88,7 @@ def verify_all(
     folders: Checkpoints,
     plain: Annotated[bool, typer.Option(help="Leave out the companions, which take most of the time.")] = False,
 ) -> None:
-    """Compare the released graphs with a fresh export: all but the rounding of constants is the same."""
+    """Compare the released graphs with a fresh export: the same operators of the same values, but for rounding."""
     faults = [fault for folder in folders for fault in differences(folder, plain=plain)]
     for fault in faults:
         typer.echo(f"{fault} differs from a fresh export; `python -m export.released renew` makes it anew", err=True)
