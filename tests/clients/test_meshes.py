@@ -166,7 +166,8 @@ def test_regions_and_discontinuous_elements_are_those_of_the_training(tmp_path: 
 
 def test_outputs_are_point_data_of_a_copy() -> None:
     mesh = cubes()
-    made = with_outputs(mesh, {"heat": np.ones((1, 27)), "flux": np.ones((27, 3))})
+    made = with_outputs(mesh, {"heat": np.ones((1, 27)), "flux": np.ones((27, 3)), "drag": np.array([2.0])})
+    assert made.point_data["drag"].tolist() == [2.0] * 27
     assert (made.point_data["heat"].shape, made.point_data["flux"].shape) == ((27,), (27, 3))
     assert "heat" not in mesh.point_data
 

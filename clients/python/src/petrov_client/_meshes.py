@@ -282,10 +282,14 @@ def _following(sent: Array, points: Array, where: Where) -> dict[str, Array]:
 
 
 def with_outputs(mesh: Any, outputs: Mapping[str, Array]) -> Any:
-    """Return a copy of a mesh with outputs of one sample, `[(batch), point, (component)]`, among its point data."""
+    """Return a copy of a mesh with outputs of one sample, `[(batch), point, (component)]`, among its point data.
+
+    Numbers of the sample, `[(batch), (component)]`, stand at every point: mesh files have no other place for them.
+    """
     made, count = copy.deepcopy(mesh), len(mesh.points)
     for name, values in outputs.items():
-        flat = np.asarray(values).reshape(count, -1)
+        array = np.asarray(values)
+        flat = array.reshape(count, -1) if array.size >= count else np.tile(array.ravel(), (count, 1))
         made.point_data[name] = flat[:, 0] if flat.shape[1] == 1 else flat
     return made
 
