@@ -289,7 +289,8 @@ def test_the_autoscaler_uses_the_time_that_requests_wait(
     [metric] = scaler["metrics"]
     assert metric["pods"]["metric"]["name"] == "petrov_queue_share"
     # Per minute a pod has 60 requests. Each takes 12 ms from the gateway to Triton's response, 10 ms of them computed,
-    # and in the last ten minutes 30 ms, 20 ms of them computed: 8 ms more beside it. The other pod has no requests.
+    # and in the last ten minutes 30 ms, 20 ms of them computed: 8 ms more beside it. A second pod has no requests. A
+    # third one has started in these ten minutes, and was never calm.
     series = {
         'petrov_phase_duration_seconds_sum{namespace="petrov", pod="a", phase="triton"}': "0+0.72x20 16.2+1.8x10",
         'petrov_phase_duration_seconds_sum{namespace="petrov", pod="a", phase="parse"}': "0+9x31",
@@ -298,9 +299,12 @@ def test_the_autoscaler_uses_the_time_that_requests_wait(
         'petrov_phase_duration_seconds_sum{namespace="petrov", pod="b", phase="triton"}': "7x31",
         'petrov_phase_duration_seconds_count{namespace="petrov", pod="b", phase="triton"}': "9x31",
         'nv_inference_compute_infer_duration_us{namespace="petrov", pod="b", model="m"}': "9x31",
+        'petrov_phase_duration_seconds_sum{namespace="petrov", pod="c", phase="triton"}': "_x20 0+1.8x11",
+        'petrov_phase_duration_seconds_count{namespace="petrov", pod="c", phase="triton"}': "_x20 0+60x11",
+        'nv_inference_compute_infer_duration_us{namespace="petrov", pod="c", model="m"}': "_x20 0+1.2e6x11",
     }
     rule = {"record": "queue", "expr": queue_expression()}
-    samples = [{"labels": f'{{pod="{pod}"}}', "value": value} for pod, value in (("a", 0.4), ("b", 0))]
+    samples = [{"labels": f'{{pod="{pod}"}}', "value": value} for pod, value in (("a", 0.4), ("b", 0), ("c", 0.4))]
     case = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
