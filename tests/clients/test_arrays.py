@@ -20,6 +20,7 @@ from petrov_client import _arrays as arrays
 from petrov_client._arrays import PredictionOutput, check_input
 from petrov_client._inversion import request
 from petrov_client._quality import Response
+from petrov_client._schema import FramesInfo
 
 
 def toy(*, batch: int = 4, positive: bool = True, fixed: int | None = None) -> ModelInfo:
@@ -184,6 +185,33 @@ def test_missing_values_of_datasets_and_numbers_are_refused_too(tmp_path: Path) 
     for values in (np.ma.masked_array([1.0], [True]), [1j], [None]):
         with pytest.raises(InvalidInput, match="values: "):
             request([[0.5, 0.5]], values, 0.1, {})
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "at", "message"),
+    [
+        (0.5, (3, 4), (1, 2), "is 0.5; expected 1 inside the domain, or 0 outside"),
+        (np.nan, (9, 3, 4), (7, 1, 2), "is nan; every value must be finite"),
+        (2.0, (9, 3, 4), (7, 1, 2), "is 2.0; expected 1 inside the domain, or 0 outside"),
+        (0.0, (9, 3, 4), (7,), "has no point inside the domain; expected some"),
+    ],
+)
+def test_a_wrong_domain_is_refused_at_its_location_among_all_samples(
+    value: float, shape: tuple[int, ...], at: tuple[int, ...], message: str
+) -> None:
+    axes, fields, inside = ("batch", "row", "column"), np.ones(shape), np.ones(shape)
+    inside[at] = value
+    fields[inside == 0] = np.nan
+    masked = replace(toy(), inputs=(*toy().inputs, TensorInfo("inside", axes)), mask="inside")
+    with pytest.raises(InvalidInput, match=message) as caught:
+        check_input(masked, fields, {"inside": inside})
+    assert caught.value.where == Where("inside", at)
+
+
+def test_frames_asked_of_predict_are_told_of_rollout() -> None:
+    moving = replace(toy(), frames=FramesInfo(0.1, 1, ("coefficient",), 7, 100))
+    with pytest.raises(InvalidInput, match=r'no "frames": rollout computes as many frames as you name$'):
+        check_input(moving, np.ones((3, 4)), {"frames": 5})
 
 
 def test_a_masked_array_without_masked_values_passes() -> None:

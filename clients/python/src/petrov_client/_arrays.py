@@ -259,6 +259,8 @@ def check_input(
         for piece in checked.pieces():
             domain = None if mask is None or each is mask else mask.fields(piece) == 1
             _check_values(each, piece, info.vocabulary, domain)
+            if each is mask:
+                _check_domain(each, piece)
     return checked
 
 
@@ -303,6 +305,8 @@ def _named(info: ModelInfo, array: Any, named: Mapping[str, Any]) -> dict[str, A
         advice = f': did you mean "{meant.name}"{meant.meaning and f" ({meant.meaning})"}?' if meant else ""
         if not meant and (option := get_close_matches(unknown[0], OPTIONS, 1)):
             advice = f": did you mean the option {option[0]}?"
+        if not meant and info.frames is not None and unknown[0] == "frames":
+            advice = ": rollout computes as many frames as you name"
         raise InvalidInput(f'"{info.name}" takes {known} and no "{unknown[0]}"{advice}', where=Where(unknown[0]))
     if missing := [name for name in info.required if name not in passed]:
         got = listed(passed) or "nothing"
@@ -406,11 +410,29 @@ def _check_values(
         if read is not None:  # in the domain `[field, *grid]`
             bad &= read.reshape(len(read), *(1,) * (bad.ndim - read.ndim), *read.shape[1:])  # noqa: PLW2901
         if bad.any():
-            first = _first(bad)
-            index = first[1:] if checked.single else (piece.start + first[0], *first[1:])
-            where = Where(tensor.name, index)  # in the caller's own array
-            found = "missing" if rule == KNOWN else np.asarray(checked.array[index])
+            where = _at(checked, piece, _first(bad))
+            found = "missing" if rule == KNOWN else np.asarray(checked.array[where.index])
             raise InvalidInput(f"{where} is {found}; {rule}", where=where)
+
+
+def _check_domain(mask: FieldInput, piece: slice) -> None:
+    """Check that a piece of a mask is 1 or 0, and has some domain in every sample."""
+    fields = mask.fields(piece)
+    bad = (fields != 0) & (fields != 1)
+    if bad.any():
+        where = _at(mask, piece, _first(bad))
+        found = np.asarray(mask.array[where.index])
+        raise InvalidInput(f"{where} is {found}; expected 1 inside the domain, or 0 outside", where=where)
+    empty: npt.NDArray[np.bool_] = np.asarray(~fields.reshape(len(fields), -1).any(axis=1))
+    if empty.any():
+        where = _at(mask, piece, _first(empty))
+        raise InvalidInput(f"{where} has no point inside the domain; expected some", where=where)
+
+
+def _at(checked: FieldInput, piece: slice, index: tuple[int, ...]) -> Where:
+    """Return the location of a value of a piece in the caller's own array."""
+    index = index[1:] if checked.single else (piece.start + index[0], *index[1:])
+    return Where(checked.tensor.name, index)
 
 
 def _array(name: str, value: Any) -> npt.NDArray[Any]:
