@@ -28,7 +28,7 @@ from training.problems.problem import Array
 from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import ProblemFileError
 
-READ_AS = 3
+READ_AS = 4
 """The version of what readers make of files: raise it where values of the same files become others."""
 UNVERSIONED = "unversioned"  # the attribute that has the name without the version of the readers
 FIELD = ("key", "units", "meaning", "positive", "components", "component_axis", "frame", "default")

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
-from training.data.readers import DataFile, LazyArray, arranged, as_components, is_complex, last_axis_at
+from training.data.readers import (
+    DataFile,
+    LazyArray,
+    arranged,
+    as_components,
+    is_complex,
+    last_axis_at,
+    of_points_in_cells,
+)
 from training.problems.completed import (
     for_all,
     has_frames,
@@ -158,6 +166,7 @@ def columns_of(
         if problem.data.time == "last" and has_frames(problem, one):
             arrays = [(path, last_axis_at(array, 1) if array.dimensions is None else array) for path, array in arrays]
         arrays = [(path, of_a_series(problem, one, array, path)) for path, array in arrays]
+        arrays = beside_meshes(arrays, [file for _, file in pieces] if own else [])
         if isinstance(one, Quantity) and one.complex:
             axis = -1 if one.component_axis == "last" else 2 if has_frames(problem, one) else 1
             if real := [array for _, array in arrays if not is_complex(array)]:
@@ -169,6 +178,14 @@ def columns_of(
         parts = (Part(path, array, tensor, shape(problem, name, array, path), timed) for path, array in arrays)
         found[name] = Column(name, tuple(parts))
     return found
+
+
+def beside_meshes(arrays: list[tuple[Path, LazyArray]], meshes: Sequence[DataFile]) -> list[tuple[Path, LazyArray]]:
+    """Return arrays of files of their own without the points of meshes that are in no cell, where each has its mesh."""
+    if len(arrays) != len(meshes):
+        return arrays
+    pairs = zip(arrays, meshes, strict=True)
+    return [(path, of_points_in_cells(array, mesh.in_cells)) for (path, array), mesh in pairs]
 
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:

@@ -9,6 +9,7 @@ from training.data.readers.layout import (
     as_components,
     is_complex,
     last_axis_at,
+    of_points_in_cells,
     real_part,
 )
 
@@ -28,6 +29,7 @@ __all__ = [
     "meshes_in",
     "named_in",
     "natural",
+    "of_points_in_cells",
     "open_file",
     "real_part",
 ]

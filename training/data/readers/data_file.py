@@ -115,6 +115,7 @@ class DataFile:
         validation: The number of samples for validation, before those for tests at the end, where the file says it.
         test: The number of samples for tests, where the file says it.
         cells: The length of an axis, by its name, where the file tells that values are those of the cells along it.
+        in_cells: Which points of a mesh file are in cells `[point]`, where some are not, and left out; None for all.
     """
 
     path: Path
@@ -133,6 +134,7 @@ class DataFile:
     validation: int = 0
     test: int = 0
     cells: Mapping[str, float] = field(default_factory=dict)
+    in_cells: NDArray[np.bool_] | None = None
 
     def array(self, name: str) -> LazyArray:
         """Return the array of that name.

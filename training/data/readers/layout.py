@@ -144,6 +144,23 @@ def in_order(files: Sequence[Path]) -> list[Path]:
     return sorted(files, key=lambda path: split_of(path.stem) or 0) if are_splits(files) else [*files]
 
 
+def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None) -> LazyArray:
+    """Return an array without the points of a mesh that are in no cell, where it has values at all of them.
+
+    It is `[sample, (time), point, ...]`, from another file than the mesh; see `DataFile.in_cells`.
+    """
+    total = () if in_cells is None else in_cells.shape
+    axis = next((axis for axis in (1, 2) if one.shape[axis : axis + 1] == total), 0)
+    if in_cells is None or not axis:
+        return one
+    kept = np.flatnonzero(in_cells)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.take(one.rows(start, stop), kept, axis)
+
+    return replace(one, shape=(*one.shape[:axis], len(kept), *one.shape[axis + 1 :]), rows=rows)
+
+
 def samples_of(arrays: Mapping[str, LazyArray], start: str = "") -> int:
     """Return the number of samples that most arrays have whose names begin so."""
     counts = Counter(one.samples for name, one in arrays.items() if name.startswith(start))

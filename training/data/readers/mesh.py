@@ -85,13 +85,22 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     remarks: tuple[str, ...] = (
         (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
     )
-    if loose := (mesh.info or {}).get("loose", 0):
-        remarks += (f"{loose} of {loose + len(points)} points are in no cell, and left out",)
+    if (in_cells := (mesh.info or {}).get("in_cells")) is not None:
+        remarks += (f"{(~in_cells).sum()} of {len(in_cells)} points are in no cell, and left out",)
     held = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
     parts = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in means.items()}
     known = {name: frozenset(each) for name, each in found.items()}
-    said = "one file per sample"
-    return DataFile(path, "mesh", held, remarks=remarks, samples=said, left_out=left_out, parts=parts, regions=known)
+    return DataFile(
+        path,
+        "mesh",
+        held,
+        remarks=remarks,
+        samples="one file per sample",
+        left_out=left_out,
+        parts=parts,
+        regions=known,
+        in_cells=in_cells,
+    )
 
 
 def narrowed(values: NDArray[Any]) -> NDArray[Any]:
@@ -208,7 +217,7 @@ def members(block: meshio.CellBlock) -> tuple[Indices, Indices]:
 def without_loose_points(mesh: meshio.Mesh) -> meshio.Mesh:
     """Return a mesh without the points that no cell of its own dimension has, such as the centres of arcs.
 
-    Their number is `loose` in its `info`. One without cells but single points stays as it is.
+    Which ones are left is `in_cells` in its `info`. One without cells but single points stays as it is.
     """
     own = own_cells(mesh)
     if not own or mesh.cells[own[0]].dim == 0:
@@ -234,7 +243,7 @@ def without_loose_points(mesh: meshio.Mesh) -> meshio.Mesh:
             for name, blocks in mesh.cell_data.items()
         },
     )
-    found.info = {**(mesh.info or {}), "loose": int((~used).sum())}
+    found.info = {**(mesh.info or {}), "in_cells": used}
     return found
 
 

@@ -21,6 +21,7 @@ from training.data.readers.layout import (
     in_order,
     joined,
     merged,
+    of_points_in_cells,
     of_tensors,
     samples_of,
     split_of,
@@ -155,6 +156,9 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
         sources = {label: ((Path(patterns[path]),), key) for label, ((path,), key) in file.sources.items()}
         file = replace(file, sources=sources, format=opened[chosen[0]].format)
     file = replace(one_sample(file, opened, chosen), left_out={**file.left_out, **left_out})
+    if inner:  # whose nodes fields in other files belong to
+        arrays = {name: of_points_in_cells(one, opened[inner].in_cells) for name, one in file.arrays.items()}
+        file = replace(file, arrays=arrays)
     return DataSet(file, [Path(patterns[of_run(runs[0], chosen[0])])], runs=folder)
 
 
