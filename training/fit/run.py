@@ -176,7 +176,6 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
 
     `raced` is what the card says of the race that the network has won; empty for none.
     """
-    work.fit_trained(network)
     recipe, parameters = work.recipe, sum(parameter.numel() for parameter in network.parameters())
     training = work.account() | {
         "epochs": len(read_log(run.metrics)),
@@ -233,7 +232,7 @@ def estimates_kept(measured: Mapping[str, Any], card: CheckpointCard) -> dict[st
 
 
 def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, keep: bool = True) -> None:
-    """Train, from a saved state if there is one, and leave the weights that the recipe keeps in the task.
+    """Train, from a saved state if there is one, and leave the trained network that the recipe keeps in the task.
 
     Without `keep` the training goes on later, and the task has the last weights.
 
@@ -247,8 +246,11 @@ def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, 
             trainer(work, run).fit(task, ckpt_path=state, weights_only=True)
         except SystemExit as error:
             raise KeyboardInterrupt from error
-    if keep and work.recipe.fit.keep == "best":
+    if not keep:
+        return
+    if work.recipe.fit.keep == "best":
         task.load_state_dict(torch.load(run.best, weights_only=True)["state_dict"])
+    work.fit_trained(task.network.eval())
 
 
 def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:

@@ -39,7 +39,7 @@ import torch
 from schema.problem import Quantity, candidate_symmetries
 from training.data.dataset import SampleFile
 from training.data.pools import Pool, ThisProcess
-from training.evaluation.measures import naive
+from training.evaluation.measures import mean_prediction, naive
 from training.files import read_json, write_json
 from training.fit import processes
 from training.fit.operator_workload import OperatorWorkload
@@ -408,14 +408,13 @@ def naive_error(work: OperatorWorkload) -> float:
     """Return the validation error of the best prediction without a network.
 
     It is the mean of the training samples. Of trajectories it is the last given frame or, where frames are far apart,
-    the mean of a state: a network of a smaller error than one of them may have learned nothing but the other.
+    the mean frame: a network of a smaller error than one of them may have learned nothing but the other.
     """
     errors, counts = [], []
     for batch in work.validation():
         found = [naive(work, batch)]
         if work.is_trajectory:
-            means = [work.samples.statistic(name, "mean") for name in work.file.output_names]
-            found.append([torch.full_like(*pair) for pair in zip(batch.outputs, means, strict=True)])
+            found.append(mean_prediction(work, batch))
         errors.append([float(work.score(each, batch)) for each in found])
         counts.append(len(batch.outputs[0]))
     return float(np.average(errors, axis=0, weights=counts).min())

@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.toy_meshes import cooling, padded
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
-from training.evaluation.measures import Measures, naive
+from training.evaluation.measures import Measures, mean_prediction, naive
 from training.fit import presets
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS
@@ -201,6 +201,16 @@ def test_a_step_sees_points_that_are_drawn(drawn: Arrays, tmp_path: Path) -> Non
         truth = torch.from_numpy(drawn["heat"][number]).float()[:, found]
         torch.testing.assert_close(start[number, :count], truth[0])
         torch.testing.assert_close(few.outputs[0][number, 0, :count], truth[1])
+
+
+def test_the_mean_is_predicted_at_valid_points_alone(work: OperatorWorkload, drawn: Arrays) -> None:
+    batch = work.batch(range(3), frames=2)
+    [found] = mean_prediction(work, batch)
+    known = zip(drawn["heat"][: len(work.rows)], drawn["n"], strict=False)
+    mean = np.concatenate([heat[work.history :, :count].ravel() for heat, count in known]).mean()
+    for each, count in zip(found, drawn["n"], strict=False):
+        assert each[:, :count].numpy() == pytest.approx(mean, rel=0.1)
+        assert not each[:, count:].any()
 
 
 def test_gradients_are_measured_at_every_frame(work: OperatorWorkload) -> None:

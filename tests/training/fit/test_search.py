@@ -180,6 +180,19 @@ def test_the_last_frame_says_nothing_where_frames_are_far_apart(tmp_path: Path) 
     assert search.naive_error(OperatorWorkload(recipe(samples, "tiny"), tmp_path)) == pytest.approx(1, rel=0.02)
 
 
+def test_the_mean_frame_has_components_and_is_nothing_outside_a_domain(tmp_path: Path) -> None:
+    """Means of 3 and -1 beside deviations of 1, on half of the line: their error is the root of 1/6."""
+    vector = {"components": ["x", "y"]}
+    file = problem(
+        "half", inputs={"start": {"key": "u"} | vector}, outputs={"u": vector}, mask={"key": "in"}, time={"step": 1.0}
+    )
+    inside = np.broadcast_to(np.arange(32) < 16, (24, 32))
+    u = np.random.default_rng(0).standard_normal((24, 9, 2, 32)) + np.array([3, -1])[:, None]
+    np.savez(tmp_path / "line.npz", u=u * inside[:, None, None], **{"in": inside.astype(np.float32)})
+    samples = SampleFile(prepare(file, tmp_path, tmp_path), file)
+    assert search.naive_error(OperatorWorkload(recipe(samples, "tiny"), tmp_path)) == pytest.approx(6**-0.5, rel=0.05)
+
+
 def test_a_killed_race_repeats_no_turn(raced: Recipe, tmp_path: Path) -> None:
     errors, run = {4: 0.3, 2: 0.2, 3: 0.4}, RunFolder(tmp_path / "run")
     whole = Trainings(errors)

@@ -23,6 +23,8 @@ from training.files import read_json
 from training.fit import presets
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS, working_grid
+from training.fit.run import fit
+from training.fit.run_folder import RunFolder
 from training.fit.workload import Scope, ScopeError
 from training.losses import Batch
 from training.metrics import METRICS
@@ -257,6 +259,23 @@ def test_smooth_trajectories_are_learned_on_a_grid_that_resolves_them(tmp_path: 
     assert working_grid(smooth) == (20,)
     step = presets.network(smooth, PRESETS["quick"]).step
     assert (step.working, step.modes, step.layers, step.gated) == ((20,), 11, 0, True)
+
+
+def test_every_whole_training_damps_waves_and_a_turn_of_a_race_none(samples: SampleFile, tmp_path: Path) -> None:
+    work = workload(samples)
+
+    def gains(*, keep: bool) -> torch.Tensor:
+        run, task = RunFolder(tmp_path / f"run-{keep}"), work.task()
+        run.path.mkdir()
+        fit(task, work, run, run.open(work.recipe, resume=False), keep=keep)
+        [bounds] = task.network.bounds  # type: ignore[misc, union-attr] # it has modules
+        found: torch.Tensor = bounds.gains
+        return found
+
+    assert (gains(keep=False) == 1).all()
+    damped = gains(keep=True)
+    assert damped.min() < 1  # of a network that has learned next to nothing
+    assert damped.max() == 1
 
 
 def test_a_rough_steady_field_needs_all_points(samples: SampleFile) -> None:
