@@ -166,7 +166,7 @@ def columns_of(
         if problem.data.time == "last" and has_frames(problem, one):
             arrays = [(path, last_axis_at(array, 1) if array.dimensions is None else array) for path, array in arrays]
         arrays = [(path, of_a_series(problem, one, array, path)) for path, array in arrays]
-        arrays = beside_meshes(arrays, [file for _, file in pieces] if own else [])
+        arrays = beside_meshes(arrays, [file for _, file in pieces] if own else [], problem.point_axes.get(name, 1))
         if isinstance(one, Quantity) and one.complex:
             axis = -1 if one.component_axis == "last" else 2 if has_frames(problem, one) else 1
             if real := [array for _, array in arrays if not is_complex(array)]:
@@ -180,12 +180,14 @@ def columns_of(
     return found
 
 
-def beside_meshes(arrays: list[tuple[Path, LazyArray]], meshes: Sequence[DataFile]) -> list[tuple[Path, LazyArray]]:
+def beside_meshes(
+    arrays: list[tuple[Path, LazyArray]], meshes: Sequence[DataFile], axis: int
+) -> list[tuple[Path, LazyArray]]:
     """Return arrays of files of their own without the points of meshes that are in no cell, where each has its mesh."""
     if len(arrays) != len(meshes):
         return arrays
     pairs = zip(arrays, meshes, strict=True)
-    return [(path, of_points_in_cells(array, mesh.in_cells)) for (path, array), mesh in pairs]
+    return [(path, of_points_in_cells(array, mesh.in_cells, axis)) for (path, array), mesh in pairs]
 
 
 def check_file(problem: ProblemFile, file: DataFile) -> None:

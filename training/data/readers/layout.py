@@ -144,14 +144,12 @@ def in_order(files: Sequence[Path]) -> list[Path]:
     return sorted(files, key=lambda path: split_of(path.stem) or 0) if are_splits(files) else [*files]
 
 
-def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None) -> LazyArray:
-    """Return an array without the points of a mesh that are in no cell, where it has values at all of them.
+def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None, axis: int = 1) -> LazyArray:
+    """Return an array without the points of a mesh that are in no cell, where an axis of it has all of them.
 
-    It is `[sample, (time), point, ...]`, from another file than the mesh; see `DataFile.in_cells`.
+    It is from another file than the mesh; see `DataFile.in_cells`.
     """
-    total = () if in_cells is None else in_cells.shape
-    axis = next((axis for axis in (1, 2) if one.shape[axis : axis + 1] == total), 0)
-    if in_cells is None or not axis:
+    if in_cells is None or one.shape[axis : axis + 1] != in_cells.shape:
         return one
     kept = np.flatnonzero(in_cells)
 

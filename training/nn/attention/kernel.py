@@ -11,7 +11,7 @@ features :math:`\phi(x) > 0` of a row of the head's width :math:`w` are fixed or
 |---|---|---|
 | elu | elu(x) + 1 (Katharopoulos et al., ICML 2020, arXiv 2006.16236) | 0 |
 | random | positive random features of exp(q k / sqrt(w)) (Choromanski et al., ICLR 2021, arXiv 2009.14794) | 0 |
-| trained ones | `research.trained_kernels` | |
+| trained ones | `research.sequences.trained_kernels` | |
 
 The cost is :math:`O(nw^2)` time and :math:`O(nw)` memory for n tokens and heads of width w. Sums are in float32 at
 least: in bfloat16 they would stop growing after a few hundred tokens.
