@@ -413,6 +413,12 @@ def trained(row: Row) -> tuple[str, str]:
     return row["training"]["problem"], row["training"]["title"]
 
 
+def tested(found: Row) -> list[Row]:
+    """Return the rows of test samples, one per seed: what is tuned or rolled out anew replaces what was before."""
+    rows = [row for row in found["rows"] if row["training"]["split"] == "test"]
+    return [*{(*trained(row), row["training"]["seconds"], row["training"]["seed"]): row for row in rows}.values()]
+
+
 @made_of(
     "few-samples",
     "few-samples.json",
@@ -544,8 +550,7 @@ def mesh_trajectories(found: Row) -> Cells:
     def errors(rows: Sequence[Row], frame: str) -> NDArray[Any]:
         return np.array([row["result"]["errors"][frame] for row in rows])
 
-    finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
-    groups = grouped(finals, lambda row: (*trained(row), row["training"]["seconds"]))
+    groups = grouped(tested(found), lambda row: (*trained(row), row["training"]["seconds"]))
     ours = {key: rows for key, rows in groups.items() if key[1] == "Petrov"}
     problems = [*dict.fromkeys(problem for problem, _, _ in groups)]
     for (problem, title, seconds), rows in sorted(groups.items(), key=lambda group: problems.index(group[0][0])):
@@ -589,17 +594,18 @@ def attention_types(found: Row) -> Cells:
     "trajectories | network | parameters | processor seconds | seeds | frame 1 | frame 10 | frame 20 | frame 40",
 )
 def own_trajectories(found: Row) -> Cells:
-    """Return a row per set, network and time of training: means over its seeds."""
-    rows = [row for row in found["rows"] if row["training"]["split"] == "test"]
-    keys = ("problem", "title", "seconds")
-    for (problem, title, seconds), each in grouped(rows, lambda row: tuple(map(row["training"].get, keys))).items():
-        errors = np.array([row["result"]["errors"] for row in each])
+    """Return a row per set, network and time of training: means over its seeds, or over the trajectories of one."""
+    groups = grouped(tested(found), lambda row: (*trained(row), row["training"]["seconds"]))
+    for (problem, title, seconds), each in groups.items():
+        errors, single = np.array([row["result"]["errors"] for row in each]), each[0]["result"]
 
-        def shown(frame: int, errors: NDArray[Any] = errors) -> str:
+        def shown(frame: int, errors: NDArray[Any] = errors, single: Row = single) -> str:
             if frame > errors.shape[1]:
                 return ""
             center, spread = mean(errors[:, frame - 1])
-            return uncertain(center, spread) if len(errors) > 1 else f"{center:.1e}"
+            if len(errors) == 1:
+                [spread] = single.get("standard_errors", [0.0] * frame)[frame - 1 : frame]
+            return uncertain(center, spread) if spread else f"{center:.1e}"
 
         yield (
             problem,

@@ -45,14 +45,16 @@ def arrange(graph: onnx.GraphProto) -> None:
     """Order nodes and constants as the outputs need them, one after the other, and those inside of nodes likewise."""
     made = {name: position for position, node in enumerate(graph.node) for name in node.output}
     order: dict[int, None] = {}
+    begun: set[int] = set()  # a node that needs its own result, which no valid graph has, is not begun again
     waiting = [(position, False) for position in reversed([*needed(graph.output, made), *range(len(graph.node))])]
     while waiting:
         position, ready = waiting.pop()
-        if position in order:
-            continue
         if ready:
             order[position] = None
             continue
+        if position in begun:
+            continue
+        begun.add(position)
         before = [made[name] for name in read(graph.node[position]) if name in made]
         waiting += [(position, True), *((each, False) for each in reversed(before))]
     nodes = [graph.node[position] for position in order]

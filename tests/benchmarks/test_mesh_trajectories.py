@@ -171,7 +171,8 @@ def test_ratios_are_paired() -> None:
         found = dict.fromkeys(("1", "10", "50"), errors)
         return {"training": training, "result": {"errors": found, "finite": 3, "samples": 3, **facts}}
 
-    rows = [row(program.STILL, [0.2, 2.0, 1.0], 0)]
+    rows = [row(program.STILL, [0.2, 2.0, 1.0], 0), row("Petrov", [9.0, 9.0, 9.0], 0, parameters=7)]
+    rows[1]["training"]["candidate"] = {"frames": 50}  # rolled out again below
     rows += [row("Petrov", [0.1, 1.0, 0.5], seed, parameters=7) for seed in (0, 1)]
     still, ours = TABLES["mesh-trajectories"].cells({"rows": rows})
     assert (still[2], still[7], still[9]) == ("", "0.50 ± 0.00", "3 of 3 for 500 frames")

@@ -91,6 +91,19 @@ def test_losses_are_shown_as_they_are_with_errors_of_samples_and_seeds() -> None
     ]
 
 
+def test_errors_of_one_seed_are_those_of_its_trajectories_and_a_seed_counts_once() -> None:
+    def row(title: str, error: float, seed: int, **candidate: Any) -> dict[str, Any]:
+        training = {"problem": "ks", "title": title, "split": "test", "seconds": 60.0, "seed": seed}
+        result = {"errors": [error] * 20, "standard_errors": [error / 10] * 20, "parameters": 7}
+        return {"training": training | {"candidate": candidate}, "result": result}
+
+    rows = [row("FNO", 0.9, 0, rate=1), row("Petrov", 0.2, 0), row("FNO", 0.1, 0, rate=2), row("Petrov", 0.4, 1)]
+    assert list(tables.own_trajectories({"rows": rows})) == [
+        ("ks", "FNO", "7", "60", "1", *["1.0e-01 ± 1e-02"] * 3, ""),
+        ("ks", "Petrov", "7", "60", "2", *["3.0e-01 ± 1e-01"] * 3, ""),
+    ]
+
+
 def test_choices_are_compared_with_the_preset() -> None:
     def row(title: str, error: float) -> dict[str, Any]:
         training = {"problem": "wind", "title": title, "samples": 384}

@@ -63,3 +63,13 @@ def test_a_value_may_be_called_otherwise_and_made_elsewhere_but_is_the_same_one(
     assert not equal(difference("ab", "b", "a"), known)
     assert not equal(difference("ab", "a", "b", wire="z"), known)
     assert not equal(difference("ab", "a", "b", result="z"), known)
+
+
+def test_a_damaged_graph_whose_nodes_read_one_another_is_another_graph() -> None:
+    def chain(read: str) -> bytes:
+        nodes = [helper.make_node("Add", ["x", read], ["a"]), helper.make_node("Exp", ["a"], ["y"])]
+        x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy")
+        return bytes(helper.make_model(helper.make_graph(nodes, "whole", [x], [y])).SerializeToString())
+
+    assert not equal(chain("y"), chain("x"))
+    assert not equal(chain("a"), chain("x"))
