@@ -235,8 +235,9 @@ def test_a_node_that_does_not_respond_gets_no_more_requests_than_others(before: 
         [silent] = [each for each in nodes if each.received[JOBS]]
         [other] = [each for each in nodes if each is not silent]
         other.does = "respond"
-        assert {client.post(PREDICT).headers["x-node"] for _ in range(20)} == {str(other.server_port)}
-    assert silent.received[PREDICT] == 0
+        assert {client.post(PREDICT).headers["x-node"] for _ in range(60)} == {str(other.server_port)}
+    # One where the other node once takes longer than `TRY_SECONDS`; a quarter of them by Envoy's own choice of nodes.
+    assert silent.received[PREDICT] < 4
 
 
 def test_repetitions_are_few_where_all_nodes_are_busy(before: Before) -> None:
