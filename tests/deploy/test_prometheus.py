@@ -126,7 +126,7 @@ def test_every_rule_is_evaluated(prometheus: Prometheus) -> None:
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if "record" in rule], ids=lambda rule: rule["record"])
 def test_a_recording_rule_has_a_value(prometheus: Prometheus, rule: dict[str, Any]) -> None:
-    wait_until(lambda: bool(prometheus.query(rule["record"])), 20)
+    wait_until(lambda: bool(prometheus.query(rule["record"])))
 
 
 @pytest.mark.parametrize("expression", CHARTED)
@@ -134,7 +134,7 @@ def test_an_expression_of_the_dashboard_has_a_value(prometheus: Prometheus, expr
     if any(name in expression for name in EMPTY):
         assert prometheus.query(expression) == []
     else:
-        wait_until(lambda: bool(prometheus.query(expression)), 20)  # a failed scrape removes current values
+        wait_until(lambda: bool(prometheus.query(expression)))  # a failed scrape removes current values
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_an_expression_of_the_dashboard_has_a_value(prometheus: Prometheus, expr
     ],
 )
 def test_values_are_those_of_the_run(prometheus: Prometheus, expression: str) -> None:
-    wait_until(lambda: bool(prometheus.query(expression)), 20)
+    wait_until(lambda: bool(prometheus.query(expression)))
 
 
 def test_every_metric_in_use_is_measured(prometheus: Prometheus) -> None:

@@ -122,7 +122,7 @@ def test_a_request_and_its_option_pass_what_the_page_names(
         def record() -> str:
             file.unlink(missing_ok=True)
             process.send_signal(signal.SIGUSR1)
-            wait_until(file.exists, 10)
+            wait_until(file.exists)
             time.sleep(0.2)  # until it is written
             return file.read_text()
 

@@ -36,7 +36,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[str], dict[str, Any]]:
             written = [json.loads(JsonLines().format(record)) for record in records]
             return [each for each in written if each["request_id"] == request_id and status in {None, each["status"]}]
 
-        wait_until(lambda: len(found()) > 0, 5)
+        wait_until(lambda: len(found()) > 0)
         [only] = found()
         return only
 

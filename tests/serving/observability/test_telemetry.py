@@ -160,7 +160,7 @@ def caller() -> Iterator[tuple[str, str]]:
 
 def arrived(receiver: Receiver, trace: str, *expected: tuple[str, str]) -> dict[tuple[str, str], Span]:
     """Return the trace, once these spans of it are there."""
-    wait_until(lambda: set(expected) <= receiver.of(trace).keys(), 20)
+    wait_until(lambda: set(expected) <= receiver.of(trace).keys())
     return receiver.of(trace)
 
 
@@ -207,7 +207,7 @@ async def test_the_asynchronous_client_joins_too(traced: Gateway, receiver: Rece
 def test_a_request_of_nobodys_trace_begins_its_own(traced: Gateway, receiver: Receiver) -> None:
     before = len(receiver.spans)
     httpx2.get(f"{traced.url}/v1/models")
-    wait_until(lambda: any(span.name == "GET /v1/models" for span in receiver.spans[before:]), 20)
+    wait_until(lambda: any(span.name == "GET /v1/models" for span in receiver.spans[before:]))
     [span] = [span for span in receiver.spans[before:] if span.name == "GET /v1/models"]
     assert (span.parent, span.about["http.response.status_code"]) == ("", 200)
 
@@ -285,7 +285,7 @@ def test_probes_below_a_prefix_leave_no_trace(
         assert httpx2.get(
             f"{gateway.url}/petrov/v1/models", headers={"traceparent": f"00-{loud}-{'3' * 16}-01"}
         ).is_success
-        wait_until(lambda: receiver.of(loud) != {}, 20)
+        wait_until(lambda: receiver.of(loud) != {})
     assert receiver.of(quiet) == {}
 
 
