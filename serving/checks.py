@@ -255,6 +255,13 @@ def inside(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[
     return found
 
 
+def replaced_bytes(arrays: Mapping[str, NDArray[Any]], card: Card) -> int:
+    """Return the bytes of the copies that `batch` makes of fields without what is padding or outside a domain."""
+    if card.mask not in arrays and not (card.padded and COUNTS in arrays):
+        return 0
+    return sum(arrays[each.name].nbytes for each in card.inputs if each.name in arrays and each.name != card.mask)
+
+
 def _field(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
     """Return an input as a batch, after checks of its rank, grid and values."""
     rank, name, grid = len(tensor.axes), tensor.name, card.grid

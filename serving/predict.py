@@ -247,7 +247,8 @@ class Predictor:
         # takes memory. What is left out becomes a view, which takes none.
         converted = _converted_bytes(sent)
         if request.ticket is not None:
-            request.ticket.settle(exchange.size + own_bytes(sent) + converted)
+            copied = converted + checks.replaced_bytes(sent, card)
+            request.ticket.settle(exchange.size + own_bytes(sent) + copied)
         if cells.among(sent, card):
             sent = await self._derived(request, exchange.size, sent)
             converted = _converted_bytes(sent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +376,20 @@ def test_what_lies_outside_a_domain_is_neither_checked_nor_sent(batch: tuple[int
     v[..., 0, 0, 0] = np.nan
     with pytest.raises(Problem, match=r"v\[(0,)?0,0,0\] is nan"):
         checks.batch(sent, domain())
+
+
+def test_copies_without_what_lies_outside_are_counted() -> None:
+    inside = np.ones((500, 9, 8), np.float32)
+    inside[:, 3] = 0
+    sent = {"k": inside + 1, "v": np.zeros((500, 2, 9, 8), np.float32), "w": np.zeros((500, 2, 3, 9, 8), np.float32)}
+    assert checks.replaced_bytes(sent, domain()) == 0
+    sent["inside"] = inside
+    tracemalloc.start()
+    found, _ = checks.batch(sent, domain())
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert (found["w"][:, :, :, 3] == 1).all()
+    assert 0.9 * taken < checks.replaced_bytes(sent, domain()) < 1.1 * taken
 
 
 def test_masks_are_0_and_1_and_have_an_inside() -> None:
