@@ -29,7 +29,7 @@ from export.layout import CARD, CERTIFICATE, sha256
 from export.signature import Signature
 from schema.card import KINDS, REFINED, Card, CheckpointCard, Kind, Measured
 from schema.problem import SequenceDescription
-from training.calibration.error_estimate import fewest
+from training.calibration.error_estimate import OUTSIDE, fewest
 from training.calibration.fitting import FEWEST_FITTED
 from training.checkpoint import EXAMPLES
 from training.files import read_json, write_json
@@ -197,7 +197,7 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> Card
 
 
 def warnings(measured: CheckpointCard, signature: Signature) -> list[str]:
-    """Say what to know before a model is trusted: large errors, and estimates that do not hold or are missing."""
+    """Say what to know before a model is trusted: large errors, and estimates and novelty that fail or are missing."""
     found = []
     rows = [row for row in measured.errors if row["relative_l2"] > LARGE]
     if rows:
@@ -218,6 +218,12 @@ def warnings(measured: CheckpointCard, signature: Signature) -> list[str]:
         found.append(
             f"There is no error_estimate: it takes at least {fitted}{fewest()} validation samples on each grid, and "
             "this model was calibrated with fewer or not at all."
+        )
+    compared = (measured.calibration or {}).get("inputs", least := round(1 / OUTSIDE))
+    if "novelty" in signature.quality and compared < least:  # the smallest novelty is 1 / (1 + compared)
+        found.append(
+            f"No input is ever outside, however unlike the training data: novelty compares it with {compared} others, "
+            f"and that takes at least {least}."
         )
     return found
 

@@ -46,6 +46,12 @@ def rows(*errors: float) -> list[dict[str, Any]]:
         ((), {"training": {"epochs": 3}, "errors": rows(0.1, 0.44)}, [LARGE, f"{FEW} 16 training samples and 9"]),
         ((), {"training": {"epochs": 0}, "errors": rows(1e-5)}, []),
         ((), TRAINED | {"rollout": [{"frame": 1, "error_estimate": 0.1}]}, []),
+        (
+            ("error_estimate", "novelty"),
+            TRAINED | {"calibration": {"errors": 9, "inputs": 99}},
+            ["No input is ever outside, however unlike the training data: novelty compares it with 99 others"],
+        ),
+        (("error_estimate", "novelty"), TRAINED | {"calibration": {"errors": 9, "inputs": 100}}, []),
     ],
     ids=[
         "well known",
@@ -57,6 +63,8 @@ def rows(*errors: float) -> list[dict[str, Any]]:
         "few and large",
         "a closed form",
         "by frame",
+        "few to compare with",
+        "enough to compare with",
     ],
 )
 def test_large_and_unknown_errors_are_said_first(quality: Any, measured: Any, expected: list[str]) -> None:
