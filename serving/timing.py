@@ -99,6 +99,10 @@ class TritonTimes:
                     self._found[sender] = self._found.get(sender, 0.0) + float(seconds)
         if (found := self._found.pop(request_id, None)) is not None:
             spend("network", found)
+        elif not path(self._settings).exists():  # removed by a cleaner of old files, for example
+            self._socket.close()
+            self._socket = None
+            self.open()
         while len(self._found) > _KEPT:
             del self._found[next(iter(self._found))]
 

@@ -161,10 +161,10 @@ function onBoundary(mesh, dimensions) {
   if (node !== undefined) throw new Error(`its node ${node} hangs on an edge of another cell, so ${BOUNDARY} and ${DISTANCE} do not follow`);
   const used = new Uint8Array(mesh.count);
   eachCell(mesh, (type, nodes) => FACETS[dimensions][type] && nodes.forEach((node) => (used[node] = 1)));
+  if (!used.includes(1)) throw new Error(`it has neither data ${BOUNDARY} nor cells that they follow from`);
   if (used.includes(0)) throw new Error(`its point ${used.indexOf(0)} is in no cell; expected cells of all ${mesh.count} points`);
   const found = new Float32Array(mesh.count);
   for (const facet of facets.values()) for (const node of facet?.members ?? []) found[node] = 1;
-  if (!found.includes(1)) throw new Error(`it has neither data ${BOUNDARY} nor cells that they follow from`);
   return found;
 }
 

@@ -348,8 +348,8 @@ def test_every_frame_has_the_time_limit(
 
     raw_service.replies = {"/v1/models/toy": described(growing(description)), "/v1/models/toy/rollout": trickle}
     try:
-        with pytest.raises(DeadlineExceeded, match=r"did not arrive within 0\.\d+ s"):
-            http_client.call(raw_service.address, "rollout", "toy", STATE, 2, timeout=0.4)
+        with pytest.raises(DeadlineExceeded, match=r"did not arrive within [12]\.?\d* s"):
+            http_client.call(raw_service.address, "rollout", "toy", STATE, 2, timeout=2)
     finally:
         gone.set()
 

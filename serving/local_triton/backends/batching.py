@@ -25,12 +25,8 @@ Array = np.ndarray[Any, Any]
 #: to its own grids. An instance keeps the memory of its largest run for ever: a batch of 64 samples of 141 x 141 left
 #: 1.0 GiB with each instance of `darcy`; in pieces it leaves 0.15 GiB and takes no longer.
 VALUES, SAMPLES = 2**17, 4
-#: A Unix socket of the gateway for the processor seconds of requests with an id, as datagrams `SECONDS ID`. Its address
-#: names its folder by a descriptor, since an address has at most 107 bytes and a path may have more.
-TIMES, ADDRESS = Path(os.environ.get("TRITON_TIMES", "")), ""
-if TIMES.name:
-    with suppress(OSError):  # a service that does not listen
-        ADDRESS = f"/proc/self/fd/{os.open(TIMES.parent, os.O_PATH)}/{TIMES.name}"
+#: A Unix socket of the gateway for the processor seconds of requests with an id, as datagrams `SECONDS ID`.
+TIMES = os.environ.get("TRITON_TIMES", "")
 DEFAULT = "default."  # a parameter of the config: the value everywhere of an input that a request leaves out
 
 
@@ -78,12 +74,26 @@ class Model:
         responses = self._responses(requests)
         seconds = time.process_time() - started
         sizes = [math.prod(request.inputs()[0].shape()) for request in requests]  # merged requests share it by these
-        for request, size in zip(requests, sizes, strict=True):
-            if ADDRESS and (name := request.request_id()):
-                with suppress(OSError):  # the service does not listen, or not as fast as requests are run
-                    share = seconds * size / (sum(sizes) or 1)
-                    self._times.sendto(f"{share:.9f} {name}".encode(), ADDRESS)
+        names = [request.request_id() for request in requests]
+        if TIMES and any(names):
+            with suppress(OSError):  # the service does not listen, or not as fast as requests are run
+                self._send(
+                    [(name, seconds * size / (sum(sizes) or 1)) for name, size in zip(names, sizes, strict=True)]
+                )
         return responses
+
+    def _send(self, times: list[tuple[str, float]]) -> None:
+        """Send the seconds of requests with an id.
+
+        The socket's address names its folder by a descriptor, since it has at most 107 bytes and a path may have more.
+        """
+        folder = os.open(Path(TIMES).parent, os.O_PATH)
+        try:
+            for name, seconds in times:
+                if name:
+                    self._times.sendto(f"{seconds:.9f} {name}".encode(), f"/proc/self/fd/{folder}/{Path(TIMES).name}")
+        finally:
+            os.close(folder)
 
     def _responses(self, requests: list[Any]) -> list[Any]:
         """Return a response per request: from one run for all of them or, where that fails, from a run per request."""

@@ -16,6 +16,7 @@ from safetensors import deserialize
 from safetensors.numpy import load, save
 
 from physics import darcy
+from serving import timing
 from tests import toy_gauges
 from tests.conftest import Gateway
 from tests.serving.conftest import npy
@@ -241,10 +242,16 @@ def test_the_processor_time_of_network_and_solver_is_in_a_header(
     http: httpx2.Client, fields: NDArray[Any], route: str
 ) -> None:
     name = "solver" if route.endswith("reference") else "network"
-    timing = http.post(f"/v1/models/{route}", json=document(fields[0])).headers["server-timing"]
-    found = re.fullmatch(rf'{name};dur=([\d.]+);desc="processor time"', timing)
+    entry = http.post(f"/v1/models/{route}", json=document(fields[0])).headers["server-timing"]
+    found = re.fullmatch(rf'{name};dur=([\d.]+);desc="processor time"', entry)
     assert found
     assert 0 < float(found[1]) < 10_000
+
+
+def test_a_lost_socket_of_times_is_made_again(http: httpx2.Client, gateway: Gateway, fields: NDArray[Any]) -> None:
+    timing.path(gateway.settings).unlink()
+    _, second = (http.post("/v1/models/gauge/predict", json=document(fields[0])) for _ in range(2))
+    assert "server-timing" in second.headers
 
 
 @pytest.mark.parametrize(("tolerance", "refined"), [(2e-3, True), (1e-4, False)])
