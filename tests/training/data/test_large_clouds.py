@@ -106,7 +106,7 @@ def test_a_step_holds_no_whole_cloud(work: OperatorWorkload, monkeypatch: pytest
     monkeypatch.setattr(dataset, "IN_MEMORY", 0)
     rng, chosen = np.random.default_rng(0), np.arange(4)
     work.draw(chosen, rng, 0.5)
-    assert most_memory(lambda: work.draw(chosen, rng, 0.5)) < 4 * FIELD  # those of the whole samples are 28
+    assert most_memory(lambda: work.draw(chosen, rng, 0.5)) < TENSORS * FIELD  # which one whole sample has, of four
     coordinates, *_, f, counts = (batch := work.draw(chosen, rng, 0.5)).inputs
     assert coordinates.shape == (4, 100, 2)
     assert (counts == 100).all()
