@@ -76,9 +76,9 @@ class OperatorWorkload(Batches):
             batch = self.as_batch(self.coarse.read(range(count)))
         network.fit_normalisers(*self.with_next(self.statistics_batch() if batch is None else batch))
 
-    def fit_trained(self, network: Any) -> None:
+    def fit_trained(self, network: Operator) -> None:
         """Damp the waves that a trained step makes too energetic, where its operator does that."""
-        if getattr(network.config, "damped", False):
+        if network.fits_damping:
             network.fit_damping(*self.with_next(self.statistics_batch()))
 
     def with_next(self, batch: Batch) -> list[Tensor]:

@@ -32,17 +32,20 @@ class Operator(nn.Module):
         scattered: Whether fields are on points of their own, `[batch, point, (component)]`. Then `canonical` returns
             how far the nodes of a grid are filled and each input channel on it, `[batch, *grid]`; the lowest, then
             the highest coordinates, `[batch]` each; and the parameters.
+        fits_damping: Whether `fit_damping` takes the tensors of `fit_normalisers` once more, after the training.
         mask: The position among the arguments of the field that says where the domain is; None where there is none.
     """
 
     config: BaseModel
     fit_normalisers: Callable[..., None] = fit_nothing
+    fit_damping: Callable[..., None] = fit_nothing
     quality: tuple[str, ...] = ()
     solve_limit: float | None = None
     contains_solver: bool = False
     optional: bool = False
     remark: str = ""
     scattered: bool = False
+    fits_damping: bool = False
     mask: int | None = None
 
     def own_loss(self, *fields: Tensor) -> Tensor | None:

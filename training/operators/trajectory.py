@@ -94,6 +94,7 @@ class TrajectoryOperator(Operator):
         self.config = config
         self.step: Any = network(config.step)
         self.mask = getattr(self.step, "mask", None)
+        self.fits_damping = config.damped
         bounded = config.components if config.bounded else ()
         self.bounds = nn.ModuleList(
             WaveBounds(components, config.step.working, damped=config.damped) for components in bounded

@@ -74,24 +74,21 @@ class Model:
         responses = self._responses(requests)
         seconds = time.process_time() - started
         sizes = [math.prod(request.inputs()[0].shape()) for request in requests]  # merged requests share it by these
-        names = [request.request_id() for request in requests]
+        per_value, names = seconds / (sum(sizes) or 1), [request.request_id() for request in requests]
         if TIMES and any(names):
             with suppress(OSError):  # the service does not listen, or not as fast as requests are run
-                self._send(
-                    [(name, seconds * size / (sum(sizes) or 1)) for name, size in zip(names, sizes, strict=True)]
-                )
+                self._send([(name, per_value * size) for name, size in zip(names, sizes, strict=True) if name])
         return responses
 
     def _send(self, times: list[tuple[str, float]]) -> None:
-        """Send the seconds of requests with an id.
+        """Send the seconds of requests by their ids.
 
         The socket's address names its folder by a descriptor, since it has at most 107 bytes and a path may have more.
         """
         folder = os.open(Path(TIMES).parent, os.O_PATH)
         try:
             for name, seconds in times:
-                if name:
-                    self._times.sendto(f"{seconds:.9f} {name}".encode(), f"/proc/self/fd/{folder}/{Path(TIMES).name}")
+                self._times.sendto(f"{seconds:.9f} {name}".encode(), f"/proc/self/fd/{folder}/{Path(TIMES).name}")
         finally:
             os.close(folder)
 
