@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -218,6 +220,15 @@ def test_a_node_is_cut_off(networked: Cluster, long_rollout: Any) -> None:
         for node in networked.nodes:
             node.link()
         networked.wait_ready()
+
+
+def test_lost_packets_are_sent_again_early(networked: Cluster) -> None:
+    def timeout() -> int:  # of a new connection, in microseconds
+        with socket.create_connection((networked.nodes[0].endpoint.host, networked.nodes[0].endpoint.port)) as made:
+            return int(struct.unpack_from("I", made.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 12), 8)[0])
+
+    # It is the least one and some round trips, which are longer under load. Linux has 200 ms and some.
+    assert 50_000 <= min(timeout() for _ in range(20)) < 200_000
 
 
 @pytest.mark.parametrize("trouble", [{"loss": 0.05}, {"delay": 0.1}], ids=["lossy", "slow"])
