@@ -589,14 +589,21 @@ def whole(text: str) -> int:
 
 
 def show(name: str, found: dict[str, Any], title: str | None = None) -> None:
-    """Print a table of `benchmarks.tables` with these results."""
+    """Print a table of `benchmarks.tables` with these results, in a narrow terminal a column below the other."""
     from benchmarks.tables import TABLES  # noqa: PLC0415
 
-    table, shown = TABLES[name], Table(*TABLES[name].header, title=title or TABLES[name].title)
-    rows: Iterable[Any] = table.cells(found)
+    table, console = TABLES[name], Console()
+    header, rows = [str(each) for each in table.header], [[*map(str, row)] for row in table.cells(found)]
+    shown = Table(*header, title=title or table.title)
     for row in rows:
         shown.add_row(*row)
-    Console().print(shown)
+    if console.measure(shown, options=console.options.update(max_width=10_000)).maximum > console.width:
+        shown = Table("", "", title=title or table.title, show_header=False)
+        for row in rows:
+            for column, cell in zip(header, row, strict=True):
+                shown.add_row(column, cell)
+            shown.add_section()
+    console.print(shown)
 
 
 def main() -> None:
