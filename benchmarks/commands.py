@@ -30,6 +30,7 @@ CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
     OWN_TRAJECTORIES,
     POINTS,
     MESH_TRAJECTORIES,
+    DARCY85,
 ) = (
     DOCS / f"{name}.json"
     for name in (
@@ -44,6 +45,7 @@ CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
         "own-trajectories",
         "points",
         "mesh-trajectories",
+        "darcy85",
     )
 )
 MODELS = "darcy,burgers,darcy_inverse"
@@ -370,6 +372,25 @@ def own_data(
     report(program.compare(split(problems), times, seeds, kept, data, workers))
     show("own-data", {"rows": kept.rows})
     draw.own_data(kept.rows, json.with_suffix(".png"))
+
+
+@app.command()
+def darcy85(
+    seconds: Times = "1200",
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network.")] = 1,
+    workers: Workers = 1,
+    data: DataSets = Path("data/own-data"),
+    json: Trainings = DARCY85,
+) -> None:
+    """Compare networks without a solver on the field's benchmark of Darcy flow, at equal processor time.
+
+    The samples take forty minutes of a core, a seed 100 minutes. Seeds and times may be added from run to run.
+    """
+    from benchmarks import own_data as program  # noqa: PLC0415
+
+    kept, times = Kept(json), [float(each) for each in split(seconds)]
+    report(program.compare(["darcy85"], times, seeds, kept, data, workers, program.ON_DARCY))
+    show("darcy85", {"rows": kept.rows})
 
 
 @app.command()

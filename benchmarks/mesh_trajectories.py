@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.attentions import AttentionNetwork, PhysicsAttention
 from benchmarks.harness import Kept, Row
 from benchmarks.networks import CLIP, LOST, Settings, cycle, order
-from benchmarks.points import AttentionNetwork, PhysicsAttention
 
 COUNTS = (200, 20, 40)  # trajectories to train, to validate and to test
 SHOWN, LASTING = (1, 10, 50), 500  # frames that are shown, and the length of the rollouts that have to stay finite

@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from benchmarks.attentions import GridAttention, LowRankAttention, PhysicsAttention
 from training.muon import Muon
 
 WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
@@ -301,6 +302,13 @@ def convnext(samples: Samples) -> nn.Module:
     return ChannelNetwork(ConvNextUNet(len(samples.inputs) + axes, axes), samples)
 
 
+def attention(samples: Samples, *, kind: str) -> nn.Module:
+    """Return Transolver or LRSA for the points of a grid."""
+    kinds = {"transolver": PhysicsAttention, "lrsa": LowRankAttention}
+    channels = len(samples.inputs) + samples.output.ndim - 1
+    return ChannelNetwork(GridAttention(kinds[kind], channels), samples)
+
+
 @torch.inference_mode()
 def rollout(network: nn.Module, state: Tensor, numbers: Sequence[Tensor], frames: int) -> Tensor:
     """Return the frames that follow a state, `[trajectory, frame, *grid]`."""
@@ -414,7 +422,13 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     return {"errors": relative.mean(dim=0).tolist()} | facts
 
 
-BASELINES: dict[str, Any] = {"fno": fno, "factorised": factorised, "unet": unet, "convnext": convnext}
+BASELINES: dict[str, Any] = {
+    "fno": fno,
+    "factorised": factorised,
+    "unet": unet,
+    "convnext": convnext,
+    "attention": attention,
+}
 
 
 if __name__ == "__main__":

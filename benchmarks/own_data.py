@@ -39,10 +39,12 @@ from training.problems.problem_file import read_problem_file
 PROBLEMS, FOLDER, ENVIRONMENT = Path(__file__).parent / "problems", Path("data/own-data"), "own_data"
 NAMES = ("heat", "darcy", "reaction", "advection", "neuralop")
 OTHERS = FNO, FACTORISED, UNET, CONVNEXT = ("FNO", "factorised FNO", "U-Net", "ConvNeXt U-Net")
+TRANSOLVER, LRSA = "Transolver", "LRSA"
 PETROV, WITH_ADAMW = "Petrov", "Petrov with AdamW"
 #: The networks that `fit` trains, and what differs from the preset in them.
 OURS: dict[str, dict[str, Any]] = {PETROV: {}, WITH_ADAMW: {"optimiser": "adamw", "cycle_momentum": True}}
 TITLES = (*OTHERS, *OURS)
+ON_DARCY = (FNO, UNET, TRANSOLVER, LRSA, PETROV)  # on the field's benchmark, `darcy85`
 SAMPLES, TUNING, TUNING_SEED, BATCH = 1000, 40.0, 100, 16
 SETTINGS = {"batch", "learning_rate", "weight_decay"}  # of the preset that the loop of the comparison takes
 STATISTICS_SAMPLES = 512  # as in a training by `make train`
@@ -63,13 +65,28 @@ CHOICES: dict[str, dict[str, Any]] = {
 }
 #: Of the equation and its domain, by the name of the problem; no problem file of the comparison declares them.
 SYMMETRIES = {"neuralop": ("flip_row", "flip_column", "transpose"), "wind": ("flip_row", "shift_column")}
+COUNTS = {"darcy85": 1250}  # samples, where they are not `SAMPLES`
 FEW = {"neuralop": 200, "wind": 384}  # training samples
 #: Modes per axis (positive and negative together) of FNO's candidates, by the points of the shortest axis; at 128 with
 #: 32 and 64 channels.
-MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 48: (16, 24), 128: (16, 32)}
-RATES = {FNO: (2e-3, 5e-3, 1e-2), FACTORISED: (2e-3, 5e-3, 1e-2), UNET: (2e-3, 5e-3), CONVNEXT: (1e-3, 3e-3, 1e-2)}
+MODES = {16: (12, 16), 24: (16, 24), 32: (16, 24), 48: (16, 24), 85: (16, 24), 128: (16, 32)}
+RATES = {
+    FNO: (2e-3, 5e-3, 1e-2),
+    FACTORISED: (2e-3, 5e-3, 1e-2),
+    UNET: (2e-3, 5e-3),
+    CONVNEXT: (1e-3, 3e-3, 1e-2),
+    TRANSOLVER: (1e-3, 3e-3),
+    LRSA: (1e-3, 3e-3),
+}
+BATCHES = {TRANSOLVER: 4, LRSA: 4}  # as published on Darcy flow; a step costs more than those of the others
 #: With Muon, which Petrov has; not for FNO, since neuraloperator's weights are complex tensors of other shapes.
-MUON_RATES = {FACTORISED: (5e-3, 1e-2, 2e-2), UNET: (2e-3, 5e-3, 1e-2), CONVNEXT: (3e-3, 1e-2, 2e-2)}
+MUON_RATES = {
+    FACTORISED: (5e-3, 1e-2, 2e-2),
+    UNET: (2e-3, 5e-3, 1e-2),
+    CONVNEXT: (3e-3, 1e-2, 2e-2),
+    TRANSOLVER: (3e-3,),
+    LRSA: (3e-3,),
+}
 
 
 def prepared(name: str, folder: Path, solver: str | None = None, samples: int = SAMPLES) -> dict[str, Any]:
@@ -185,8 +202,9 @@ def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the candidates of a network: its name in `networks`, sizes, and settings of the loop."""
     if title in OURS:
         return [{"network": "petrov", "sizes": {}} | ({"settings": OURS[title]} if OURS[title] else {})]
-    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
-    rates += [{"learning_rate": rate, "batch": BATCH, "optimiser": "muon"} for rate in MUON_RATES.get(title, ())]
+    batch = BATCHES.get(title, BATCH)
+    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": batch} for rate in RATES[title]]
+    rates += [{"learning_rate": rate, "batch": batch, "optimiser": "muon"} for rate in MUON_RATES.get(title, ())]
     shortest = min(prepared["sides"])
     channels = (32, 64) if shortest == 128 else (32, 32)
     networks: dict[str, tuple[str, list[dict[str, Any]]]] = {
@@ -194,17 +212,25 @@ def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
         FACTORISED: ("factorised", [{"modes": MODES[shortest][1]}]),
         UNET: ("unet", [{}]),
         CONVNEXT: ("convnext", [{}]),
+        TRANSOLVER: ("attention", [{"kind": "transolver"}]),
+        LRSA: ("attention", [{"kind": "lrsa"}]),
     }
     name, sizes = networks[title]
     return [{"network": name, "sizes": size, "settings": rate} for size in sizes for rate in rates]
 
 
 def compare(
-    names: Sequence[str], seconds: Sequence[float], seeds: int, kept: Kept, folder: Path, workers: int = 1
+    names: Sequence[str],
+    seconds: Sequence[float],
+    seeds: int,
+    kept: Kept,
+    folder: Path,
+    workers: int = 1,
+    titles: Sequence[str] = TITLES,
 ) -> Iterator[Row]:
     """Tune the networks of the comparison on own data, then train them."""
-    data = {name: prepared(name, folder) for name in names}
-    choices = {(name, title): candidates(title, data[name]) for name, title in itertools.product(names, TITLES)}
+    data = {name: prepared(name, folder, samples=COUNTS.get(name, SAMPLES)) for name in names}
+    choices = {(name, title): candidates(title, data[name]) for name, title in itertools.product(names, titles)}
     yield from tuned_and_trained(choices, data, seconds, seeds, kept, workers)
 
 

@@ -489,6 +489,7 @@ def disturbed(found: Row) -> Cells:
 
 
 @made_of("own-data", "own-data.json", "Networks on other projects' data", TRAINED)
+@made_of("darcy85", "darcy85.json", "Networks on the benchmark of Darcy flow", TRAINED)
 @made_of("points", "points.json", "Networks on meshes and points", TRAINED)
 def networks(found: Row) -> Cells:
     """Return a row per problem, network and time: means over seeds and test samples.

@@ -37,7 +37,7 @@ def network(title: str, training: Samples) -> Any:
     return points.network_of({"network": title, "sizes": {}}, training, BOX).eval()
 
 
-@pytest.mark.parametrize("title", ATTENTION)
+@pytest.mark.parametrize("title", [*ATTENTION, points.LRSA])
 def test_padding_and_order_change_nothing(title: str) -> None:
     known, other = samples(4), samples(4, padding=0.7)
     model = network(title, known)
