@@ -164,12 +164,26 @@ def test_regions_and_discontinuous_elements_are_those_of_the_training(tmp_path: 
         assert 0 < found["rock_1"].mean() < 1
 
 
+NUMBER = TensorInfo("drag", ("batch",), shape=(None,), scalar=True)
+NUMBERS = TensorInfo("modes", ("batch", "component"), shape=(None, 27), scalar=True)
+UNDECLARED = TensorInfo("modes", ("batch", "axis1"), shape=(None, 27))  # as a plain Triton has it
+HEAT, FLUX = (TensorInfo(name, ("batch", "point"), shape=(None, None)) for name in ("heat", "flux"))
+
+
 def test_outputs_are_point_data_of_a_copy() -> None:
     mesh = cubes()
-    made = with_outputs(mesh, {"heat": np.ones((1, 27)), "flux": np.ones((27, 3)), "drag": np.array([2.0])})
+    outputs = {"heat": np.ones((1, 27)), "flux": np.ones((27, 3)), "drag": np.array([2.0])}
+    made = with_outputs(mesh, outputs, (HEAT, FLUX, NUMBER))
     assert made.point_data["drag"].tolist() == [2.0] * 27
     assert (made.point_data["heat"].shape, made.point_data["flux"].shape) == ((27,), (27, 3))
     assert "heat" not in mesh.point_data
+
+
+@pytest.mark.parametrize("tensor", [NUMBERS, UNDECLARED])
+def test_as_many_numbers_as_points_are_no_field(tensor: TensorInfo) -> None:
+    made = with_outputs(cubes(), {"modes": np.arange(27.0)}, (tensor,))
+    assert made.point_data["modes"].shape == (27, 27)
+    assert (made.point_data["modes"] == np.arange(27.0)).all()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ COMPONENTS = 4  # the most components that an unnamed axis is taken for
 READ = 1 << 24  # bytes of an array that are looked at
 MOST_ROWS = 64
 TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan"})
+STEPS = frozenset(
+    {"t", "time", "times", "step", "steps", "timestep", "frame", "frames", "snapshot", "iteration", "iter"}
+)
 SPACE = frozenset({"x", "y", "z", "lat", "lon", "latitude", "longitude", "x_coordinate", "y_coordinate"})
 NUMBERS = frozenset({"id", "ids", "idx", "index", "indices", "number", "sample", "sample_id", "case", "run", "run_id"})
 CLEAR = 3.0  # axes along which the roughness differs by this factor are told apart
@@ -60,6 +63,13 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
     """
     shape = fields[0].shape
     first, last = (f"the first axis ({shape[0]})", f"the last axis ({shape[-1]})")
+    if (
+        (times := times_of(others)) is not None
+        and max(times.shape) == shape[0]
+        and (np.diff(times.read().ravel()) > 0).all()
+    ):
+        moved = f"np.moveaxis({fields[0].name}, 0, 1)"
+        return "first", f"{first}, which {times.name} may count as times: then move it behind the samples', {moved}"
     # Whether the last axis may count them, too.
     alike = shape[-1] > COMPONENTS and {one.shape[-1] for one in fields} == {shape[-1]} != {shape[0]}
     vectors = {max(one.shape): one.name for one in others if one.shape and is_list(one)}
@@ -101,6 +111,9 @@ def doubt_of_time(sides: tuple[int, ...], others: Sequence[LazyArray]) -> tuple[
     if len(sides) == 3 and len({*sides}) == 2 and sides[0] != sides[2]:
         odd = 0 if sides[1] == sides[2] else 2
         return odd, f"it has {sides[odd]} points, and both others {sides[1]}"
+    if len({*sides}) == 3:
+        odd = 0 if sides[0] < sides[2] else 2
+        return odd, f"it has {sides[odd]} points, and the others {sides[1]} and {sides[2 - odd]}"
     if len(sides) == 2 and max(sides) > LONG * min(sides):
         return 0 if sides[0] < sides[1] else 1, f"it has {min(sides)} points, and the other {max(sides)}"
     return 0, ""
@@ -157,10 +170,13 @@ def frames_of(fields: Sequence[LazyArray], times: LazyArray | None, outputs: Seq
     """Return which fields may be trajectories by their shapes, and whether time is their `first` axis or the `last`.
 
     It is behind the samples' axis, has as many points as there are times or, where no axis has, is the one axis that a
-    field has more than another; of the latter it is taken for time where without it there would be no output.
+    field has more than another; of the latter it is taken for time where without it there would be no output. Or it has
+    as many points as there are numbers of every sample, and two axes or more follow.
     """
+    numbers = {one.shape[1] for one in fields if len(one.shape) == 2}
     found: dict[str, set[str]] = {}
     by_times: dict[str, set[str]] = {}
+    by_numbers: dict[str, set[str]] = {}
     for one in fields:
         own = one.shape[1:]
         for where, rest, count in (("last", own[:-1], own[-1]), ("first", own[1:], own[0])):
@@ -169,6 +185,8 @@ def frames_of(fields: Sequence[LazyArray], times: LazyArray | None, outputs: Seq
             beside = sum(each.shape[1:] == rest for each in fields)
             if times is not None and count == max(times.shape):
                 by_times.setdefault(one.name, set()).add(where)
+            elif where == "first" and len(rest) > 1 and count in numbers:
+                by_numbers.setdefault(one.name, set()).add(where)
             elif count > COMPONENTS and beside and (one.name in outputs or beside < 2):
                 found.setdefault(one.name, set()).add(where)
-    return by_times or found
+    return by_times or found or by_numbers

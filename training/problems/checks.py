@@ -20,6 +20,8 @@ from training.problems.sections import DataError
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
 FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations
 FEWEST = 4  # the least number of points along an axis
+FILLS = (-999.0, -9999.0, -99999.0, -32768.0, 1e20, -1e20, 1e30, -1e30, 9.969209968386869e36, -1e34)
+"""Numbers that programs write where a value is missing."""
 SPLITS = ("training", "validation", "test")
 Sink = Callable[[str, int, NDArray[np.float32]], None]
 
@@ -356,10 +358,20 @@ def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
             lines.append(f"{name} is constant in {summary.constant} of {column.samples} samples")
         if summary.unresolved:
             lines.append(f"{name}: {advice(summary, name)}")
+        if filled := missing_values(name, summary.minimum, summary.maximum):
+            lines.append(filled)
         said = {part.array.units for part in column.parts} - {"", units}
         if said and units != "1":
             lines.append(f"{name} has units {units!r} here and {', '.join(sorted(said))!r} in the data file")
     return lines
+
+
+def missing_values(name: str, *extremes: float) -> str:
+    """Say that the least or the greatest value of an array may stand for missing ones; empty where none does."""
+    found = next((each for each in extremes if np.isclose(each, FILLS, rtol=1e-6, atol=0).any()), None)
+    if found is None:
+        return ""
+    return f"{name} has the value {found:g}, which may stand for missing ones: save NaN there, and name it in [mask]"
 
 
 def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:

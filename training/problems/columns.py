@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from training.data.readers import (
     LazyArray,
     arranged,
     as_components,
+    in_order,
     is_complex,
     last_axis_at,
     of_points_in_cells,
@@ -34,6 +35,7 @@ from training.problems.completed import (
     with_mask,
     with_points,
 )
+from training.problems.draft_file import wire_name
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError
 
@@ -166,6 +168,7 @@ def columns_of(
         if problem.data.time == "last" and has_frames(problem, one):
             arrays = [(path, last_axis_at(array, 1) if array.dimensions is None else array) for path, array in arrays]
         arrays = [(path, of_a_series(problem, one, array, path)) for path, array in arrays]
+        arrays = [(path, on_axes(problem, array)) for path, array in arrays]
         arrays = beside_meshes(arrays, [file for _, file in pieces] if own else [], problem.point_axes.get(name, 1))
         if isinstance(one, Quantity) and one.complex:
             axis = -1 if one.component_axis == "last" else 2 if has_frames(problem, one) else 1
@@ -178,6 +181,14 @@ def columns_of(
         parts = (Part(path, array, tensor, shape(problem, name, array, path), timed) for path, array in arrays)
         found[name] = Column(name, tuple(parts))
     return found
+
+
+def on_axes(problem: ProblemFile, one: LazyArray) -> LazyArray:
+    """Return an array whose axes the file names with those of the grid in the order of the problem file."""
+    if problem.scattered or one.dimensions is None:
+        return one
+    names = tuple(map(wire_name, one.dimensions))
+    return in_order(replace(one, dimensions=names), problem.axis_names)
 
 
 def beside_meshes(
@@ -215,7 +226,7 @@ def check_file(problem: ProblemFile, file: DataFile) -> None:
 def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tuple[int, ...]:
     """Return the shape of a tensor's sample, `[(component)]` of numbers and `[(time), (component), *grid]` of a field.
 
-    A single component without a name is dropped: `[sample, 1, *grid]` is a scalar field.
+    Axes of one value are dropped where there are more axes than names: `[sample, 1, *grid]` is a scalar field.
     """
     one, sides = problem.in_files[name], found.shape[1:]
 
@@ -233,8 +244,9 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
     time, grid = ("time",) if has_frames(problem, one) else (), problem.axis_names
     components = ("component",) if one.components else ()
     axes = (*time, *grid, *components) if one.component_axis == "last" else (*time, *components, *grid)
-    if not components and len(sides) == len(axes) + 1 and sides[len(time)] == 1:
-        sides = (*sides[: len(time)], *sides[len(time) + 1 :])
+    if not components and len(sides) > len(axes):
+        kept = (*sides[: len(time)], *(side for side in sides[len(time) :] if side > 1))
+        sides = kept if len(kept) == len(axes) else sides
     if len(sides) != len(axes):
         changes = len(sides) == len(axes) + 1 and problem.time is not None and not time
         reason = ": `per_frame = true` if it changes in time" if changes else ""

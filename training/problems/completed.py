@@ -171,7 +171,12 @@ def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFil
 def for_all(array: LazyArray, samples: int) -> LazyArray:
     """Return one value of a file as an array that has it for every sample."""
     value, shape = array.read(), (samples, *array.shape)
-    return replace(array, shape=shape, rows=lambda a, b: np.broadcast_to(value, (b - a, *value.shape)), shared=True)
+    names = array.dimensions if array.dimensions is None or not array.first else (array.first, *array.dimensions)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.broadcast_to(value, (stop - start, *value.shape))
+
+    return replace(array, shape=shape, rows=rows, dimensions=names, first="", shared=True)
 
 
 # Points at one place

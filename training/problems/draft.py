@@ -6,6 +6,7 @@ known in advance it has to be confirmed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from glob import escape
@@ -22,6 +23,7 @@ from training.data.readers import (
     real_part,
 )
 from training.problems.ambiguity import (
+    STEPS,
     frames_of,
     numbers_samples,
     repeated_row,
@@ -75,6 +77,7 @@ def draft(
     made.keys = {label: key for label, (_, key) in file.sources.items()}
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
     wanted = named_outputs(file, outputs)
+    made.guesses |= doubt_of_groups(file)
     if runs is not None:
         made.sample, made.guesses["sample"] = "file", "samples are counted by folders, one sample each"
     if file.format in {"mesh", "series"}:
@@ -96,6 +99,14 @@ def draft(
     numeric = [one for one in file.arrays.values() if not sort_out(made, one)]
     numeric = with_time_first(made, numeric, wanted)
     return on_grid(made, file, wanted, numeric)
+
+
+def doubt_of_groups(file: DataFile) -> dict[str, str]:
+    """Say, by the line of the guess, that the groups of a file may be frames, where their names say so."""
+    kind, _, groups = file.samples.partition(", ")
+    if kind != "one group per sample" or STEPS.isdisjoint(re.split(r"[^a-z]+", groups.lower())):
+        return {}
+    return {"files": f"samples are counted by groups, {groups}, or are these the frames of one trajectory?"}
 
 
 def common_pattern(files: Sequence[Path]) -> str:
@@ -142,8 +153,8 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
         return [*arrays]
     found = frames_of(fields, times, outputs)
     samples = fields[0].samples if fields else 0
-    numbers = [one for one in arrays if one.shape == (samples,) and not numbers_samples(one, samples)]
-    rank = 4 if numbers else 3  # parameters alone may be the input of a plane
+    single = [one for one in arrays if one.shape == (samples,) and not numbers_samples(one, samples)]
+    rank = 4 if single else 3  # parameters alone may be the input of a plane
     if (
         not found
         and fields
@@ -158,6 +169,8 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     shown_ = next(one for one in fields if one.name in found)
     count = shown_.shape[-1 if made.time == "last" else 1]
     alone = f"{shown(shown_)} has it alone" if len(fields) > len(found) else "there would be no input without it"
+    if numbers := [one.name for one in fields if one.shape[1:] == (count,) and one.name not in outputs]:
+        alone = f"{numbers[0]} has {count} values for every sample, too"
     reason = f"{times.name} has {count} values, too" if times is not None else alone
     made.guesses["time"] = f"time is the {made.time} axis behind the samples', of {count}: {reason}"
     turned = []
@@ -166,5 +179,6 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
         rest = each.shape[2:] if one.name in found else each.shape[1:]
         known = one in fields and len(rest) <= AXES and {*map(len, (rest,))} == {len(shown_.shape) - 2}
         names = (*(("time",) if one.name in found else ()), *AXIS_NAMES[len(rest)]) if known else None
+        names = ("time",) if one.name in numbers else names  # a number of every frame
         turned.append(replace(each, dimensions=names))
     return turned

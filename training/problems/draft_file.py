@@ -114,6 +114,11 @@ class Draft:
     remarks: list[str] = field(default_factory=list)  # what the reader decided, and what is odd
     candidates: tuple[str, ...] = ()  # symmetries that the axes allow
 
+    @property
+    def of_several(self) -> bool:
+        """Whether there are several data files, between which what is one value in each may differ."""
+        return len(self.files) > 1 or "*" in self.files[0]
+
     def of(self, role: str) -> list[Tensor]:
         return [tensor for tensor in self.tensors if tensor.role == role]
 

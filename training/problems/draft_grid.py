@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schema.problem import Axis, candidate_symmetries
 from training.data.readers import (
     DataFile,
     LazyArray,
     as_column,
+    in_order,
 )
 from training.problems.ambiguity import (
     COMPONENTS,
@@ -27,7 +29,7 @@ from training.problems.ambiguity import (
 )
 from training.problems.checks import FEWEST
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
-from training.problems.draft_points import IN_ADVANCE, time_step
+from training.problems.draft_points import IN_ADVANCE, number_per_frame, time_step
 from training.problems.problem_file import AXES
 from training.problems.roles import (
     INPUTS,
@@ -52,6 +54,8 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
         raise DraftError(nothing(made, file, "fields [sample, *grid]"))
     samples = fields[0].samples
     axes, sides = grid(fields)
+    numeric = [in_order(one, axes) for one in numeric]  # whose names may be in another order
+    fields = fields_of(numeric)
     others = [one for one in numeric if one not in fields]
     outputs, doubt = (outputs, "") if outputs or file.outputs else lone_field(numeric, fields, sides)
     counts = {*sides, *(one.shape[1] for one in fields if is_moving(one))}
@@ -59,7 +63,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
         if one.name not in outputs and along_axis(one, counts):
             made.left_out[one.name] = along_axis(one, counts)
         else:
-            add_number(made, one, samples, sides, outputs)
+            add_number(made, one, samples, dict(zip(axes, sides, strict=True)), outputs)
     add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     if not made.moving and len(made.tensors) < 2:
@@ -70,8 +74,9 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
         seen[tensor.name] += 1
         if seen[tensor.name] > 1:
             made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
+    beside = [one for one in others if last_name(one) in SPACE]
     for axis, side in zip(axes, sides, strict=True):
-        made.axes[wire_name(axis)] = axis_entry(made, file, axis, side)
+        made.axes[wire_name(axis)] = axis_entry(made, file, axis, side, beside)
     described = [Axis(name=name, **entry) for name, entry in made.axes.items()]
     quantities = [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
     numbers = [each.values() for each in made.of("parameters")]
@@ -141,16 +146,20 @@ def has_few_numbers(one: LazyArray, sides: tuple[int, ...]) -> bool:
     return len(one.shape) == 2 and one.shape[1] <= NUMBERS
 
 
-def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...], outputs: Sequence[str]) -> None:
-    """Add an array that is no field as a number per sample or a field for all, or leave it out with the reason."""
-    shape = " x ".join(map(str, one.shape))
+def add_number(made: Draft, one: LazyArray, samples: int, axes: Mapping[str, int], outputs: Sequence[str]) -> None:
+    """Add an array that is no field as a number per sample or a field for all, or leave it out with the reason.
+
+    `axes` are the sides of the grid by the names of its axes.
+    """
+    shape, sides = " x ".join(map(str, one.shape)), tuple(axes.values())
+    named = dict(zip((one.first, *(one.dimensions or ())), one.shape, strict=False))
     if one.name in outputs and (is_number(one, samples) or one.shape == (1, samples)):
         column = one if is_number(one, samples) else as_column(one)
         made.tensors.append(Tensor(wire_name(one.name), column, "outputs", scalar=True, positive=is_positive(one)))
     elif numbers_samples(one, samples):
         made.left_out[one.name] = "it numbers the samples"
     elif one.samples == samples and all(side == 1 for side in one.shape[1:]):
-        if one.shared:
+        if one.shared and not made.of_several:
             made.left_out[one.name] = "it is the same number for all samples"
         else:
             made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
@@ -158,7 +167,7 @@ def add_number(made: Draft, one: LazyArray, samples: int, sides: tuple[int, ...]
         made.tensors.append(Tensor(wire_name(one.name), as_column(one), "parameters"))
     elif one is times_of([one]):
         made.left_out[one.name] = HOLDS_TIMES
-    elif one.shape == sides and len(sides) > 1:
+    elif (one.shape == sides or named == axes) and len(sides) > 1:  # in whatever order of named axes
         made.tensors.append(Tensor(wire_name(one.name), one, "inputs", static=True))
     elif max(one.shape) in sides and np.prod(one.shape) == max(one.shape):
         made.left_out[one.name] = f"it may hold the coordinates of an axis of {max(one.shape)} points: see [axes]"
@@ -186,9 +195,10 @@ def grid(fields: Sequence[LazyArray]) -> tuple[tuple[str, ...], tuple[int, ...]]
     Of grids that as many fields have, one that begins or ends another is preferred, whose further axis may be time or
     components; else the one with more points.
     """
-    named = next((one for one in fields if one.dimensions), None)
-    if named is not None and named.dimensions is not None:
-        own = [(name, side) for name, side in named_grid(named) if name not in {"time", "component"}][-AXES:]
+    named = (named_grid(one) for one in fields if one.dimensions)
+    spatial = ([each for each in axes if each[0] not in {"time", "component"}] for axes in named)
+    if along := next((each for each in spatial if each), None):
+        own = along[-AXES:]
         return tuple(name for name, _ in own), tuple(side for _, side in own)
     shapes = [{one.shape[1:], without_components(one.shape[1:])[0]} for one in fields]
     found = Counter(sides for each in shapes for sides in each)
@@ -209,7 +219,12 @@ def named_grid(one: LazyArray) -> list[tuple[str, int]]:
 
 
 def without_components(sides: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
-    """Separate a short first or last axis, which is taken for components: the other axes, and where it was."""
+    """Separate a short first or last axis, which is taken for components: the other axes, and where it was.
+
+    Axes of one value hold nothing, wherever they are.
+    """
+    if 1 in sides and any(side > 1 for side in sides):
+        return tuple(side for side in sides if side > 1), "none"
     if len(sides) > 1 and sides[0] <= COMPONENTS < 2 * sides[1] / 3:
         return sides[1:], "first"
     if len(sides) > 1 and sides[-1] <= COMPONENTS < 2 * sides[0] / 3:
@@ -251,7 +266,7 @@ def add_fields(
     forced = known_in_advance(file, moving, outputs)
     for one in fields:
         if moving and one.shape[1:] == moving[0].shape[1:2] and sides != one.shape[1:]:
-            made.tensors.append(Tensor(wire_name(one.name), one, "parameters", per_frame=True, guess=IN_ADVANCE))
+            made.tensors.append(number_per_frame(one))
         else:
             add_field(made, one, sides, outputs, forced)
 
@@ -303,9 +318,10 @@ def add_field(
         if sides not in (one.shape[1:], rest):
             made.left_out[one.name] = reason_of(one, sides)
             return
-        components = 0 if not end or rest != sides else one.shape[1 if end == "first" else -1]
+        components = one.shape[1 if end == "first" else -1] if end in {"first", "last"} and rest == sides else 0
         doubt = f"the axis of {components} in {shown(one)} holds components" if components > 1 else ""
-    found = Tensor(name, one, "", 0 if components == 1 else components, end or "first", components_guess=doubt)
+    end = "last" if end == "last" else "first"
+    found = Tensor(name, one, "", 0 if components == 1 else components, end, components_guess=doubt)
     if one.name in forced:
         made.tensors.append(replace(found, role="inputs", per_frame=True, guess=IN_ADVANCE, positive=is_positive(one)))
     elif moving and one.shape[1] > 1:
@@ -327,19 +343,29 @@ def reason_of(one: LazyArray, sides: tuple[int, ...]) -> str:
     return f"its shape {' x '.join(map(str, one.shape))} is not that of the grid {grid_}"
 
 
-def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, Any]:
-    """Describe one axis by its coordinates and its boundary where the file tells them."""
+def axis_entry(made: Draft, file: DataFile, axis: str, side: int, beside: Sequence[LazyArray]) -> dict[str, Any]:
+    """Describe one axis by its coordinates and its boundary where the file tells them.
+
+    Of an axis without a name the coordinates may be one of the arrays `beside`, by a guess.
+    """
     boundary = file.boundaries.get(axis, "open")
     entry = {"length": 1.0, "boundary": boundary, "points": "cells"}
     line = f"axes.{wire_name(axis)}"
     if axis not in file.boundaries:
         made.guesses[f"{line}.boundary"] = 'say "wall" or "periodic" if you know it'
     positions = np.asarray(file.coordinates.get(axis, ()), dtype=np.float64)
-    if len(positions) != side or not np.isfinite(positions).all() or not np.ptp(positions):
-        made.guesses[f"{line}.length"] = made.guesses[f"{line}.points"] = "the file has no coordinates"
-        return entry
+    if not are_positions(positions, side):
+        named = {one.name: np.asarray(one.read(), np.float64).ravel() for one in beside if along_axis(one, {side})}
+        fitting = {name: values for name, values in named.items() if are_positions(values, side)}
+        positions = next(iter(fitting.values()), positions)
+        if not fitting or not all(np.allclose(values, positions, atol=0) for values in fitting.values()):
+            names = " or ".join(fitting)
+            reason = f"{names} may hold its coordinates" if names else "the file has no coordinates"
+            made.guesses[f"{line}.length"] = made.guesses[f"{line}.points"] = reason
+            return entry
+        made.guesses[f"{line}.length"] = f"{next(iter(fitting))} has its coordinates"
     length = file.cells.get(axis)
-    if not np.allclose(np.diff(positions), np.diff(positions).mean(), rtol=1e-2):
+    if not np.allclose(np.diff(positions), np.diff(positions).mean(), rtol=1e-2, atol=0):
         made.remarks.append(
             f"axis {axis} is not equally spaced, and the model takes its points as the centres of equal cells: "
             "interpolate the data to equal spacing if it has to serve other grids"
@@ -348,7 +374,7 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, A
     if length is not None:
         return entry | {"length": rounded(length)}
     step = float(positions[-1] - positions[0]) / max(1, len(positions) - 1)
-    centred = np.isclose(positions[0], step / 2, rtol=1e-3)
+    centred = np.isclose(positions[0], step / 2, rtol=1e-3, atol=0)
     if not centred and positions[0] and are_centres(positions[0], positions[-1], step):
         centred = True
         made.guesses[f"{line}.points"] = "half a step beyond the outermost points are round numbers"
@@ -358,6 +384,11 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int) -> dict[str, A
     if boundary == "periodic" or centred:
         return entry | {"length": rounded(step * len(positions)), "points": "cells" if centred else "left"}
     return entry | {"length": rounded(float(np.ptp(positions))), "points": "nodes"}
+
+
+def are_positions(values: NDArray[np.float64], side: int) -> bool:
+    """Return whether numbers may be the positions of the points of an axis."""
+    return len(values) == side and bool(np.isfinite(values).all() and np.ptp(values))
 
 
 def are_centres(first: float, last: float, step: float) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers import DataFile, LazyArray
+from training.data.readers import UNEVEN, DataFile, LazyArray
 from training.problems.ambiguity import last_name, times_of
 from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, shown, wire_name
 from training.problems.problem_file import FEWEST_POINTS
@@ -30,10 +30,15 @@ DERIVED = frozenset({"boundary", "distance"})  # what readers of meshes add
 def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
     """Complete the draft for mesh files, or series of meshes, one sample each, by the fields of the first one."""
     made.points, made.cells = {"dimensions": file.arrays[COORDINATES].shape[-1]}, AREA in file.arrays
+    frames = next((one.shape[1] for one in file.arrays.values() if is_timed(one)), 0)
     for one in file.arrays.values():
         points = file.arrays[COORDINATES].shape[:2]
         if is_timed(one):
             add_frames(made, one, outputs, changes=bool((one.read() != one.read()[:, :1]).any()))
+        elif frames and one.shape[1:3] == (frames, points[1]):  # of a file beside the series
+            add_frames(made, one, outputs, changes=True)
+        elif frames and one.shape[1:] == (frames,):
+            made.tensors.append(number_per_frame(one))
         elif one.shape == points[:1]:
             made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
         elif one.shape[:2] != points:
@@ -77,10 +82,20 @@ def add_frames(made: Draft, one: LazyArray, outputs: Sequence[str], *, changes: 
         made.moving = True
 
 
+def number_per_frame(one: LazyArray) -> Tensor:
+    """Return an array `[sample, time]` as a parameter that has a value for every frame."""
+    return Tensor(wire_name(one.name), one, "parameters", per_frame=True, guess=IN_ADVANCE)
+
+
 def time_step(made: Draft, times: NDArray[np.float64]) -> None:
     """Set the time between two frames, where there are any, to what times say."""
     if made.moving and len(times) > 1 and np.isfinite(times).all() and times[-1] > times[0]:
-        made.step = float(f"{(times[-1] - times[0]) / (len(times) - 1):.6g}")
+        made.step, apart = float(f"{(times[-1] - times[0]) / (len(times) - 1):.6g}"), np.diff(times)
+        if np.ptp(apart) > UNEVEN * made.step:
+            made.guesses["step"] = (
+                f"the mean, but frames are from {apart.min():g} to {apart.max():g} apart, and one network makes all "
+                "steps: leave out frames, or interpolate in time"
+            )
     elif made.moving:
         made.guesses["step"] = "the file does not say how much time is between two frames"
 
@@ -154,13 +169,10 @@ def cloud(
             made.tensors.append(Tensor(name, one, "", components, positive=not components and is_positive(one)))
         elif one in timed and one.samples == samples:
             add_frames(made, one, outputs, changes=True)
-        elif one.samples == samples and one.name in outputs and len(one.shape) < 3:
-            several = one.shape[1] if one.shape[1:] not in {(), (1,)} else 0
-            made.tensors.append(Tensor(name, one, "outputs", several, scalar=True, positive=is_positive(one)))
-        elif one.shape == (samples,) and is_count(one, points):
+        elif one.shape == (samples,) and one.name not in outputs and is_count(one, points):
             made.points["counts"] = one.name
-        elif one.samples == samples and all(side == 1 for side in one.shape[1:]):
-            made.tensors.append(Tensor(name, one, "parameters"))
+        elif number := as_number(one, samples, timed[0].shape[1] if timed else 0, outputs):
+            made.tensors.append(number)
         else:
             made.left_out[one.name] = f"its shape {shape} is not [{samples} samples, {points} points]"
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
@@ -174,6 +186,19 @@ def cloud(
         else f"every sample has points of its own, at {shown(coordinates)}"
     )
     return made
+
+
+def as_number(one: LazyArray, samples: int, frames: int, outputs: Sequence[str]) -> Tensor | None:
+    """Return an array as a number of every sample of a cloud, or of every frame; None where it is none."""
+    if one.samples != samples or not one.shape:
+        return None
+    name, single = wire_name(one.name), all(side == 1 for side in one.shape[1:])
+    if one.name in outputs and len(one.shape) < 3:
+        several = 0 if single else one.shape[1]
+        return Tensor(name, one, "outputs", several, scalar=True, positive=is_positive(one))
+    if frames and one.shape[1:] == (frames,):
+        return number_per_frame(one)
+    return Tensor(name, one, "parameters") if single else None
 
 
 def frames_of_cloud(made: Draft, timed: Sequence[LazyArray], times: LazyArray | None) -> None:

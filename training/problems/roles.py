@@ -11,7 +11,7 @@ import numpy as np
 
 from training.data.readers import DataFile, LazyArray
 from training.problems.ambiguity import last_name
-from training.problems.checks import Summary, offset_of
+from training.problems.checks import Summary, missing_values, offset_of
 from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, wire_name
 
@@ -127,8 +127,17 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str], doubt: str
         replace(one, complex=True, positive=False) if one.array.name in made.complex else without_offset(one)
         for one in made.tensors
     ]
+    fields = {one.array.name: one.array for one in made.tensors if one.role != "parameters"}
+    made.remarks += [said for name, array in fields.items() if (said := missing_in(name, array))]
     if not (made.of("inputs") or made.of("parameters") or made.points) or not made.of("outputs"):
         raise DraftError(nothing(made, file, "at least one input and one output"))
+
+
+def missing_in(name: str, array: LazyArray) -> str:
+    """Say that the first values of an array hold a number that stands for missing ones; empty where none does."""
+    values = next((block for _, block in array.blocks()), np.empty(0))
+    known = values[np.isfinite(values)]
+    return missing_values(name, float(known.min()), float(known.max())) if known.size else ""
 
 
 def doubt_of_moving(made: Draft, file: DataFile, numbers: Sequence[str]) -> str:

@@ -602,17 +602,18 @@ def test_forecasts_are_trajectories_that_their_starts_count(start: str, lead: st
 def test_a_step_behind_other_axes_of_samples_is_an_axis_of_the_grid(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((20, 8, 9, 6))
     xarray.Dataset(dict.fromkeys("ab", (("sample", "x", "y", "step"), values))).to_netcdf(tmp_path / "g.nc")
-    for order, refused in ("x y step", False), ("y x step", True):
+    for order, refused in ("x y step", False), ("y x step", False), ("y x z", True):
         axes = {axis: {"length": 1.0} for axis in order.split()}
         found = ProblemFile.model_validate(
             {"name": "g", "data": {"files": ["g.nc"]}, "inputs": {"a": {}}, "outputs": {"b": {}}, "axes": axes}
         )
         if refused:
-            with pytest.raises(DataError, match=r"their order, sample, y, x, step in 'a' .*: 'x' is another"):
+            with pytest.raises(DataError, match=r"their order, sample, y, x, z in 'a' .*: 'x' is another"):
                 prepare(found, tmp_path, tmp_path / "data")
         else:
             samples = SampleFile(prepare(found, tmp_path, tmp_path / "data"), found)
-            assert samples.read(range(20))["a"] == pytest.approx(values)
+            turned = np.einsum(f"nxys->n{order.replace(' ', '')[:3]}", values)
+            assert samples.read(range(20))["a"] == pytest.approx(turned)
 
 
 def test_frames_of_runs_keep_their_time_beside_the_iterations_of_a_solver(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import meshio
 import numpy as np
@@ -124,14 +125,61 @@ def test_cell_data_that_change_are_no_regions_and_late_fields_are_named(tmp_path
         assert file.left_out == {"flux": "the first step has none"}
 
 
-def test_several_collections_of_steps_are_refused_by_name(tmp_path: Path) -> None:
-    grids = "".join(f'<Grid Name="{name}" GridType="Collection" CollectionType="Temporal"/>' for name in "up")
-    (tmp_path / "both.xdmf").write_text(f'<Xdmf Version="3.0"><Domain>{grids}</Domain></Xdmf>')
-    with (
-        pytest.raises(ReadError, match="found several, u, p: write a file for each"),
-        open_file(tmp_path / "both.xdmf"),
-    ):
-        pass
+def collections(path: Path, times: Sequence[Sequence[float]], names: str = "up", moved: float = 0.0) -> None:
+    """Write a temporal collection for each name, as FEniCS does, which has its mesh in the first and the last step."""
+    corners, cells = "0 0  1 0  1 1  0 1", "0 1 2  0 2 3"
+
+    def mesh(last: bool) -> str:
+        shift = f"{moved if last else 0} {corners[2:]}"
+        return (
+            f'<Topology NumberOfElements="2" TopologyType="Triangle"><DataItem Dimensions="2 3" NumberType="UInt" '
+            f'Format="XML">{cells}</DataItem></Topology><Geometry GeometryType="XY"><DataItem Dimensions="4 2" '
+            f'Format="XML">{shift}</DataItem></Geometry>'
+        )
+
+    def step(name: str, number: int, time: float, last: bool) -> str:
+        values = " ".join(str(number + corner + 10 * (name == "p")) for corner in range(4))
+        return (
+            f'<Grid Name="{name}" GridType="Uniform">{mesh(last) if last or not number else ""}<Time Value="{time}"/>'
+            f'<Attribute Name="{name}" AttributeType="Scalar" Center="Node"><DataItem Dimensions="4 1" Format="XML">'
+            f"{values}</DataItem></Attribute></Grid>"
+        )
+
+    grids = "".join(
+        f'<Grid Name="TimeSeries_{name}" GridType="Collection" CollectionType="Temporal">'
+        + "".join(step(name, number, time, number == len(each) - 1) for number, time in enumerate(each))
+        + "</Grid>"
+        for name, each in zip(names, times, strict=True)
+    )
+    path.write_text(f'<Xdmf Version="3.0"><Domain>{grids}</Domain></Xdmf>')
+
+
+def test_collections_of_steps_are_one_series(tmp_path: Path) -> None:
+    collections(tmp_path / "both.xdmf", [(0, 0.5, 1), (0, 0.5, 1)])
+    with open_file(tmp_path / "both.xdmf") as file:
+        assert list(file.coordinates["time"]) == [0, 0.5, 1]
+        assert file.array("u").read()[0, :, 0].tolist() == [0, 1, 2]
+        assert file.array("p").read()[0, :, 0].tolist() == [10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "said"),
+    [
+        (
+            "same times but TimeSeries_u has 3 from 0 to 1 and TimeSeries_p 2 from 0 to 1",
+            {"times": [(0, 0.5, 1), (0, 1)]},
+        ),
+        ("TimeSeries_u and TimeSeries_u .1. both have 'u': rename one", {"times": [(0, 1), (0, 1)], "names": "uu"}),
+        ("the points move, point 0 at step 1 first", {"times": [(0, 1), (0, 1)], "moved": 0.1}),
+        ("expected an XDMF file of version 3, with steps on one mesh", {"times": [(), ()]}),
+    ],
+)
+def test_collections_that_are_no_series_have_their_sentence(
+    sentence: str, said: dict[str, Any], tmp_path: Path
+) -> None:
+    collections(tmp_path / "both.xdmf", **said)
+    with pytest.raises(ReadError, match=sentence), open_file(tmp_path / "both.xdmf") as file:
+        file.array("u").read()
 
 
 def test_a_folder_with_a_list_is_what_it_lists(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from scipy import io
 from scipy.io.matlab import MatReadError
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.hdf5 import datasets, opened, text
+from training.data.readers.hdf5 import datasets, opened, text, without_records
 
 PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
 NAME = "array"
@@ -55,25 +55,33 @@ def open_npy(path: Path) -> Iterator[DataFile]:
     """Open a `.npy` file; its array is called `array`."""
     with damage_named(path, "a .npy file"):
         with path.open("rb") as file:
-            found = header(file, path, path.name)
+            found = header(file)
+        if found.dtype.hasobject:
+            raise ReadError(f"{path}: it {PICKLED}")
         mapped = map_array(path, found, 0)
-    yield DataFile(path, "npy", {NAME: LazyArray.of(NAME, mapped)})
+    yield DataFile(path, "npy", without_records({NAME: LazyArray.of(NAME, mapped)}))
 
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[DataFile]:
     """Open an `.npz` archive, as `numpy.savez` and `numpy.savez_compressed` write it."""
     with damage_named(path, "an .npz file"), zipfile.ZipFile(path) as archive:
-        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
-        arrays = [member(archive, info, path) for info in members]
-    yield DataFile(path, "npz", {array.name: array for array in arrays})
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        found = {name: member(archive, info, path) for name, info in members.items() if info.filename != name}
+    arrays = {name: one for name, one in found.items() if one is not None}
+    left_out = {name: f"it {PICKLED}" for name in found if name not in arrays}
+    if left_out and not arrays:
+        raise ReadError(f"{path}: {min(left_out)!r} {PICKLED}")
+    yield DataFile(path, "npz", without_records(arrays), left_out=left_out)
 
 
-def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> LazyArray:
-    """Describe one array of an archive: mapped, or decompressed in order."""
+def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> LazyArray | None:
+    """Describe one array of an archive: mapped, or decompressed in order. None of an array of Python objects."""
     name = info.filename.removesuffix(".npy")
     with archive.open(info) as file:
-        found = header(cast("BufferedIOBase", file), path, name)
+        found = header(cast("BufferedIOBase", file))
+    if found.dtype.hasobject:
+        return None
     if info.compress_type == zipfile.ZIP_STORED:
         return LazyArray.of(name, map_array(path, found, start_of(path, info)))
     if (found.fortran and len(found.shape) > 1) or not found.shape:
@@ -132,17 +140,11 @@ class Stream:
         return int(np.prod(self.found.shape[1:], dtype=np.int64)) * self.found.dtype.itemsize
 
 
-def header(file: BufferedIOBase, path: Path, name: str) -> Header:
-    """Read what precedes the numbers of an array.
-
-    Raises:
-        ReadError: The array holds Python objects.
-    """
+def header(file: BufferedIOBase) -> Header:
+    """Read what precedes the numbers of an array."""
     version = npy.read_magic(file)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran, dtype = read(file)
-    if dtype.hasobject:
-        raise ReadError(f"{path}: {name!r} {PICKLED}")
     return Header(shape, fortran, dtype, file.tell())
 
 

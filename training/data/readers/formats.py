@@ -7,17 +7,24 @@ file's suffix and its contents decide, never the rank of its arrays.
 
 from __future__ import annotations
 
+import lzma
 import zipfile
+import zlib
 from collections import Counter
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
+from zipfile import BadZipFile
 
 import h5py
 
 from training.data.readers import hdf5
-from training.data.readers.data_file import DataFile, ReadError, natural
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural
 
 GROUP = "petrov.readers"
 READERS = {
@@ -66,7 +73,8 @@ def readers() -> dict[str, EntryPoint]:
     return {each.name: each for each in sorted(entry_points(group=GROUP))} | own
 
 
-def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataFile]:
+@contextmanager
+def open_file(path: Path, format_: str = "auto") -> Iterator[DataFile]:
     """Open a data file with the reader of its layout.
 
     Args:
@@ -92,7 +100,36 @@ def open_file(path: Path, format_: str = "auto") -> AbstractContextManager[DataF
             f"{path}: {name} is read with {error.name}, which is not installed: make describe FILE={path} installs it"
         ) from error
     found: AbstractContextManager[DataFile] = reader(path)
-    return found
+    with found as file:
+        yield with_damage_named(file)
+
+
+def with_damage_named(file: DataFile) -> DataFile:
+    """Return a file whose arrays name it, and the samples, where their values are damaged or packed as none can read.
+
+    What precedes the values of a file does not tell it.
+    """
+
+    def named(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
+        return {name: replace(one, rows=partial(rows_or_damage, file.path, one)) for name, one in arrays.items()}
+
+    pieces = tuple(with_damage_named(piece) for piece in file.pieces)
+    return replace(file, arrays=named(file.arrays), parts=named(file.parts), pieces=pieces)
+
+
+def rows_or_damage(path: Path, one: LazyArray, start: int, stop: int) -> Any:
+    """Read the samples `start` to `stop` of an array.
+
+    Raises:
+        ReadError: They cannot be decoded.
+    """
+    try:
+        return one.rows(start, stop)
+    except (OSError, EOFError, BadZipFile, zlib.error, lzma.LZMAError) as error:
+        raise ReadError(
+            f"{path}: {one.name!r} cannot be read from sample {start} to {max(start, stop - 1)} ({error}): copy the "
+            "file again; if it is packed in a way that is not known here, write it without, as h5repack does"
+        ) from error
 
 
 def meshes_in(folder: Path) -> list[Path]:

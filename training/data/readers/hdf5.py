@@ -11,7 +11,7 @@ each field is an array.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -75,13 +75,16 @@ def refuse_other_files(path: Path, file: h5py.File) -> None:
         raise ReadError(f"{path}: {found[0]!r} is {found[1]}, which is not read: copy its numbers into the file")
 
 
-def describe(path: Path, file: h5py.File) -> DataFile:
-    """Describe the arrays of an open file."""
+def describe(path: Path, file: h5py.Group) -> DataFile:
+    """Describe the arrays of an open file, or of a group of it."""
     groups = sample_groups(file)
+    if not groups and (split := samples_of_splits(path, file)):
+        return split
     if not groups:
         arrays = without_records({name: array(file[name], name) for name in datasets(file)})
-        return of_splits(path, [*file], arrays) or DataFile(path, "hdf5", arrays)
-    said = (f"one group per sample: {groups[0]} … {groups[-1]}",), "one group per sample"
+        whole = of_splits(path, [*file], arrays) or DataFile(path, "hdf5", of_file(file.attrs, arrays) | arrays)
+        return replace(whole, left_out=dict.fromkeys(empty(file), "it is empty"))
+    said = (f"one group per sample: {groups[0]} … {groups[-1]}",), f"one group per sample, {groups[0]} …"
     numbers, left_out = attributes(file, groups)
     beside = {f"/{name}" if name in file[groups[0]] else name: file[name] for name in file if name not in groups}
     numbers |= {name: array(one, name) for name, one in beside.items() if one.shape[:1] == (len(groups),)}
@@ -99,7 +102,9 @@ def describe(path: Path, file: h5py.File) -> DataFile:
     )
 
 
-def of_splits(path: Path, groups: list[str], arrays: dict[str, LazyArray]) -> DataFile | None:
+def of_splits(
+    path: Path, groups: Sequence[str], arrays: Mapping[str, LazyArray], format_: str = "hdf5"
+) -> DataFile | None:
     """Describe a file of a group for each split, such as `train/u` and `test/u`, one after the other as `u`.
 
     None where the groups are otherwise. The arrays of single groups keep their names, too.
@@ -120,10 +125,31 @@ def of_splits(path: Path, groups: list[str], arrays: dict[str, LazyArray]) -> Da
     remarks = (f"the samples of {', '.join(ordered)} one after the other",) if len(ordered) > 1 else ()
     counts = {ranks[group]: samples_of(arrays, f"{group}/") for group in ordered if len(ordered) > 1}
     kept = counts.get(VALIDATION, 0), counts.get(TEST, 0)
-    return DataFile(path, "hdf5", found, remarks=remarks, parts=arrays, validation=kept[0], test=kept[1])
+    return DataFile(path, format_, found, remarks=remarks, parts=arrays, validation=kept[0], test=kept[1])
 
 
-def attributes(file: h5py.File, groups: list[str]) -> tuple[dict[str, LazyArray], dict[str, str]]:
+def samples_of_splits(path: Path, file: h5py.Group) -> DataFile | None:
+    """Describe a file of a group for each split that has a group for each sample; None of others."""
+    ranks = {name: rank for name in file if (rank := split_of(name)) is not None and isinstance(file[name], h5py.Group)}
+    ordered = sorted(ranks, key=lambda name: ranks[name])
+    if len({*ranks.values()}) < len(file) or not all(sample_groups(file[name]) for name in ordered):
+        return None
+    parts = [describe(path, file[name]) for name in ordered]
+    first = parts[0]
+    if any(part.arrays.keys() != first.arrays.keys() or bool(part.pieces) != bool(first.pieces) for part in parts):
+        return None
+    counts = {ranks[name]: len(file[name]) for name in ordered}
+    return replace(
+        first,
+        arrays={name: joined(name, [part.arrays[name] for part in parts]) for name in first.arrays},
+        pieces=tuple(piece for part in parts for piece in part.pieces),
+        remarks=(f"the samples of {', '.join(ordered)} one after the other, a group for each",),
+        validation=counts.get(VALIDATION, 0),
+        test=counts.get(TEST, 0),
+    )
+
+
+def attributes(file: h5py.Group, groups: list[str]) -> tuple[dict[str, LazyArray], dict[str, str]]:
     """Return the attributes of the samples' groups that are numbers, and which are left out and why."""
     found, left_out = {}, {}
     for name in file[groups[0]].attrs:
@@ -139,15 +165,35 @@ def attributes(file: h5py.File, groups: list[str]) -> tuple[dict[str, LazyArray]
     return found, left_out
 
 
+def of_file(attributes: Mapping[str, Any], arrays: Collection[str]) -> dict[str, LazyArray]:
+    """Return the attributes of a file that are numbers as arrays, which are parameters where every file is a sample."""
+    found = {str(name): np.asarray(value) for name, value in attributes.items() if name not in arrays}
+    return {name: LazyArray.of(name, value) for name, value in found.items() if value.dtype.kind in "fiub"}
+
+
 def datasets(group: h5py.Group) -> list[str]:
     """List the paths of all datasets below a group, in the file's order."""
     names: list[str] = []
-    group.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+    group.visititems(lambda name, item: names.append(name) if is_array(item) else None)
     return names
 
 
-def array(dataset: h5py.Dataset, name: str, dimensions: tuple[str, ...] | None = None) -> LazyArray:
-    """Describe a dataset whose first axis counts samples."""
+def empty(group: h5py.Group) -> list[str]:
+    """List the paths of the datasets below a group that have no values at all."""
+    names: list[str] = []
+    group.visititems(
+        lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and not is_array(item) else None
+    )
+    return names
+
+
+def is_array(item: Any) -> bool:
+    """Return whether an item of a file is an array; a dataset without values has no shape."""
+    return isinstance(item, h5py.Dataset) and item.shape is not None
+
+
+def array(dataset: Any, name: str, dimensions: tuple[str, ...] | None = None) -> LazyArray:
+    """Describe a dataset, or an array of zarr, whose first axis counts samples."""
     found = LazyArray.of(
         name,
         dataset,
@@ -353,10 +399,9 @@ def open_the_well(path: Path) -> Iterator[DataFile]:
     with opened(path) as file:
         axes = tuple(map(text, file["dimensions"].attrs["spatial_dims"]))
         arrays = {one.name: one for one in fields(file, axes)}
-        numbers, left_out = scalars(file)
         title = f"The Well: {text(file.attrs.get('dataset_name'))}, {text(file.attrs['grid_type'])} grid"
         said = positions(file, axes), boundaries(file, axes), (title,)
-        yield DataFile(path, "well", arrays | numbers, *said, samples="The Well", left_out=left_out)
+        yield DataFile(path, "well", arrays | scalars(file), *said, samples="The Well")
 
 
 def is_the_well(file: h5py.File) -> bool:
@@ -393,23 +438,22 @@ def field(file: h5py.File, dataset: h5py.Dataset, name: str, order: int, axes: t
     return LazyArray(name, shape, dataset.dtype, rows, dimensions, text(dataset.attrs.get("units")), shared=not own)
 
 
-def scalars(file: h5py.File) -> tuple[dict[str, LazyArray], dict[str, str]]:
-    """Describe the scalars, one number per sample; those that vary in time are left out."""
-    samples, found, left_out = int(file.attrs["n_trajectories"]), {}, {}
+def scalars(file: h5py.File) -> dict[str, LazyArray]:
+    """Describe the scalars, one number per sample, or one per frame where they vary in time."""
+    samples, found = int(file.attrs["n_trajectories"]), {}
     for name in map(text, file["scalars"].attrs.get("field_names", ())) if "scalars" in file else ():
         dataset = file["scalars"][name]
-        if dataset.attrs["time_varying"]:
-            left_out[name] = "it changes in time: a parameter is one number per sample"
-            continue
         own = bool(dataset.attrs["sample_varying"])
         rows = partial(part, dataset) if own else partial(repeated, dataset)
-        found[name] = LazyArray(name, (samples,), dataset.dtype, rows, (), shared=not own)
-    return found, left_out
+        axes = ("time",) if dataset.attrs["time_varying"] else ()
+        shape = (samples, *dataset.shape[int(own) :])
+        found[name] = LazyArray(name, shape, dataset.dtype, rows, axes, shared=not own)
+    return found
 
 
 def repeated(dataset: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
-    """Return the number of all samples for each of some."""
-    return np.full(stop - start, dataset[()])
+    """Return what is the same for all samples for each of some."""
+    return np.broadcast_to(dataset[()], (stop - start, *dataset.shape))
 
 
 def positions(file: h5py.File, axes: tuple[str, ...]) -> dict[str, NDArray[Any]]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import xarray
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
-from training.data.readers.hdf5 import opened
+from training.data.readers.hdf5 import array, of_file, of_splits, opened
 
 if TYPE_CHECKING:
     import zarr
@@ -29,14 +30,20 @@ COMPONENT = ("component", "components", "channel", "channels")
 
 @contextmanager
 def open_netcdf(path: Path) -> Iterator[DataFile]:
-    """Open a netCDF file of version 3 or 4."""
+    """Open a netCDF file of version 3 or 4, with its groups."""
+    nested = False
     if h5py.is_hdf5(path):
-        with opened(path):
-            pass  # it refuses what lies in other files
-    with damage_named(path, "a netCDF file"):
-        data = xarray.open_dataset(path, decode_times=False, cache=False)
-    with data:
-        yield labelled(path, "netcdf", data)
+        with opened(path) as file:  # it refuses what lies in other files
+            nested = any(isinstance(item, h5py.Group) for item in file.values())
+    with ExitStack() as stack:
+        with damage_named(path, "a netCDF file"):
+            if nested:
+                groups = xarray.open_groups(path, engine="h5netcdf", decode_times=False, cache=False)
+            else:
+                groups = {"/": xarray.open_dataset(path, decode_times=False, cache=False)}
+        for data in groups.values():
+            stack.enter_context(data)
+        yield of_groups(path, "netcdf", groups)
 
 
 @contextmanager
@@ -45,7 +52,7 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
     import zarr  # noqa: PLC0415 -- half of the time that describing a netCDF file would take
 
     with damage_named(path, "a zarr store"):
-        store = zarr.storage.ZipStore(path, mode="r") if path.is_file() else path
+        store: Any = zarr.storage.ZipStore(path, mode="r") if path.is_file() else path
         group = zarr.open(store, mode="r")
         if isinstance(group, zarr.Array):
             yield DataFile(path, "zarr", {"array": LazyArray.of("array", group)})
@@ -53,12 +60,47 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
         arrays = {name: item for name, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
         named = all(dimension_names(item) for item in arrays.values())
     if not named:
-        yield DataFile(path, "zarr", {name: LazyArray.of(name, item) for name, item in arrays.items()})
+        found = {name: array(item, name) for name, item in arrays.items()}
+        yield of_splits(path, [*group.keys()], found, "zarr") or DataFile(path, "zarr", found)
         return
-    with damage_named(path, "a zarr store of xarray"):
-        data = xarray.open_zarr(store, decode_times=False, chunks=None, consolidated=False)
-    with data:
-        yield labelled(path, "zarr", data)
+    with ExitStack() as stack:
+        with damage_named(path, "a zarr store of xarray"):
+            if any("/" in name for name in arrays):
+                groups = xarray.open_groups(store, engine="zarr", decode_times=False, consolidated=False)
+            else:
+                groups = {"/": xarray.open_zarr(store, decode_times=False, chunks=None, consolidated=False)}
+        for data in groups.values():
+            stack.enter_context(data)
+        yield of_groups(path, "zarr", groups)
+
+
+def of_groups(path: Path, format_: str, groups: Mapping[str, xarray.Dataset]) -> DataFile:
+    """Describe the variables of a file's groups, as of a tree of xarray, by `group/name`; those of splits joined."""
+    files = {name.strip("/"): labelled(path, format_, data) for name, data in groups.items()}
+    holding = {name: file for name, file in files.items() if file.arrays or file.left_out}
+    if len(files) == 1 or {*holding} == {""}:
+        return files[""]
+
+    def every(part: Callable[[DataFile], Mapping[str, Any]]) -> dict[str, Any]:
+        return {
+            f"{name}/{key}" if name else key: one for name, file in holding.items() for key, one in part(file).items()
+        }
+
+    arrays = {name: replace(one, name=name) for name, one in every(lambda file: file.arrays).items()}
+    whole = of_splits(path, sorted({name.partition("/")[0] for name in arrays}), arrays, format_)
+    coordinates: dict[str, NDArray[Any]] = {}
+    for file in files.values():
+        coordinates = {**file.coordinates, **coordinates}
+    return replace(
+        whole or DataFile(path, format_, arrays),
+        coordinates=coordinates,
+        samples=next(file.samples for file in holding.values()),
+        remarks=(
+            *(whole.remarks if whole else ()),
+            *dict.fromkeys(each for file in holding.values() for each in file.remarks),
+        ),
+        left_out=every(lambda file: file.left_out),
+    )
 
 
 def dimension_names(array: zarr.Array[Any]) -> Any:
@@ -71,9 +113,12 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     left_out = {str(name): two_counts(value) for name, value in data.data_vars.items() if two_counts(value)}
     data = data.drop_vars([*left_out])
     arrays = {str(name): variable(str(name), value) for name, value in data.data_vars.items()}
+    arrays |= of_file(data.attrs, {*arrays, *map(str, data.variables)})
     forecasts = [value for value in data.data_vars.values() if lead_dimension(value)]
     # Beside forecasts, what has no starts is the same for all of them, as a mask of land.
     counted = [value for value in data.data_vars.values() if value.ndim > 1 and (not forecasts or starts_of(value))]
+    # Nor does what has no dimension of samples beside variables that have one, as the depth of a sea.
+    counted = [value for value in counted if {str(dim).lower() for dim in value.dims} & {*SAMPLE}] or counted
     samples = {sample_dimension(value) for value in counted}
     leads = {lead_dimension(value) for value in forecasts}
     coordinates = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}

@@ -133,15 +133,21 @@ def without_split(name: str) -> str:
     return "_".join(word for word in re.split(r"[_\-. ]+", name) if word.lower() not in SPLITS)
 
 
+def split_of_file(path: Path) -> int | None:
+    """Return which split a file is that of, by its name or else by that of its folder."""
+    found = split_of(path.stem)
+    return split_of(path.parent.name) if found is None else found
+
+
 def are_splits(files: Sequence[Path]) -> bool:
-    """Return whether several files are those of different splits by their names."""
-    found = [split_of(path.stem) for path in files]
+    """Return whether several files are those of different splits by their names, or those of their folders."""
+    found = [split_of_file(path) for path in files]
     return len({*found}) > 1 and None not in found
 
 
-def in_order(files: Sequence[Path]) -> list[Path]:
+def splits_last(files: Sequence[Path]) -> list[Path]:
     """Return files with those for validation and those for tests at the end, where their names tell which they are."""
-    return sorted(files, key=lambda path: split_of(path.stem) or 0) if are_splits(files) else [*files]
+    return sorted(files, key=lambda path: split_of_file(path) or 0) if are_splits(files) else [*files]
 
 
 def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None, axis: int = 1) -> LazyArray:
@@ -198,3 +204,19 @@ def merged(files: Sequence[DataFile]) -> DataFile:
     sources = {label: ((file.path,), name) for file, name, label in labels}
     formats = {file.format for file in files}
     return replace(files[0], format=formats.pop() if len(formats) == 1 else "auto", arrays=arrays, sources=sources)
+
+
+def in_order(one: LazyArray, axes: Sequence[str]) -> LazyArray:
+    """Return an array whose axes have the names of a grid's, in another order, with its axes in theirs."""
+    names = [*(one.dimensions or ())]
+    own = [name for name in names if name not in LEADING]
+    if own == [*axes] or sorted(own) != sorted(axes):
+        return one
+    turned = iter(axes)
+    places = [0, *(1 + names.index(name if name in LEADING else next(turned)) for name in names)]
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(one.rows(start, stop)).transpose(places)
+
+    shape = tuple(one.shape[place] for place in places)
+    return replace(one, shape=shape, rows=rows, dimensions=tuple(names[place - 1] for place in places[1:]))

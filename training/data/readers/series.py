@@ -4,12 +4,13 @@ The mesh is the same in every step. What follows from it alone, `coordinates`, `
 `[1, point, …]` as of one mesh file; point data, of whatever name, and the means of cell data at each node are
 `[1, time, point, (component)]`. Regions are those of the first step where all have the same, else fields. A vector that
 leaves the plane of a plane mesh in any step has three components in all. The steps are read when they are needed:
-memory holds those of the series that were read last (`recent.py`).
+memory holds those of the series that were read last (`recent.py`). The collections of an XDMF file, as FEniCS writes
+one for each function, are one series.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -133,25 +134,107 @@ def series_of(path: Path) -> Series:
         return of_files(*listed(path))
     if not is_temporal(path):
         raise ReadError(f"{path}: expected a series of meshes but found one mesh")
-    collections = [grid for grid in ET.parse(path).iter("Grid") if grid.get("CollectionType") == "Temporal"]  # noqa: S314 -- expat bounds and ignores entities
-    if len(collections) > 1:
-        names = ", ".join(str(grid.get("Name")) for grid in collections)
-        raise ReadError(
-            f"{path}: expected one collection of steps but found several, {names}: write a file for each, or a list "
-            ".pvd of .vtu files with all of them"
-        )
-    with guarded(path), TimeSeriesReader(path) as reader:
+    return of_xdmf(path)
+
+
+Step = tuple[float, dict[str, Any], dict[str, Any]]  # the time, and data of points and of cells by name
+
+
+def of_xdmf(path: Path) -> Series:
+    """Return the steps of an XDMF file, whose collections are read together.
+
+    Raises:
+        ReadError: Its collections have other times, or fields of the same name.
+    """
+    with opened_xdmf(path) as reader:
         reader.read_points_cells()
-        times = tuple(reader.read_data(step)[0] for step in range(reader.num_steps))
+        times = times_of(path, {name: steps_of(reader, name) for name in collections_of(reader)})
 
     def meshes() -> Iterator[meshio.Mesh]:
-        with guarded(path), TimeSeriesReader(path) as reader:
+        with opened_xdmf(path) as reader:
             points, cells = reader.read_points_cells()
-            for step in range(reader.num_steps):
-                _, point_data, cell_data = reader.read_data(step)
-                yield without_loose_points(meshio.Mesh(points, cells, point_data, cell_data))
+            collections = collections_of(reader)
+            for number, together in enumerate(zip(*(steps_of(reader, name) for name in collections), strict=True)):
+                own = points
+                # Files that write their mesh anew in every step may move it: `read_steps` refuses that.
+                for grid in (steps[number] for steps in collections.values()):
+                    for item in grid.findall("Geometry/DataItem"):
+                        own = reader._read_data_item(item)  # noqa: SLF001
+                on_points = {name: values for _, each, _ in together for name, values in each.items()}
+                on_cells = {name: values for _, _, each in together for name, values in each.items()}
+                yield without_loose_points(meshio.Mesh(own, cells, on_points, on_cells))
 
     return Series((path,), times, meshes)
+
+
+@contextmanager
+def opened_xdmf(path: Path) -> Iterator[TimeSeriesReader]:
+    """Open an XDMF file of steps.
+
+    Raises:
+        ReadError: It is none that `meshio` reads.
+    """
+    try:
+        with guarded(path), TimeSeriesReader(path) as reader:
+            yield reader
+    except (meshio.ReadError, AssertionError) as error:
+        raise ReadError(
+            f"{path}: expected an XDMF file of version 3, with steps on one mesh, but meshio cannot read it "
+            f"({error or type(error).__name__}): save a list .pvd of .vtu files"
+        ) from error
+
+
+def collections_of(reader: TimeSeriesReader) -> dict[str, list[ET.Element]]:
+    """Return the steps of every temporal collection of an XDMF file, by its name."""
+    found: dict[str, list[ET.Element]] = {}
+    grids = [grid for grid in reader.domain.iter("Grid") if grid.get("CollectionType") == "Temporal"]
+    for number, grid in enumerate(grids):
+        name = grid.get("Name") or "unnamed"
+        found[f"{name} ({number})" if name in found else name] = list(grid)
+    return found
+
+
+def steps_of(reader: TimeSeriesReader, name: str) -> Iterator[Step]:
+    """Read the steps of one collection of an XDMF file."""
+    steps = collections_of(reader)[name]
+    for number in range(len(steps)):
+        reader.collection = steps
+        yield reader.read_data(number)
+
+
+def times_of(path: Path, collections: Mapping[str, Iterable[Step]]) -> tuple[float, ...]:
+    """Return the times of collections, which all of them have.
+
+    Raises:
+        ReadError: They have other times, none, or fields of the same name.
+    """
+    times: dict[str, list[float]] = {}
+    names: dict[str, str] = {}  # of the collections, by those of their fields
+    for label, steps in collections.items():
+        times[label] = []
+        for time, on_points, on_cells in steps:
+            times[label].append(time)
+            for name in (*on_points, *on_cells):
+                if names.setdefault(name, label) != label:
+                    raise ReadError(
+                        f"{path}: expected fields of names of their own but the collections {names[name]} and {label} "
+                        f"both have {name!r}: rename one, or write a file for each"
+                    )
+    (first, lead), *others = times.items()
+    if not lead:
+        raise ReadError(f"{path}: expected steps but the collection {first} has none")
+    for label, each in others:
+        if each != lead:
+            raise ReadError(
+                f"{path}: expected collections of the same times but {first} has {span(lead)} and {label} "
+                f"{span(each)}: write all fields at the same times, or a file for each"
+            )
+    return tuple(lead)
+
+
+def span(times: Sequence[float]) -> str:
+    """Return the number of some times, the first and the last of them."""
+    return f"{len(times)} from {times[0]:g} to {times[-1]:g}" if times else "none"
 
 
 def of_files(files: tuple[Path, ...], times: tuple[float, ...]) -> Series:

@@ -18,13 +18,14 @@ from training.data.readers.layout import (
     VALIDATION,
     are_splits,
     arranged,
-    in_order,
     joined,
     merged,
     of_points_in_cells,
     of_tensors,
     samples_of,
     split_of,
+    split_of_file,
+    splits_last,
     without_split,
 )
 
@@ -51,7 +52,7 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     Raises:
         ReadError: A file cannot be read, or a folder holds neither meshes nor runs.
     """
-    files, first = in_order(given), given[0]
+    files, first = splits_last(given), given[0]
     if len(files) == 1 and (found := meshes_in(first)):
         return DataSet(stack.enter_context(open_file(found[0], layout)), found, first)
     if len(files) == 1 and first.is_dir() and layout == "auto" and not is_store(first):
@@ -59,7 +60,7 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
             return open_set(stack, beside, layout)
         return of_runs(stack, first)
     file = stack.enter_context(open_file(files[0], layout))
-    tensors = Counter(without_split(path.stem) for path in files)
+    tensors = Counter(re.sub(r"\d+", "#", without_split(path.stem)) for path in files)
     if are_splits(files) and len(tensors) > 1 and len({*tensors.values()}) == 1:
         every = [stack.enter_context(open_file(path, layout)) for path in files]
         return DataSet(tensors_of_splits(every), files)
@@ -74,7 +75,7 @@ def with_counts(file: DataFile, parts: Sequence[DataFile]) -> DataFile:
     """Return a file with the numbers of samples that the files of its splits have."""
     counts = {VALIDATION: 0, TEST: 0}
     for part in parts:
-        split = split_of(part.path.stem)
+        split = split_of_file(part.path)
         if split in counts:
             counts[split] += samples_of(part.arrays)
     return replace(file, validation=counts[VALIDATION], test=counts[TEST])
@@ -119,6 +120,8 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     """
     if (folder / "system" / "controlDict").exists():
         raise ReadError(f"{folder}: expected data files but found an OpenFOAM case: foamToVTK saves its meshes")
+    if split := in_folders_of_splits(folder):
+        return open_set(stack, split)
     runs, named = runs_of(folder)
     depth = {len(run.relative_to(folder).parts) for run in runs}
     if len(runs) < 2 or len(depth) > 1:
@@ -160,6 +163,16 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
         arrays = {name: of_points_in_cells(one, opened[inner].in_cells) for name, one in file.arrays.items()}
         file = replace(file, arrays=arrays)
     return DataSet(file, [Path(patterns[of_run(runs[0], chosen[0])])], runs=folder)
+
+
+def in_folders_of_splits(folder: Path) -> list[Path]:
+    """Return the data files of a folder of a folder for each split, `train` and `test`; none where it is another."""
+    inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    splits = [split_of(path.name) for path in inner]
+    if len({*splits}) < 2 or None in splits:
+        return []
+    files = [path for each in inner for path in alone_in(each)]
+    return files if {path.parent for path in files} == {*inner} and are_splits(files) else []
 
 
 def one_sample(file: DataFile, opened: dict[str, DataFile], chosen: list[str]) -> DataFile:

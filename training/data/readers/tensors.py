@@ -5,7 +5,7 @@ The one reader that needs torch, which an environment that only describes data d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
@@ -23,26 +24,59 @@ NAME = "array"
 
 @contextmanager
 def open_torch(path: Path) -> Iterator[DataFile]:
-    """Open a `.pt` file that holds tensors, or one tensor, which is then called `array`."""
-    with damage_named(path, "a file of torch.save"):
-        arrays = {name: dense(name, tensor) for name, tensor in tensors(path).items()}
-    yield DataFile(path, "pt", arrays, outputs=("y",) if {*arrays} == {"x", "y"} else ())  # as neuraloperator's
-
-
-def tensors(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file.
+    """Open a `.pt` file of tensors by name or in a tuple, of one tensor (`array`), or of a dict of tensors per sample.
 
     Raises:
-        ReadError: It holds something else than tensors, or is damaged.
+        ReadError: It holds no tensors, or is damaged.
     """
     with damage_named(path, "a file of torch.save"):
         content = load(path)
-    found = {NAME: content} if isinstance(content, Tensor) else content
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise ReadError(
-            f"{path}: expected tensors by name, such as {{'x': …, 'y': …}}, but found {type(content).__name__}"
+        per_sample = (
+            isinstance(content, (list, tuple)) and bool(content) and all(isinstance(one, dict) for one in content)
         )
-    return {str(name): value for name, value in found.items()}
+        samples = [dict(leaves(one)) for one in (content if per_sample else [content])]
+        arrays: dict[str, LazyArray] = {}
+        left_out: dict[str, str] = {}
+        for name in dict.fromkeys(name for one in samples for name in one):
+            values = [one.get(name) for one in samples]
+            found = [value for value in values if isinstance(value, Tensor)]
+            if len(found) < len(values):
+                kind = next(type(value).__name__ for value in values if not isinstance(value, Tensor))
+                left_out[name] = f"it holds {kind}, and no tensor" + " in every sample" * per_sample
+            elif len({(value.shape, value.dtype) for value in found}) > 1:
+                left_out[name] = "its tensors have other sizes or types in other samples"
+            else:
+                arrays[name] = stacked(name, found) if per_sample else dense(name, found[0])
+    if not arrays:
+        said = "".join(f"; {name}: {reason}" for name, reason in left_out.items())
+        raise ReadError(
+            f"{path}: expected tensors by name, such as {{'x': …, 'y': …}}, but found {type(content).__name__}{said}"
+        )
+    # The layout of neuraloperator's files.
+    outputs = ("y",) if {*arrays} == {"x", "y"} else ()
+    said = "one dict of tensors per sample" if per_sample else ""
+    yield DataFile(path, "pt", arrays, outputs=outputs, samples=said, left_out=left_out)
+
+
+def leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Return what dicts and a tuple hold, by name; slashes separate the names of dicts in dicts."""
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from leaves(value, f"{name}/{key}" if name else str(key))
+    elif isinstance(content, (list, tuple)) and content and all(isinstance(one, Tensor) for one in content):
+        yield from ((f"{name}/{number}" if name else str(number), one) for number, one in enumerate(content))
+    else:
+        yield name or NAME, content
+
+
+def stacked(name: str, tensors: Sequence[Tensor]) -> LazyArray:
+    """Describe the tensors of all samples as one array over them."""
+    each = [dense(name, tensor) for tensor in tensors]
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.stack([one.read() if one.shape else np.asarray(one.rows(0, 1)) for one in each[start:stop]])
+
+    return LazyArray(name, (len(each), *each[0].shape), each[0].dtype, rows)
 
 
 def load(path: Path) -> Any:

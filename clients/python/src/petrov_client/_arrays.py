@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
-from petrov_client._meshes import arrays_of, is_mesh, with_cells, with_outputs
+from petrov_client._meshes import arrays_of, is_mesh, is_number, with_cells, with_outputs
 from petrov_client._models import ModelInfo, vector_axes
 from petrov_client._quality import Quality, Response, coverage_of, quality_of, warn
 from petrov_client._schema import COMPONENT, FRAME, ParameterInfo, TensorInfo
@@ -132,8 +132,8 @@ class PredictionInput:
 
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
         """Return outputs (of a piece) as the caller receives them: labelled like the inputs, a single one by itself."""
-        if self.mesh is not None and not any(tensor.axes[1:2] in {(), (COMPONENT,)} for tensor in self.info.outputs):
-            return with_outputs(self.mesh, outputs)
+        if self.mesh is not None and not any(map(is_number, self.info.outputs)):
+            return with_outputs(self.mesh, outputs, self.info.outputs)
         tensors = {tensor.name: tensor for tensor in self.info.outputs}
         named = {
             name: self.labels.put_on(array, tensors[name], piece) if self.labels else array

@@ -118,7 +118,7 @@ def write(
         if mesh is None:
             raise ValueError(f"expected a mesh file as input for {path.name}, which holds outputs on its mesh")
         with replacing(path, path.with_name(f".{os.getpid()}.{path.name}")) as temporary:  # its suffix says the format
-            meshio().write(temporary, with_outputs(mesh, outputs))
+            meshio().write(temporary, with_outputs(mesh, outputs, described.values()))
         return
     with replacing(path) as temporary:
         if path.suffix in HDF5:

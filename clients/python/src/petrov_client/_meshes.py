@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._models import ModelInfo
-from petrov_client._schema import COMPONENT, COORDINATES, COUNTS, TensorInfo
+from petrov_client._schema import COMPONENT, COORDINATES, COUNTS, ParameterInfo, TensorInfo
 
 Array = npt.NDArray[Any]
 BOUNDARY, DISTANCE, AREA = "boundary", "distance", "area"
@@ -281,17 +281,29 @@ def _following(sent: Array, points: Array, where: Where) -> dict[str, Array]:
     return {BOUNDARY: edge, DISTANCE: distance(points, edge), AREA: sizes(kinds, points)}
 
 
-def with_outputs(mesh: Any, outputs: Mapping[str, Array]) -> Any:
+def with_outputs(mesh: Any, outputs: Mapping[str, Array], tensors: Iterable[TensorInfo | ParameterInfo]) -> Any:
     """Return a copy of a mesh with outputs of one sample, `[(batch), point, (component)]`, among its point data.
 
-    Numbers of the sample, `[(batch), (component)]`, stand at every point: mesh files have no other place for them.
+    Numbers of the sample, `[(batch), (component)]`, as `tensors` declare them, stand at every point: mesh files have
+    no other place for them.
     """
     made, count = copy.deepcopy(mesh), len(mesh.points)
+    numbers = {tensor.name for tensor in tensors if is_number(tensor)}
     for name, values in outputs.items():
         array = np.asarray(values)
-        flat = array.reshape(count, -1) if array.size >= count else np.tile(array.ravel(), (count, 1))
+        flat = np.tile(array.ravel(), (count, 1)) if name in numbers else array.reshape(count, -1)
         made.point_data[name] = flat[:, 0] if flat.shape[1] == 1 else flat
     return made
+
+
+def is_number(tensor: TensorInfo | ParameterInfo) -> bool:
+    """Return whether a tensor is a number per sample, or one per component, and no field on points.
+
+    A card declares it. A plain Triton does not, but there a field has an axis of any size behind the batch.
+    """
+    if isinstance(tensor, ParameterInfo) or tensor.scalar or tensor.axes[1:2] in {(), (COMPONENT,)}:
+        return True
+    return bool(tensor.shape) and None not in tensor.shape[1:]
 
 
 def wire_name(name: str) -> str:

@@ -128,7 +128,7 @@ def write_series(
         for number in range(total):
             outputs = {tensor.name: read(number)[tensor.name] for tensor in info.outputs}
             name = f"{FRAME_FILE}{number + 1:0{len(str(total))}}.vtu"
-            files.meshio().write(temporary / name, with_outputs(mesh, outputs))
+            files.meshio().write(temporary / name, with_outputs(mesh, outputs, info.outputs))
             time, file = f"{step * (number + 1):.9g}", escape(f"{folder.name}/{name}", quote=True)
             entries.append(f'    <DataSet timestep="{time}" group="" part="0" file="{file}"/>')
             for output, values in outputs.items():

@@ -1,0 +1,182 @@
+"""Files that hold more than arrays of samples: groups in groups, other objects, splits in folders, axes by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+import torch
+import xarray
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from training.commands import app
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
+from training.problems.marks import unconfirmed
+from training.problems.problem_file import read_problem_file
+
+RNG = np.random.default_rng(0)
+K = 1 + RNG.random((20, 8, 9))
+NU = RNG.uniform(0.1, 1, 20)
+PARTS = {"train": slice(0, 14), "valid": slice(14, 17), "test": slice(17, 20)}
+TWICE = {"k": K, "u": 2 * K}
+
+
+class Case(NamedTuple):
+    """A layout: what writes it, what is described, what is asked, the values that are right, and what is said."""
+
+    write: Callable[[Path], object]
+    file: str
+    values: dict[str, NDArray[Any]]
+    asked: frozenset[str] = frozenset()
+    said: tuple[str, ...] = ()
+    output: str = "u"
+
+
+def dataset(part: slice = slice(None)) -> xarray.Dataset:
+    fields = {name: (("sample", "y", "x"), values[part]) for name, values in TWICE.items()}
+    return xarray.Dataset(fields, {"x": np.linspace(0, 3, 9), "y": np.linspace(0, 2, 8)})
+
+
+def tree_of_splits(folder: Path) -> None:
+    xarray.DataTree.from_dict({name: dataset(part) for name, part in PARTS.items()}).to_netcdf(folder / "tree.nc")
+
+
+def tree(folder: Path, *, store: bool = False) -> None:
+    made = xarray.DataTree.from_dict({"/": dataset()[["k"]], "/fluid": dataset()[["u"]]})
+    if store:
+        made.to_zarr(folder / "tree.zarr", zarr_format=2)
+    else:
+        made.to_netcdf(folder / "tree.nc")
+
+
+def swapped(folder: Path) -> None:
+    found = dataset()
+    found["u"] = found["u"].transpose("sample", "x", "y")
+    found["depth"] = found["k"][0].transpose("x", "y").drop_vars(["x", "y"])
+    found.to_netcdf(folder / "swapped.nc")
+
+
+def groups_of_splits(folder: Path) -> None:
+    with h5py.File(folder / "groups.h5", "w") as file:
+        for name, part in PARTS.items():
+            for number in range(part.start, part.stop):
+                group = file.create_group(f"{name}/{number}")
+                group["k"], group["u"], group.attrs["nu"] = K[number], 2 * K[number], NU[number]
+
+
+def files_with_attributes(folder: Path) -> None:
+    for number, (k, nu) in enumerate(zip(K, NU, strict=True)):
+        with h5py.File(folder / f"run_{number:02}.h5", "w") as file:
+            file["k"], file["u"], file.attrs["nu"], file.attrs["code"] = k, nu * k, nu, "mine"
+
+
+def parts_of_splits(folder: Path) -> None:
+    for name, part in ("train_1", slice(0, 8)), ("train_2", slice(8, 14)), ("test_1", slice(14, 17)):
+        np.savez(folder / f"ns_{name}.npz", **{key: values[part] for key, values in TWICE.items()})
+    np.savez(folder / "ns_test_2.npz", **{key: values[17:] for key, values in TWICE.items()})
+
+
+def folders_of_splits(folder: Path) -> None:
+    for name, part in PARTS.items():
+        (folder / name).mkdir()
+        np.savez(folder / name / "data.npz", **{key: values[part] for key, values in TWICE.items()})
+
+
+def beside_objects(folder: Path) -> None:
+    np.savez(folder / "set.npz", **TWICE, about=np.array({"code": "mine"}, object))
+
+
+def records(folder: Path) -> None:
+    found = np.zeros(20, [("k", "f4", (8, 9)), ("u", ">f8", (8, 9)), ("nu", "f2")])
+    found["k"], found["u"], found["nu"] = K, 2 * K, NU
+    np.savez(folder / "set.npz", data=found)
+
+
+def beside_metadata(folder: Path) -> None:
+    torch.save(
+        {**{key: torch.tensor(values) for key, values in TWICE.items()}, "about": {"dx": 0.1}}, folder / "set.pt"
+    )
+
+
+def pair(folder: Path) -> None:
+    torch.save((torch.tensor(K), torch.tensor(2 * K)), folder / "set.pt")
+
+
+def per_sample(folder: Path) -> None:
+    samples = [
+        {"k": torch.tensor(k), "u": torch.tensor(2 * k), "nu": torch.tensor(nu)} for k, nu in zip(K, NU, strict=True)
+    ]
+    torch.save(samples, folder / "set.pt")
+
+
+def singletons(folder: Path) -> None:
+    np.savez(folder / "set.npz", k=K[:, None, None], u=2 * K[..., None])
+
+
+def beside_coordinates(folder: Path) -> None:
+    with h5py.File(folder / "set.h5", "w") as file:
+        file["fields/k"], file["fields/u"] = K, 2 * K
+        file["grid/x"], file["grid/y"], file["notes"] = 1e-9 * np.arange(9), np.linspace(0, 2, 8), h5py.Empty("f4")
+
+
+CASES = {
+    "a tree of xarray with splits": Case(
+        tree_of_splits, "tree.nc", TWICE, said=("test = 3", "validation = 3", "length = 3.0")
+    ),
+    "a tree of xarray": Case(tree, "tree.nc", {"k": K, "fluid_u": 2 * K}, output="fluid_u"),
+    "a tree of xarray in zarr": Case(
+        lambda folder: tree(folder, store=True), "tree.zarr", {"k": K, "fluid_u": 2 * K}, output="fluid_u"
+    ),
+    "axes in another order": Case(swapped, "swapped.nc", {**TWICE, "depth": np.broadcast_to(K[0], K.shape)}),
+    "a group of each sample in each split": Case(
+        groups_of_splits, "groups.h5", {**TWICE, "nu": NU}, said=("test = 3", "validation = 3")
+    ),
+    "attributes of a file per sample": Case(
+        files_with_attributes, "run_*.h5", {"k": K, "u": NU[:, None, None] * K, "nu": NU}, frozenset({"samples"})
+    ),
+    "several files for each split": Case(parts_of_splits, "ns_*.npz", TWICE, said=("test = 6",)),
+    "a folder for each split": Case(folders_of_splits, ".", TWICE, said=("test = 3", "validation = 3")),
+    "objects beside arrays": Case(beside_objects, "set.npz", TWICE, said=("left out: about: it holds Python objects",)),
+    "records of NumPy": Case(records, "set.npz", {"data_k": K, "data_u": 2 * K, "data_nu": NU}, output="data_u"),
+    "metadata beside tensors": Case(
+        beside_metadata, "set.pt", TWICE, said=("left out: about/dx: it holds float, and no tensor",)
+    ),
+    "a pair of tensors": Case(pair, "set.pt", {"field_0": K, "field_1": 2 * K}, output="1"),
+    "tensors of every sample": Case(per_sample, "set.pt", {**TWICE, "nu": NU}),
+    "axes of one value": Case(singletons, "set.npz", TWICE),
+    "coordinates beside fields, and what is empty": Case(
+        beside_coordinates,
+        "set.h5",
+        {"fields_k": K, "fields_u": 2 * K},
+        said=(
+            "length = 8e-09  # guess: grid/x has its coordinates",
+            'points = "nodes"',
+            "left out: notes: it is empty",
+        ),
+        output="fields_u",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    case.write(tmp_path)
+    options = ["--outputs", case.output]
+    text = CliRunner().invoke(app, ["describe", str(tmp_path / case.file), *options], catch_exceptions=False).stdout
+    assert {*unconfirmed(text).values()} == case.asked
+    for sentence in case.said:
+        assert sentence in text
+    (tmp_path / "problem.toml").write_text(re.sub(r"  # guess:.*", "", text))
+    problem = read_problem_file(tmp_path / "problem.toml")
+    found = SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem).read(range(20))
+    assert {*found} == {*case.values}
+    for tensor, values in case.values.items():
+        np.testing.assert_allclose(found[tensor], values, rtol=1e-3, err_msg=tensor)
