@@ -51,7 +51,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     """Complete the draft for fields on a grid, by the arrays of numbers."""
     fields = fields_of(numeric)
     if not fields:
-        raise DraftError(nothing(made, file, "fields [sample, *grid]"))
+        raise DraftError(nothing(made, file, "fields [sample, *grid], which numbers alone do not need,"))
     samples = fields[0].samples
     axes, sides = grid(fields)
     numeric = [in_order(one, axes) for one in numeric]  # whose names may be in another order

@@ -142,10 +142,10 @@ def missing_in(name: str, array: LazyArray) -> str:
 
 def doubt_of_moving(made: Draft, file: DataFile, numbers: Sequence[str]) -> str:
     """Say why what changes in time may not be the outputs, where neither the user nor the layout says it."""
-    if any(one.per_frame for one in made.tensors):
-        return "outputs: all fields that change in time but those with the name of an input"
     if file.format in {"well", "pdebench"}:
         return ""
+    if any(one.per_frame for one in made.tensors):
+        return "outputs: all fields that change in time but those with the name of an input"
     if len(made.of("outputs")) > 1:
         return "outputs: all fields that change in time"
     listed = ", ".join(numbers)

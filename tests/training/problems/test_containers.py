@@ -24,6 +24,8 @@ from training.problems.problem_file import read_problem_file
 RNG = np.random.default_rng(0)
 K = 1 + RNG.random((20, 8, 9))
 NU = RNG.uniform(0.1, 1, 20)
+XY = RNG.random((20, 7, 2))
+MOVING = RNG.random((20, 6, 8, 9))
 PARTS = {"train": slice(0, 14), "valid": slice(14, 17), "test": slice(17, 20)}
 TWICE = {"k": K, "u": 2 * K}
 
@@ -126,7 +128,43 @@ def beside_coordinates(folder: Path) -> None:
         file["grid/x"], file["grid/y"], file["notes"] = 1e-9 * np.arange(9), np.linspace(0, 2, 8), h5py.Empty("f4")
 
 
+def long_table(folder: Path) -> None:
+    rows = ["run;x;y;nu;u"]
+    for number, (xy, nu) in enumerate(zip(XY, NU, strict=True)):
+        rows += [f"{number};{x:.6f};{y:.6f};{nu:.6f};{nu * x:.6f}".replace(".", ",") for x, y in xy]
+    (folder / "table.csv").write_text("\n".join(rows))
+
+
+def sampled(folder: Path) -> None:
+    for number, xy in enumerate(XY):
+        rows = [f"{x} {y} 0 {x} {x * y}" for x, y in xy]
+        (folder / f"p_{number:02}.raw").write_text("\n".join(["# k u  POINT_DATA 7", "#  x  y  z  k  u", *rows]))
+
+
+def steps(folder: Path) -> None:
+    with h5py.File(folder / "steps.h5", "w") as file:
+        for number in range(20):
+            file[f"step_{number}/k"], file[f"step_{number}/u"] = K[number], 2 * K[number]
+
+
+def beside_frames(folder: Path) -> None:
+    np.savez(folder / "set.npz", u=MOVING, power=MOVING[:, :, 0, 0], nu=NU)
+
+
 CASES = {
+    "a table of all samples with decimal commas": Case(
+        long_table,
+        "table.csv",
+        {"coordinates": XY, "nu": NU, "u": NU[:, None] * XY[..., 0], "counts": np.full(20, 7)},
+        said=("run numbers 20 samples of 7 points",),
+    ),
+    "OpenFOAM: a sampled plane per sample": Case(
+        sampled, "p_*.raw", {"coordinates": XY, "k": XY[..., 0], "u": XY.prod(axis=2), "counts": np.full(20, 7)}
+    ),
+    "groups that may be frames": Case(steps, "steps.h5", TWICE, frozenset({"samples"})),
+    "numbers of every frame": Case(
+        beside_frames, "set.npz", {"u": MOVING, "power": MOVING[:, :, 0, 0], "nu": NU}, frozenset({"inputs", "time"})
+    ),
     "a tree of xarray with splits": Case(
         tree_of_splits, "tree.nc", TWICE, said=("test = 3", "validation = 3", "length = 3.0")
     ),

@@ -479,7 +479,7 @@ def test_other_files_are_refused_by_what_they_are(name: str, sentence: str, tmp_
     ("text", "sentence"),
     [
         ("1,2\n3,4\n", "expected a line of names"),
-        ("a,b\n3\n", "expected 2 columns in every line but found 1"),
+        ("a,b\n3\n", r"expected 2 columns \(a, b\) in every line but found 1 in line 1"),
         ("% Dimension,1\n% x,T (K)\n0,1\n", "found the dimension 1, 2 names and 2 columns"),
         ("x,y,u (m/s),u (1),T\n0,0,1,2,3\n1,1,2,3,4\n", "expected columns with names of their own .* named 'u'"),
         ("k,T,T\n0,1,2\n", "several named 'T'"),

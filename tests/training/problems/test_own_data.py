@@ -153,7 +153,7 @@ BAD: dict[str, tuple[Callable[[], Arrays], str]] = {
     "one output fewer": (spoil("T", lambda t: t[:19]), r"as many samples in 'T' as in 'k' but found 19 and 20"),
     "another grid": (spoil("f", lambda f: f[:, :, :6]), r"'f' has the grid \(8, 6\) and .*'k' \(8, 12\)"),
     "another rank": (
-        spoil("k", lambda k: k[..., None, None]),
+        spoil("k", lambda k: k[..., None] * np.ones(3)),
         r"expected axes \[sample, row, column\] in 'k'",
     ),
     "a field for a number": (
@@ -330,8 +330,13 @@ def test_a_draft_is_a_problem_file_that_passes_its_checks(name: str, tmp_path: P
 def test_a_draft_of_the_well_learns_the_step_from_frame_to_frame(tmp_path: Path) -> None:
     path = tmp_path / "well.hdf5"
     path.write_bytes((FIXTURES / "the_well_dummy.hdf5").read_bytes())
-    problem = drafted(path, tmp_path)
+    with pytest.raises(ProblemFileError, match="which inputs are known in advance for every frame"):
+        drafted(path, tmp_path)
+    text = (tmp_path / "problem.toml").read_text()
+    (tmp_path / "problem.toml").write_text(text.replace("# guess: inputs", "#"))
+    problem = read_problem_file(tmp_path / "problem.toml")
     assert problem.states == {"field_first": "field"}
+    assert problem["time_varying_scalar"].per_frame
     assert len(problem.outputs[0].components) == 2
     assert problem.time is not None
     with h5py.File(path) as file:

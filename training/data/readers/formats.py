@@ -25,6 +25,7 @@ import h5py
 
 from training.data.readers import hdf5
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural
+from training.data.readers.tables import kind_of_table
 
 GROUP = "petrov.readers"
 READERS = {
@@ -47,9 +48,10 @@ READERS = {
 SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
     | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
-    | {".pvd": "series", ".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".json": "json", ".jsonl": "json"}
+    | {".pvd": "series", ".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
 )
+TEXT = {".txt", ".xy", ".raw", ".dat", ".out"}  # suffixes of tables that other files have, too
 SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
 SAVE_MESHES = "save a .vtu file per sample, as ParaView and meshio do"
 UNREAD = (
@@ -60,6 +62,7 @@ UNREAD = (
     | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".foam", ".ensi", ".case", ".frd"), SAVE_MESHES)
     | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".vtm", ".vtmb", ".stl", ".ply", ".obj"), SAVE_MESHES)
     | {".vts": "a curved grid of VTK: save its arrays as .npz, or the grid as .vtu"}
+    | dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"), f"an image: {SAVE_ARRAYS}")
     | dict.fromkeys((".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"), "an archive: unpack it")
     | dict.fromkeys((".grib", ".grb", ".grib2"), "GRIB: save it as netCDF, grib_to_netcdf or xarray with cfgrib")
     | dict.fromkeys((".lmdb", ".mdb", ".npk", ".bin", ".raw"), f"bytes of a layout that no file says: {SAVE_ARRAYS}")
@@ -211,11 +214,10 @@ def detect(path: Path) -> str:
         return detect_hdf5(path)
     if zipfile.is_zipfile(path):
         return detect_archive(path)
+    if path.suffix.lower() in TEXT and (kind := kind_of_table(path)):
+        return kind
     if path.suffix.lower() in UNREAD:
         raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD[path.suffix.lower()]}")
-    with path.open("rb") as file:
-        if path.suffix.lower() == ".txt" and file.read(1) == b"%":
-            return "comsol"
     raise ReadError(f"{path}: expected one of the formats {', '.join(readers())}; name it as `format` if it is one")
 
 

@@ -14,8 +14,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ COORDINATES = (  # names of columns along the axes, in small letters and without
     ("points_0", "points_1", "points_2"),
 )
 NUMBERED = frozenset({"nodenumber", "cellnumber", "point id", "cell id", "node number"})
+COUNTING = frozenset({"sample", "sample_id", "case", "case_id", "run", "run_id", "simulation", "sim", "id"})
+"""Names of columns that tell which rows of a table are those of one sample."""
+SEPARATORS = (",", ";", "\t")
+DECIMAL = re.compile(r"^([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)$")
 SWEPT = re.compile(r"(.*?)\s*@\s*(?:\d+:\s*)?(.+)")  # COMSOL's `T (K) @ 2: q=5, h=1`
 UNITS = re.compile(
     r"(.*?)\s*[(\[]\s*([^()\[\]]*(?:\([^()]*\))?[^()\[\]]*)\s*[)\]]"
@@ -45,7 +50,7 @@ UNITS = re.compile(
 
 @contextmanager
 def open_table(path: Path) -> Iterator[DataFile]:
-    """Open a table with names in its first line, or an export of COMSOL, which has them in its last comment."""
+    """Open a table with names in its first line, or in its last comment as exports of COMSOL and OpenFOAM have them."""
     with damage_named(path, "a table of numbers"):
         with path.open(encoding="utf-8-sig", errors="replace") as file:
             comments = [line[1:].strip() for line in takewhile(lambda line: line.startswith("%"), file)]
@@ -55,23 +60,56 @@ def open_table(path: Path) -> Iterator[DataFile]:
 
 def table(path: Path) -> DataFile:
     """Describe a table; its columns of text are left out."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        lines = csv.reader(file, skipinitialspace=True)
-        names = [name.strip() for name in next(lines, [])]
-        cells = [line for line in lines if line]
+    names, *cells = lines_of(path) or [[]]
     if not cells or any(map(is_number, names)):
         raise ReadError(f"{path}: expected a line of names, and lines of numbers below it")
-    if bad := [line for line in cells if len(line) != len(names)]:
-        raise ReadError(f"{path}: expected {len(names)} columns in every line but found {len(bad[0])}: {bad[0][:4]}")
+    bad = next((number for number, line in enumerate(cells) if len(line) != len(names)), None)
+    if bad is not None:
+        raise ReadError(
+            f"{path}: expected {len(names)} columns ({', '.join(names)[:80]}) in every line but found "
+            f"{len(cells[bad])} in line {bad + 1} of the numbers: {cells[bad][:4]}"
+        )
     refuse_duplicates(path, names)
     columns = dict(zip(names, zip(*cells, strict=True), strict=True))
     found = {name: np.array(values, float) for name, values in columns.items() if all(map(is_number, values))}
     left_out = {name: "a column that does not hold numbers alone" for name in columns if name not in found}
     along = next((each for axes in COORDINATES if len(each := named(found, axes)) > 1), [])
-    if along and len(found) > len(along):
-        return cloud(path, "csv", along, found, left_out)
+    key = next((name for name in found if name.lower() in COUNTING and repeats(found[name])), None)
+    if along and len(found) > len(along) + (key is not None):
+        return cloud(path, "csv", along, found, left_out) if key is None else clouds(path, along, found, key, left_out)
     arrays = {name: LazyArray.of(name, whole(values)) for name, values in found.items()}
     return DataFile(path, "csv", arrays, left_out=left_out)
+
+
+def lines_of(path: Path) -> list[list[str]]:
+    """Return the cells of the names and of the lines below, whatever separates them; decimal commas as points."""
+    text = path.read_text(encoding="utf-8-sig").splitlines()
+    comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), text)]
+    lines = [line for line in (*comments[-1:], *text[len(comments) :]) if line.strip()]
+    if not lines:
+        return []
+    mark = max(SEPARATORS, key=lines[0].count)
+    if mark not in lines[0] and path.suffix.lower() != ".csv":
+        return [line.split() for line in lines]
+    cells = [[cell.strip() for cell in line] for line in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
+    return [[DECIMAL.sub(r"\1.\2", cell) for cell in line] for line in cells] if mark == ";" else cells
+
+
+def kind_of_table(path: Path) -> str:
+    """Return the format of a text file: `comsol`, or `csv` where a line of names is above one of as many numbers."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            lines = [line for line in islice(file, 100) if line.strip()]
+    except UnicodeDecodeError:
+        lines = []
+    if not lines:
+        return ""
+    if lines[0].startswith("%"):
+        return "comsol"
+    comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
+    names, *numbers = (re.split(r"[\s,;]+", line.strip()) for line in (*comments[-1:], *lines[len(comments) :])[:2])
+    fits = bool(numbers) and len(names) == len(numbers[0]) and not is_number(names[0])
+    return "csv" if fits and all(map(is_number, numbers[0])) else ""
 
 
 def refuse_duplicates(path: Path, names: Iterable[str], what: str = "columns") -> None:
@@ -106,6 +144,49 @@ def cloud(path: Path, format_: str, along: list[str], columns: Columns, left_out
             found[name] = LazyArray.of(name, values[np.newaxis], units=units)
     remark = f"{', '.join(along)} are the coordinates of {len(points)} points: the file is one sample"
     return DataFile(path, format_, found, remarks=(remark,), samples="one file per sample", left_out=left_out)
+
+
+def repeats(values: NDArray[np.float64]) -> bool:
+    """Return whether whole numbers tell several rows of a table, as those of samples do."""
+    several = len(np.unique(values))
+    return bool((values == np.round(values)).all()) and 1 < several < len(values)
+
+
+def clouds(path: Path, along: list[str], columns: Columns, key: str, left_out: Mapping[str, str]) -> DataFile:
+    """Describe a table of all samples, whose rows a column numbers; a column of one value in each is a parameter."""
+    rows = [np.flatnonzero(columns[key] == number) for number in np.unique(columns[key])]
+    others = {name: values for name, values in columns.items() if name != key}
+    single = [
+        name for name, values in others.items() if name not in along and all(np.ptp(values[each]) == 0 for each in rows)
+    ]
+    pieces = []
+    for each in rows:
+        fields = {name: values[each] for name, values in others.items() if name not in single}
+        numbers = {name: LazyArray.of(name, others[name][each[:1]], dimensions=()) for name in single}
+        made = cloud(path, "csv", along, fields, left_out)
+        pieces.append(replace(made, arrays={**made.arrays, **numbers}))
+    first = pieces[0]
+    points = sorted({len(each) for each in rows})
+    alike = len(points) == 1
+    arrays = {
+        name: LazyArray.of(
+            name,
+            np.concatenate([piece.arrays[name].read() for piece in pieces]),
+            units=one.units,
+            dimensions=one.dimensions,
+        )
+        for name, one in (first.arrays if alike else {}).items()
+    }
+    remark = (
+        f"{key} numbers {len(rows)} samples of {' to '.join(map(str, (points[0], points[-1])[: len(points)]))} points"
+    )
+    return replace(
+        first,
+        arrays=arrays or first.arrays,
+        remarks=(remark, f"{', '.join(along)} are their coordinates"),
+        samples=f"the column {key}",
+        pieces=() if alike else tuple(pieces),
+    )
 
 
 def units_of(label: str) -> tuple[str, str]:
