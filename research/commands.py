@@ -61,6 +61,27 @@ def ablate(
 
 
 @app.command()
+def burgers_hypotheses(
+    checkpoint: Annotated[Path, typer.Argument(help="The network that is measured.")] = Path(
+        "checkpoints/burgers_galerkin"
+    ),
+    fields: Annotated[int, typer.Option(min=20, help="How many of the training distribution.")] = 1000,
+    others: Annotated[int, typer.Option(min=1, help="How many per other law and viscosity.")] = 100,
+) -> None:
+    """Measure what may explain the error of the paper's network on Burgers' equation: two minutes of a core.
+
+    python -m research burgers-hypotheses
+    """
+    from research import burgers_hypotheses as program  # noqa: PLC0415 - the others need no network
+    from training.checkpoint import load_operator  # noqa: PLC0415
+
+    network = load_operator(checkpoint).operator.eval()
+    for rows in (program.trained(Path("docs/accuracy")), program.measured(network, fields, others)):
+        for experiment, result in rows:
+            Console().print(f"{experiment}: {result}", soft_wrap=True, highlight=False)
+
+
+@app.command()
 def plates(
     folder: Annotated[Path, typer.Argument(help="Where the files go.")] = Path("data/plates"),
     samples: Annotated[int, typer.Option(min=1, help="How many.")] = 530,
