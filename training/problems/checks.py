@@ -352,6 +352,8 @@ def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
     lines = []
     for name, column in columns.items():
         summary, units = found[name], column.parts[0].tensor.units
+        if name == "counts" and "coordinates" in columns:
+            continue  # of points, which no network learns from
         if summary.minimum == summary.maximum:
             lines.append(f"{name} is {summary.minimum:g} everywhere: the model cannot learn what it changes")
         elif summary.constant:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import h5py
+import meshio
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
+from training.data.readers import ReadError
 from training.problems.marks import unconfirmed
 from training.problems.problem_file import read_problem_file
 
@@ -218,3 +220,54 @@ def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> No
     assert {*found} == {*case.values}
     for tensor, values in case.values.items():
         np.testing.assert_allclose(found[tensor], values, rtol=1e-3, err_msg=tensor)
+
+
+def described(folder: Path) -> str:
+    return CliRunner().invoke(app, ["describe", str(folder)], catch_exceptions=False).stdout
+
+
+def test_numbers_that_stand_for_missing_ones_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "sea.npz", k=K, u=np.where(K > 1.9, -9999, K))
+    text = described(tmp_path / "sea.npz")
+    assert "# u has the value -9999, which may stand for missing ones: save NaN there, and name it in [mask]" in text
+    assert "k has the value" not in text
+
+
+@pytest.mark.parametrize("suffix", ["h5", "npz"])
+def test_damaged_values_are_named_behind_a_whole_header(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"set.{suffix}"
+    if suffix == "h5":
+        with h5py.File(path, "w") as file:
+            for name, values in TWICE.items():
+                file.create_dataset(name, data=values, chunks=(1, 8, 9), compression="gzip")
+            start = file["u"].id.get_chunk_info(3).byte_offset
+    else:
+        np.savez_compressed(path, **TWICE)
+        start = path.read_bytes().index(b"u.npy") + 4000
+    content = bytearray(path.read_bytes())
+    content[start : start + 60] = b"\xff" * 60
+    path.write_bytes(content)
+    with pytest.raises(
+        ReadError, match=rf"set\.{suffix}: 'u' cannot be read from sample 0 to 19 \(.*\): copy the file"
+    ):
+        described(path)
+
+
+def test_exports_of_openfoam_are_runs_by_the_names_of_their_cases(tmp_path: Path) -> None:
+    square = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0.5, 0.5, 0]])
+    triangles = np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]])
+    for number in range(3):
+        folder = tmp_path / "cases" / f"case{number}" / "VTK"
+        folder.mkdir(parents=True)
+        fields = {"p": number + square[:, 0], "T": number * square[:, 1]}
+        meshio.Mesh(square, {"triangle": triangles}, fields).write(folder / f"case{number}_100.vtk")
+    text = described(tmp_path / "cases")
+    assert f'files = ["{tmp_path / "cases"}/*/*/*_100.vtk"]' in text
+    assert {*unconfirmed(text).values()} == {"outputs", "samples"}
+
+
+def test_a_folder_of_other_files_is_said_to_hold_them(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"k_{number}.png").write_bytes(b"image")
+    with pytest.raises(ReadError, match=r"found 3 files \.png; \.png is an image: save arrays of numbers"):
+        described(tmp_path)

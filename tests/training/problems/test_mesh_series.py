@@ -18,6 +18,7 @@ from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import checksum, prepare
 from training.data.readers import ReadError, open_file
+from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
 from training.problems.sections import DataError
 
@@ -54,6 +55,27 @@ def test_a_folder_of_lists_is_described_and_prepared(tmp_path: Path) -> None:
     assert problem.time is not None
     assert problem.time.step == pytest.approx(0.02)
     assert_prepared(problem, tmp_path, 4)
+
+
+@pytest.mark.parametrize("outputs", ["heat", "wind,heat"])
+def test_arrays_of_frames_beside_a_series_are_states_or_known_in_advance(outputs: str, tmp_path: Path) -> None:
+    write_series(tmp_path / "runs", cooling(4, 4))
+    expected = {}
+    for number, (run, one) in enumerate(zip(sorted(tmp_path.glob("runs/*")), cooling(4, 4), strict=True)):
+        wind, power = (number + 1) * one.heat, number + np.arange(4.0)
+        np.save(run / "wind.npy", wind)
+        np.save(run / "power.npy", power)
+        expected[number] = wind, power
+    text = CliRunner().invoke(app, ["describe", str(tmp_path / "runs"), "--outputs", outputs]).stdout
+    assert {*unconfirmed(text).values()} == {"samples", "inputs"}
+    (tmp_path / "runs.toml").write_text(re.sub(r"  # guess:.*", "", text[text.index("# ") :]))
+    problem = read_problem_file(tmp_path / "runs.toml")
+    assert problem["power"].per_frame
+    assert ("wind" in problem.output_names) == (outputs != "heat")
+    samples = SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem).read(range(4))
+    for number, (wind, power) in expected.items():
+        assert samples["wind"][number, :, : wind.shape[1]] == pytest.approx(wind, rel=1e-6)
+        assert samples["power"][number] == pytest.approx(power)
 
 
 def test_a_folder_of_numbered_meshes_is_one_sample(tmp_path: Path) -> None:

@@ -49,8 +49,9 @@ SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
     | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
     | {".pvd": "series", ".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
-    | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo"), "mesh")
+    | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo", ".ex2"), "mesh")
 )
+XDMF, EXODUS = frozenset({".xdmf", ".xmf"}), frozenset({".e", ".exo", ".ex2"})
 TEXT = {".txt", ".xy", ".raw", ".dat", ".out"}  # suffixes of tables that other files have, too
 SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
 SAVE_MESHES = "save a .vtu file per sample, as ParaView and meshio do"
@@ -187,7 +188,11 @@ def named_in(path: Path) -> list[Path]:
 
 
 def is_temporal(path: Path) -> bool:
-    """Return whether an XDMF file holds steps in time."""
+    """Return whether an XDMF or an Exodus file holds steps in time."""
+    if path.suffix.lower() in EXODUS:
+        from training.data.readers import exodus  # noqa: PLC0415 -- a reader is imported when a file needs it
+
+        return len(exodus.times_of(path)) > 1
     try:
         grids = ET.parse(path).iter("Grid")  # noqa: S314 -- expat bounds and ignores entities
         return any(grid.get("CollectionType") == "Temporal" for grid in grids)
@@ -202,7 +207,7 @@ def detect(path: Path) -> str:
         ReadError: No reader fits.
     """
     if path.suffix.lower() in SUFFIXES:
-        temporal = path.suffix.lower() in {".xdmf", ".xmf"} and is_temporal(path)
+        temporal = path.suffix.lower() in XDMF | EXODUS and is_temporal(path)
         return "series" if temporal else SUFFIXES[path.suffix.lower()]
     if (name := path.suffix.lower().removeprefix(".")) in readers() and name not in READERS:
         return name

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from physics.numerics.cells import KINDS, Cells, Indices, UnknownCellsError, boundary, distance, polygon, sizes
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.formats import named_in
+from training.data.readers.formats import EXODUS, named_in
 from training.data.readers.recent import RECENT, reread, stamp_of
 from training.data.readers.vtk import guarded, read_polydata
 
@@ -65,10 +65,19 @@ def read_mesh(path: Path) -> meshio.Mesh:
     """
     try:
         with guarded(path):
-            found = read_polydata(path) if path.suffix.lower() == ".vtp" else meshio.read(path)
-            return without_loose_points(found)
+            read = {".vtp": read_polydata, **dict.fromkeys(EXODUS, first_of_exodus)}.get(
+                path.suffix.lower(), meshio.read
+            )
+            return without_loose_points(read(path))
     except (meshio.ReadError, SystemExit, AssertionError) as error:  # meshio ends the program for some files
         raise ReadError(f"{path}: expected a mesh file but meshio cannot read it ({error})") from error
+
+
+def first_of_exodus(path: Path) -> meshio.Mesh:
+    """Read an Exodus file of one step."""
+    from training.data.readers.exodus import meshes_of  # noqa: PLC0415 -- xarray takes longer than most meshes
+
+    return next(meshes_of(path))
 
 
 def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> DataFile:

@@ -24,7 +24,7 @@ from meshio.xdmf.time_series import TimeSeriesReader
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.formats import is_temporal, lists_in, meshes_in, named_in
+from training.data.readers.formats import EXODUS, is_temporal, lists_in, meshes_in, named_in
 from training.data.readers.mesh import (
     described,
     first_bad,
@@ -132,12 +132,21 @@ def series_of(path: Path) -> Series:
         return of_files(*listed(lists[0])) if lists else of_files(tuple(meshes_in(path)), ())
     if path.suffix.lower() == ".pvd":
         return of_files(*listed(path))
+    if path.suffix.lower() in EXODUS:
+        return of_exodus(path)
     if not is_temporal(path):
         raise ReadError(f"{path}: expected a series of meshes but found one mesh")
     return of_xdmf(path)
 
 
 Step = tuple[float, dict[str, Any], dict[str, Any]]  # the time, and data of points and of cells by name
+
+
+def of_exodus(path: Path) -> Series:
+    """Return the steps of an Exodus file."""
+    from training.data.readers import exodus  # noqa: PLC0415 -- xarray takes longer than most meshes
+
+    return Series((path,), exodus.times_of(path), lambda: map(without_loose_points, exodus.meshes_of(path)))
 
 
 def of_xdmf(path: Path) -> Series:

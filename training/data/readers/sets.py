@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from glob import escape, glob
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 
 from training.data.readers.data_file import DataFile, ReadError, natural
-from training.data.readers.formats import SUFFIXES, meshes_in, open_file
+from training.data.readers.formats import SUFFIXES, UNREAD, meshes_in, open_file
 from training.data.readers.layout import (
     TEST,
     VALIDATION,
@@ -125,7 +125,10 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     runs, named = runs_of(folder)
     depth = {len(run.relative_to(folder).parts) for run in runs}
     if len(runs) < 2 or len(depth) > 1:
-        raise ReadError(f"{folder}: expected data files, meshes, a zarr store or a folder for each run, one as another")
+        raise ReadError(
+            f"{folder}: expected data files, meshes, a zarr store or a folder for each run, one as another, but found "
+            f"{inventory(folder, runs)}"
+        )
     counts = Counter(name for names in named for name in names)
     usual = [name for name in sorted(named[0]) if counts[name] == len(runs)]
     left_out = {
@@ -165,6 +168,18 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     return DataSet(file, [Path(patterns[of_run(runs[0], chosen[0])])], runs=folder)
 
 
+def inventory(folder: Path, runs: Sequence[Path]) -> str:
+    """Say what a folder holds that is no set of samples: files by their suffixes, and folders of unequal depth."""
+    kinds = Counter(path.suffix.lower() for path in islice(folder.rglob("*"), MOST_FILES) if path.is_file())
+    found = [
+        f"{count} file{'s' * (count > 1)} {suffix or 'without a suffix'}" for suffix, count in kinds.most_common(5)
+    ]
+    reasons = [f"{suffix} is {UNREAD[suffix]}" for suffix, _ in kinds.most_common(5) if suffix in UNREAD]
+    depths = {len(run.relative_to(folder).parts): run for run in runs}
+    reasons += [f"{' and '.join(map(str, depths.values()))} are of unequal depth"] * (len(depths) > 1)
+    return "; ".join([", ".join(found) or "nothing", *reasons])
+
+
 def in_folders_of_splits(folder: Path) -> list[Path]:
     """Return the data files of a folder of a folder for each split, `train` and `test`; none where it is another."""
     inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
@@ -192,10 +207,17 @@ def runs_of(folder: Path) -> tuple[list[Path], list[set[str]]]:
             raise ReadError(f"{folder}: expected at most {MOST_FILES} files")
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.is_file() and not hidden and path.suffix.lower() not in FOR_PEOPLE and path.parent != folder:
-            found.setdefault(path.parent, set()).add(path.name.replace(path.parent.name, "<run>"))
+            found.setdefault(path.parent, set()).add(path.name.replace(word_of(path, folder), "<run>"))
     read = {path: names for path, names in found.items() if any(Path(name).suffix.lower() in ARRAYS for name in names)}
     runs = sorted(read, key=natural)
     return runs, [read[run] for run in runs]
+
+
+def word_of(path: Path, folder: Path) -> str:
+    """Return the name of the folder that the name of a file has in it: its own, or one above as of OpenFOAM's cases."""
+    above = [each.name for each in path.parent.relative_to(folder).parents if each.name]
+    inside = (word for word in above if word in path.name and not word.isdigit())
+    return path.parent.name if path.parent.name in path.name else next(inside, path.parent.name)
 
 
 def pattern_of(place: str, name: str, runs: Sequence[Path]) -> str:
@@ -224,7 +246,9 @@ def pattern_of(place: str, name: str, runs: Sequence[Path]) -> str:
 
 def of_run(run: Path, name: str) -> Path:
     """Return the file of a run that has a name in all of them."""
-    return run / name.replace("<run>", run.name)
+    words = (run.name, *(each.name for each in run.parents if each.name))
+    found = (run / name.replace("<run>", word) for word in words)
+    return next((path for path in found if path.exists()), run / name.replace("<run>", run.name))
 
 
 def is_series(names: list[str]) -> bool:
