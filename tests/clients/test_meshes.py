@@ -303,6 +303,72 @@ def test_a_list_of_meshes_is_a_start_by_its_last_ones(tmp_path: Path) -> None:
         assert found.arrays["start"] == pytest.approx(np.arange(5) + 20)
 
 
+def test_xdmf_with_steps_is_a_start_by_its_last_ones(tmp_path: Path) -> None:
+    with meshio.xdmf.TimeSeriesWriter(tmp_path / "run.xdmf", data_format="XML") as writer:
+        writer.write_points_cells(np.column_stack([SQUARE, np.zeros(5)]), {"triangle": np.asarray(TRIANGLES)})
+        for step in range(3):
+            writer.write_data(0.1 * step, point_data={"heat": np.arange(5.0) + 10 * step})
+    for history, steps in ((1, 20), (2, [[10], [20]])):
+        with files.opened(tmp_path / "run.xdmf", heat(history)) as found:
+            assert found.arrays["start"] == pytest.approx(np.arange(5) + np.array(steps))
+            assert found.time == pytest.approx(0.2)
+            assert not found.unused  # the state has the name of its output
+    (tmp_path / "run.xdmf").write_text("<Xdmf><Domain>")
+    with pytest.raises(ValueError, match="expected a mesh in"), files.opened(tmp_path / "run.xdmf", heat(1)):
+        pass
+
+
+def forced(history: int = 1, **per_frame: str) -> ModelInfo:
+    """Describe a model of trajectories with inputs that change in time, by when each step sees them."""
+    info = heat(history)
+    axes, shape = ("batch", "frame", "point"), (None, None, None)
+    more = tuple(TensorInfo(name, axes, shape=shape, per_frame=when) for name, when in per_frame.items())
+    return replace(info, inputs=(*info.inputs, *more))
+
+
+def test_a_list_of_meshes_is_a_start_by_its_first_ones_where_all_have_a_forcing(tmp_path: Path) -> None:
+    points = np.column_stack([SQUARE, np.zeros(5)])
+    for step in range(4):
+        data = {"heat": np.full(5, 10.0 + step), "load": np.full(5, 1.0 * step), "late": np.full(5, 1.0 * step)}
+        meshio.Mesh(points, {"triangle": TRIANGLES}, data).write(tmp_path / f"step_{step}.vtu")
+    entries = "".join(f'<DataSet timestep="{5 + step}" file="step_{step}.vtu"/>' for step in range(4))
+    source = tmp_path / "run.pvd"
+    source.write_text(f'<VTKFile type="Collection"><Collection>{entries}</Collection></VTKFile>')
+    cases: tuple[tuple[ModelInfo, int | None, list[float], dict[str, list[float]]], ...] = (
+        (forced(load="start"), None, [10], {"load": [0, 1, 2, 3]}),
+        (forced(load="start", late="end"), None, [10], {"load": [0, 1, 2], "late": [1, 2, 3]}),
+        (forced(2, load="start"), 2, [10, 11], {"load": [1, 2]}),
+    )
+    for info, frames, states, loads in cases:
+        with files.opened(source, info, frames=frames) as found:
+            assert np.reshape(found.arrays["start"], (-1, 5))[:, 0].tolist() == states
+            for name, values in loads.items():
+                assert found.arrays[name].shape == (len(values), 5)
+                assert found.arrays[name][:, 0].tolist() == values
+            assert found.time == 5 + len(states) - 1
+            assert not {*loads} & {*found.mesh.point_data}  # which would be those of the start in every frame
+            assert check_input(info, found.arrays).frames == len(next(iter(loads.values())))
+    with files.opened(tmp_path / "step_2.vtu", forced(load="end"), frames=6) as found:  # one value for all frames
+        assert found.arrays["load"].tolist() == [[2.0] * 5] * 6
+    sentence = 'expected "load" for 4 frames but the meshes of .* have them for 3: --frames 3 is the most'
+    with pytest.raises(ValueError, match=sentence), files.opened(source, forced(load="end"), frames=4):
+        pass
+    bare = meshio.read(tmp_path / "step_1.vtu")
+    del bare.point_data["load"]
+    bare.write(tmp_path / "step_1.vtu")
+    sentence = 'expected "load" at all points of every mesh of'
+    with pytest.raises(ValueError, match=sentence), files.opened(source, forced(load="start")):
+        pass
+
+
+def test_frames_of_a_mesh_are_no_data_of_its_points(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"for the frames of .heat.*`petrov rollout` writes"):
+        files.check_holds(tmp_path / "out.vtu", heat(1).outputs)
+    mesh = meshio.Mesh(SQUARE, {"triangle": TRIANGLES}, {"start": np.arange(5.0)})
+    frames = np.arange(15.0).reshape(3, 5)
+    assert check_input(heat(1), mesh).shown({"heat": frames}) is frames
+
+
 def test_a_start_that_is_none_is_refused(tmp_path: Path) -> None:
     source = write_steps(tmp_path)
     mesh = meshio.read(tmp_path / "step_1.vtu")

@@ -47,6 +47,15 @@ def test_a_movie_has_a_picture_per_frame(tmp_path: Path, axes: tuple[str, ...]) 
     assert all(np.abs(one - other).max() > 20 for one, other in pairwise(found))
 
 
+def test_an_archive_may_be_named_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("made/out.npz")
+    path.parent.mkdir()
+    trajectories.write(path, lambda number: {"state": np.full((2, 16), number, np.float32)}, described(), FRAMES)
+    with np.load(path) as found:
+        assert found["state"][:, :, 0].tolist() == [[*map(float, range(FRAMES))]] * 2
+
+
 def test_a_movie_shows_one_sample(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a movie shows one sample, and there are 2"):
         trajectories.write_movie(tmp_path / "out.mp4", {"state": np.zeros((2, FRAMES, 16), np.float32)}, described())

@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_series(made / "runs", cooling(40, FRAMES))
     drawn = CliRunner().invoke(app, ["describe", str(made / "runs")], catch_exceptions=False).stdout
     text = drawn[drawn.index("# ") :].replace("validation = 0.1", "validation = 10")
-    text = text.replace("# guess: samples", "# ").replace("history = 1", "history = 2")
+    text = text.replace("history = 1", "history = 2")
     (made / "runs.toml").write_text(text)
     return made
 

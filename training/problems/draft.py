@@ -78,8 +78,7 @@ def draft(
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
     wanted = named_outputs(file, outputs)
     made.guesses |= doubt_of_groups(file)
-    if runs is not None:
-        made.sample, made.guesses["sample"] = "file", "samples are counted by folders, one sample each"
+    count_runs(made, file, runs)
     if file.format in {"mesh", "series"}:
         return mesh(made, file, wanted)
     waves = {name for name, one in file.arrays.items() if is_complex(one)}  # drafted by their real parts
@@ -107,6 +106,14 @@ def doubt_of_groups(file: DataFile) -> dict[str, str]:
     if kind != "one group per sample" or STEPS.isdisjoint(re.split(r"[^a-z]+", groups.lower())):
         return {}
     return {"files": f"samples are counted by groups, {groups}, or are these the frames of one trajectory?"}
+
+
+def count_runs(made: Draft, file: DataFile, runs: Path | None) -> None:
+    """Count samples by the folders of runs, by a guess unless each has a mesh, or a list of those of one series."""
+    if runs is not None:
+        made.sample = "file"
+        if file.format not in {"mesh", "series"} or file.path.is_dir():  # numbered meshes may be samples
+            made.guesses["sample"] = "samples are counted by folders, one sample each"
 
 
 def common_pattern(files: Sequence[Path]) -> str:

@@ -173,7 +173,7 @@ def sentences(report: Report) -> list[str]:
     of_deviation = f", and {percent(test['vrmse'])} of the deviation from the mean" if "vrmse" in test else ""
     return [
         f"{accuracy}{of_deviation}.",
-        trust(report.calibration, rollouts=bool(frames)),
+        trust(report.calibration),
         cost(report),
         sentence(report.evidence),
     ]
@@ -209,15 +209,14 @@ def source_of(folder: Path) -> Path | None:
     return Path(named) if named and Path(named).is_file() else None
 
 
-def trust(calibration: Mapping[str, Any] | None, *, rollouts: bool = False) -> str:
-    """Say how well the model's own error estimates hold on test samples; those of rollouts are on the card."""
-    if rollouts:
-        return "With nine validation samples or more, the card estimates the error of every frame."
+def trust(calibration: Mapping[str, Any] | None) -> str:
+    """Say how well the model's own error estimates hold on test samples; of rollouts those of the first frame."""
     if calibration is None or "coverage" not in calibration:
         return "There are too few validation samples for error estimates in the responses."
+    frame = f" of every frame, that of frame {calibration['frame']:g}" if "frame" in calibration else ""
     return (
-        f"Responses estimate their error: on the test samples by {percent(calibration['mean_estimate'])} on average, "
-        f"and by at least the true error for {100 * calibration['coverage']:.0f} % of them (aim: 90 %)."
+        f"Responses estimate their error{frame}: on the test samples by {percent(calibration['mean_estimate'])} on "
+        f"average, and by at least the true error for {100 * calibration['coverage']:.0f} % of them (aim: 90 %)."
     )
 
 

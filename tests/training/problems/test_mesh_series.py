@@ -48,6 +48,8 @@ def assert_prepared(problem: ProblemFile, folder: Path, count: int) -> None:
 
 def test_a_folder_of_lists_is_described_and_prepared(tmp_path: Path) -> None:
     write_series(tmp_path / "runs", cooling(4, 4))
+    drafted = CliRunner().invoke(app, ["describe", str(tmp_path / "runs"), "--outputs", "heat"], catch_exceptions=False)
+    assert "# guess:" not in drafted.stdout  # a list is one sample by itself
     problem = described(tmp_path / "runs")
     assert problem.data.files == (f"{tmp_path}/runs/*/out.pvd",)
     assert problem.argument_names == ("coordinates", "boundary", "distance", "heat_first", "rate", "counts")
@@ -84,6 +86,7 @@ def test_a_folder_of_numbered_meshes_is_one_sample(tmp_path: Path) -> None:
         path.unlink()
     marked = CliRunner().invoke(app, ["describe", str(tmp_path / "runs")], catch_exceptions=False).stdout
     assert "step = 1.0  # guess: the file does not say how much time" in marked
+    assert "# guess: samples are counted by folders" in marked
     problem = described(tmp_path / "runs")
     assert problem.data.files == (f"{tmp_path}/runs/*",)
     assert_prepared(problem, tmp_path, 4)

@@ -118,6 +118,10 @@ def test_the_model_s_error_estimates_are_judged() -> None:
         "Responses estimate their error: on the test samples by 4.21 % on average, and by at least the true error for "
         "88 % of them (aim: 90 %)."
     )
+    of_frames = trust({"coverage": 0.875, "mean_estimate": 0.0421, "frame": 1.0})
+    assert of_frames.startswith(
+        "Responses estimate their error of every frame, that of frame 1: on the test samples by"
+    )
     assert trust({"outside": 0.0}) == trust(None)
     assert trust(None).startswith("There are too few validation samples")
 

@@ -132,7 +132,9 @@ class PredictionInput:
 
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
         """Return outputs (of a piece) as the caller receives them: labelled like the inputs, a single one by itself."""
-        if self.mesh is not None and not any(map(is_number, self.info.outputs)):
+        # Neither numbers nor the frames of a trajectory are data of the points of one mesh.
+        apart = (is_number(tensor) or FRAME in tensor.axes for tensor in self.info.outputs)
+        if self.mesh is not None and not any(apart):
             return with_outputs(self.mesh, outputs, self.info.outputs)
         tensors = {tensor.name: tensor for tensor in self.info.outputs}
         named = {

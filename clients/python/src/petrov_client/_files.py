@@ -10,9 +10,10 @@ import functools
 import importlib
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -23,7 +24,7 @@ import numpy as np
 from petrov_client._mesh_files import guarded
 from petrov_client._meshes import arrays_of, arrays_of_steps, wire_name, with_outputs, without_loose_points
 from petrov_client._models import ModelInfo
-from petrov_client._schema import ParameterInfo, TensorInfo
+from petrov_client._schema import FRAME, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
@@ -43,14 +44,26 @@ class Source:
     unused: tuple[str, ...] = ()
     mesh: Any = None
     loose: int = 0  # points of the file that no cell has, which `mesh` is without
+    time: float = 0.0  # of the mesh, where a series says it
+
+
+#: Reads a step of a series: its time, and its mesh.
+Step = Callable[[], tuple[float, Any]]
 
 
 @contextmanager
-def opened(path: Path, info: ModelInfo, dataset: str | None = None, given: Collection[str] = ()) -> Iterator[Source]:
+def opened(
+    path: Path,
+    info: ModelInfo,
+    dataset: str | None = None,
+    given: Collection[str] = (),
+    frames: int | None = None,
+) -> Iterator[Source]:
     """Open a file for reading: the arrays with the names of the model's inputs and parameters but those `given`.
 
     A model that requires one input reads the only array of a file under any name. Of HDF5 and zarr, `dataset` is an
     array for such a model, or a group; without it the file itself is searched or, if it holds no array, its only group.
+    Of a mesh, `frames` says for how many frames inputs that change in time have its values.
     """
     if path.suffix in HDF5:
         with hdf5().File(path, "r") as file:
@@ -60,7 +73,7 @@ def opened(path: Path, info: ModelInfo, dataset: str | None = None, given: Colle
         arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
         yield _chosen(path, arrays, info, given)
     elif path.suffix in MESHES | {SERIES}:
-        yield _of_meshes(path, info)
+        yield _of_meshes(path, info, frames)
     elif path.suffix == ".npz":
         with _load(path, ".npz") as archive:
             yield _chosen(path, archive, info, given)
@@ -101,7 +114,13 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
 
 def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> None:
     """Check that a file can hold the outputs of a model."""
-    names = [tensor.name for tensor in outputs]
+    every = list(outputs)
+    names = [tensor.name for tensor in every]
+    if path.suffix in MESHES and (timed := [tensor.name for tensor in every if FRAME in tensor.axes]):
+        raise ValueError(
+            f"expected an output file such as .npz for the frames of {_listed(timed)} but got {path}: `petrov rollout` "
+            "writes a mesh for each of them, and a list .pvd"
+        )
     if len(names) > 1 and path.suffix not in SEVERAL | MESHES | {ZARR, MOVIE, SERIES}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
@@ -206,39 +225,109 @@ def _read(path: Path, file: Mapping[str, Any], name: str) -> Any:
         raise ValueError(f'expected numbers in "{name}" of {path} but: {error}') from error
 
 
-def _of_meshes(path: Path, info: ModelInfo) -> Source:
+def _of_meshes(path: Path, info: ModelInfo, frames: int | None) -> Source:
     """Return the points of a mesh file and the point data that the model takes, without points that no cell has.
 
-    Of a list of meshes they are those of the last ones, as many as the model starts a rollout from.
+    Of a series they are those of the last meshes, as many as the model starts a rollout from. Where an input changes in
+    time they are those of the first ones, and it has the values of all meshes from there on.
     """
-    history = info.frames.history if info.frames else 1
-    listed = _meshes_in(path) if path.suffix == SERIES else [path]
-    if path.suffix == SERIES and info.frames is None:
+    history, steps = info.frames.history if info.frames else 1, _steps_in(path)
+    if steps is not None and info.frames is None:
         raise ValueError(f'expected a mesh file for "{info.name}", which computes no trajectories, but got {path}')
+    listed = steps or [partial(_mesh, path)]
     if len(listed) < history:
-        found = "one mesh" if path.suffix != SERIES else f"{len(listed)} in {path}"
+        found = "one mesh" if steps is None else f"{len(listed)} in {path}"
         raise ValueError(
             f'expected a list .pvd of at least {history} meshes, which "{info.name}" starts from, but got {found}'
         )
-    each = [without_loose_points(_mesh(one)) for one in listed[-history:]]
-    mesh, loose = each[-1]
+    changing = [tensor for tensor in info.inputs if FRAME in tensor.axes]
+    start = history if changing else len(listed)
+    read = [step() for step in listed[start - history : start]]
+    each = [without_loose_points(mesh) for _, mesh in read]
+    (mesh, loose), time = each[-1], read[-1][0]
     arrays = arrays_of(mesh, info) if history == 1 else arrays_of_steps([one for one, _ in each], info)
-    known = {argument.name for argument in info.arguments}
-    return Source(arrays, tuple(name for name in mesh.point_data if wire_name(name) not in known), mesh, loose)
+    if changing:
+        arrays |= _in_advance(path, listed[start - 1 :], info, frames, single=steps is None)
+    # A mesh has a state by the name of its output, too.
+    known = {argument.name for argument in (*info.arguments, *(info.outputs if info.frames else ()))}
+    unused = tuple(name for name in mesh.point_data if wire_name(name) not in known)
+    names = {tensor.name for tensor in changing}
+    mesh.point_data = {name: values for name, values in mesh.point_data.items() if wire_name(name) not in names}
+    return Source(arrays, unused, mesh, loose, time)
 
 
-def _mesh(path: Path) -> Any:
-    """Return a mesh of meshio."""
+def _in_advance(
+    path: Path, steps: Sequence[Step], info: ModelInfo, frames: int | None, *, single: bool
+) -> dict[str, Any]:
+    """Return inputs that change in time `[frame, point, (component)]`, of a series from the last mesh of the start on.
+
+    A single mesh has the values of all frames.
+    """
+    assert info.frames is not None  # noqa: S101  an input has the axis
+    tensors = {tensor.name: tensor for tensor in info.inputs if FRAME in tensor.axes}
+    each = [arrays_of(without_loose_points(mesh)[0], info, changing=True) for _, mesh in (step() for step in steps)]
+    held = {name: tensor for name, tensor in tensors.items() if any(name in one for one in each)}
+    for name in held:
+        if any(name not in one or one[name].shape != each[0][name].shape for one in each):
+            raise ValueError(f'expected "{name}" at all points of every mesh of {path}, from the start on')
+    if single:
+        count = frames or info.frames.trained
+        return {name: np.broadcast_to(each[0][name], (count, *each[0][name].shape)) for name in held}
+    behind = {name: int(tensor.per_frame == "end") for name, tensor in held.items()}
+    most = len(each) - max(behind.values(), default=0)
+    if most < (frames or 1):
+        raise ValueError(
+            f"expected {_listed(held)} for {frames or 1} frames but the meshes of {path} have them for {most}: "
+            f"--frames {most} is the most that follow"
+        )
+    return {
+        name: np.stack([one[name] for one in each[first : first + (frames or most)]]) for name, first in behind.items()
+    }
+
+
+def _mesh(path: Path, time: float = 0.0) -> tuple[float, Any]:
+    """Return a mesh of meshio, after the time that it belongs to."""
+    with _readable(path) as library:
+        return time, library.read(path)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[Any]:
+    """Yield meshio, and say of a file that it cannot read that it holds no mesh."""
     library = meshio()
     try:
         with guarded(path):
-            return library.read(path)
-    except (library.ReadError, OSError, ValueError, KeyError, AssertionError, SystemExit) as error:
+            yield library
+    except (library.ReadError, ET.ParseError, OSError, ValueError, KeyError, AssertionError, SystemExit) as error:
         raise ValueError(f"expected a mesh in {path} but meshio cannot read it ({error})") from error
 
 
-def _meshes_in(path: Path) -> list[Path]:
-    """Return the files of a list `.pvd` in order of time, which are beside it or in folders below."""
+def _steps_in(path: Path) -> list[Step] | None:
+    """Return the steps of a list `.pvd`, or of an XDMF file that has some; None of a file of one mesh."""
+    if path.suffix == SERIES:
+        return [partial(_mesh, file, time) for time, file in _meshes_in(path)]
+    if path.suffix != ".xdmf":
+        return None
+    try:
+        grids = [*ET.parse(path).iter("Grid")]  # noqa: S314  expat bounds and ignores entities
+    except ET.ParseError:
+        return None  # what reads it says what is wrong
+    if not any(grid.get("CollectionType") == "Temporal" for grid in grids):
+        return None
+    with _readable(path) as library, library.xdmf.TimeSeriesReader(path) as reader:
+        return [partial(_step_of, path, number) for number in range(reader.num_steps)]
+
+
+def _step_of(path: Path, number: int) -> tuple[float, Any]:
+    """Return the time and the mesh of a step of an XDMF file."""
+    with _readable(path) as library, library.xdmf.TimeSeriesReader(path) as reader:
+        points, cells = reader.read_points_cells()
+        time, point_data, cell_data = reader.read_data(number)
+        return float(time), library.Mesh(points, cells, point_data, cell_data)
+
+
+def _meshes_in(path: Path) -> list[tuple[float, Path]]:
+    """Return the files of a list `.pvd` with their times, in order; they are beside it or in folders below."""
     try:
         entries = [*ET.parse(path).iter("DataSet")]  # noqa: S314  expat bounds and ignores entities
         found = {
@@ -246,14 +335,15 @@ def _meshes_in(path: Path) -> list[Path]:
         }
     except (ET.ParseError, ValueError) as error:
         raise ValueError(f"expected a list of meshes in {path} but: {error}") from error
-    names = [found[time] for time in sorted(found)]
+    times = sorted(found)
+    names = [found[time] for time in times]
     files, folder = [path.parent / name for name in names], path.resolve().parent
     for name, file in zip(names, files, strict=True):
         if not name or file.is_symlink() or not file.resolve().is_relative_to(folder) or file.suffix not in MESHES:
             raise ValueError(f"{path} lists {name!r}: expected mesh files beside it or in folders below")
     if len(files) < len(entries):
         raise ValueError(f"{path} lists several meshes for one time: join the parts of a mesh in one file")
-    return files
+    return [*zip(times, files, strict=True)]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._models import ModelInfo
-from petrov_client._schema import COMPONENT, COORDINATES, COUNTS, ParameterInfo, TensorInfo
+from petrov_client._schema import COMPONENT, COORDINATES, COUNTS, FRAME, ParameterInfo, TensorInfo
 
 Array = npt.NDArray[Any]
 BOUNDARY, DISTANCE, AREA = "boundary", "distance", "area"
@@ -95,11 +95,12 @@ def is_mesh(value: Any) -> bool:
     return hasattr(value, "points") and hasattr(value, "point_data")
 
 
-def arrays_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
+def arrays_of(mesh: Any, info: ModelInfo, *, changing: bool = False) -> dict[str, Array]:
     """Return the inputs and parameters of a model that a mesh has, by name, as one sample.
 
     Point data have the names of the model's inputs, in any case and with any signs between words. Cell data of meshio
-    are read as means of the cells at each point.
+    are read as means of the cells at each point. Inputs that change in time are not those of one mesh: they are what is
+    returned beside the coordinates with `changing`, of the mesh's frame.
 
     Raises:
         InvalidInput: The model is none on points, or of another number of dimensions, or needs cells that there are
@@ -118,20 +119,26 @@ def arrays_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
             where=Where(COORDINATES),
         )
     found: dict[str, Array] = {COORDINATES: points[:, kept]}
-    data = {wire_name(str(name)): np.asarray(values) for name, values in mesh.point_data.items()}
-    for name, blocks in dict(getattr(mesh, "cell_data", {})).items():
-        if isinstance(blocks, list):  # of meshio: an array per block of cells
-            data.setdefault(wire_name(str(name)), means_at_points(mesh, blocks, len(points)))
-            data = _shares(mesh, wire_name(str(name)), blocks, info) | data
-    for state, output in zip(info.frames.states if info.frames else (), info.outputs, strict=False):
-        if output.name in data:  # by whose name a mesh has the state that it goes on from
-            data.setdefault(state, data[output.name])
-    for tensor in info.inputs[1:]:
+    data = _data_of(mesh, info)
+    for tensor in (one for one in info.inputs[1:] if (FRAME in one.axes) == changing):
         if tensor.name in data:
             found[tensor.name] = _at_points(data[tensor.name], tensor, kept)
         elif tensor.name in {BOUNDARY, DISTANCE, AREA} and tensor.default is None:
             found[tensor.name] = _of_cells(tensor.name, mesh, found[COORDINATES]).astype(np.float32)
     return found
+
+
+def _data_of(mesh: Any, info: ModelInfo) -> dict[str, Array]:
+    """Return point data of a mesh by the names of a model's inputs, and what its cell data are at the points."""
+    data = {wire_name(str(name)): np.asarray(values) for name, values in mesh.point_data.items()}
+    for name, blocks in dict(getattr(mesh, "cell_data", {})).items():
+        if isinstance(blocks, list):  # of meshio: an array per block of cells
+            data.setdefault(wire_name(str(name)), means_at_points(mesh, blocks, len(mesh.points)))
+            data = _shares(mesh, wire_name(str(name)), blocks, info) | data
+    for state, output in zip(info.frames.states if info.frames else (), info.outputs, strict=False):
+        if output.name in data:  # by whose name a mesh has the state that it goes on from
+            data.setdefault(state, data[output.name])
+    return data
 
 
 def arrays_of_steps(meshes: Sequence[Any], info: ModelInfo) -> dict[str, Array]:

@@ -52,13 +52,22 @@ class Written:
     spans: Mapping[str, Fields]  # the least and the greatest finite number of each, [2], or [0] where none is finite
 
 
+@dataclass(frozen=True)
+class SeriesTarget:
+    """What a series of meshes is called in the end, the mesh, of meshio, and the time of the frame it starts from."""
+
+    path: Path
+    mesh: Any
+    time: float = 0.0
+
+
 def write(
     path: Path,
     read: Callable[[int], Mapping[str, Fields]],
     info: ModelInfo,
     total: int,
     described: Description | None = None,
-    series: tuple[Path, Any] | None = None,
+    series: SeriesTarget | None = None,
 ) -> Written:
     """Write trajectories `[(batch), frame, (component), *grid]`, and columns `[(batch), frame]`.
 
@@ -69,10 +78,10 @@ def write(
         info: The model.
         total: How many frames there are, at least one.
         described: What the frames depend on, for the formats in `CONTINUED`.
-        series: Of a series of meshes what it is called in the end, and the mesh.
+        series: Of a series of meshes where it stands in the end, and its mesh.
     """
     if path.suffix == files.SERIES and series is not None:
-        return write_series(path, *series, read, info, total)
+        return write_series(path, series, read, info, total)
     first, reported = read(0), columns(info) if path.suffix in WITH_COLUMNS else ()
     tensors = [tensor for tensor in (*info.outputs, *reported) if tensor.name in first]
     most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in first.values())))
@@ -109,31 +118,35 @@ def write(
 
 
 def write_series(
-    path: Path, target: Path, mesh: Any, read: Callable[[int], Mapping[str, Fields]], info: ModelInfo, total: int
+    path: Path, series: SeriesTarget, read: Callable[[int], Mapping[str, Fields]], info: ModelInfo, total: int
 ) -> Written:
     """Write the trajectories of one mesh: a file for each frame in a folder beside the target, and their list.
 
     Args:
         path: Where the list is written first.
-        target: What it is called in the end; its folder is `NAME_frames` beside it.
-        mesh: The mesh, of meshio.
+        series: What it is called in the end; its folder is `NAME_frames` beside it.
         read: As for `write`.
         info: The model.
         total: How many frames there are.
     """
-    folder, step = frames_folder(target), info.frames.step if info.frames else 1.0
+    folder, step = frames_folder(series.path), info.frames.step if info.frames else 1.0
     entries, spans, shapes = list[str](), dict[str, Any](), dict[str, Shape]()
     with files.replacing(folder) as temporary:
         temporary.mkdir()
         for number in range(total):
-            outputs = {tensor.name: read(number)[tensor.name] for tensor in info.outputs}
+            frame = read(number)
+            outputs = {tensor.name: frame[tensor.name] for tensor in info.outputs}
             name = f"{FRAME_FILE}{number + 1:0{len(str(total))}}.vtu"
-            files.meshio().write(temporary / name, with_outputs(mesh, outputs, info.outputs))
-            time, file = f"{step * (number + 1):.9g}", escape(f"{folder.name}/{name}", quote=True)
+            files.meshio().write(temporary / name, with_outputs(series.mesh, outputs, info.outputs))
+            time, file = f"{series.time + step * (number + 1):.9g}", escape(f"{folder.name}/{name}", quote=True)
             entries.append(f'    <DataSet timestep="{time}" group="" part="0" file="{file}"/>')
             for output, values in outputs.items():
                 spans[output] = _span(np.append(spans.get(output, ()), values))
                 shapes[output] = (total, *values.shape)
+            for column in columns(info):  # for which mesh files have no place
+                if column.name in frame:
+                    spans[column.name] = _span(np.append(spans.get(column.name, ()), frame[column.name]))
+                    shapes[column.name] = (total,)
     head = ['<?xml version="1.0"?>', '<VTKFile type="Collection" version="0.1">', "  <Collection>"]
     path.write_text("\n".join([*head, *entries, "  </Collection>", "</VTKFile>", ""]), encoding="utf-8")
     return Written(shapes, spans)
@@ -176,7 +189,7 @@ def _group_or_folder(path: Path) -> Iterator[tuple[Any, Path]]:
         yield None, path.parent
     else:
         with TemporaryDirectory(prefix=".arrays", dir=path.parent) as folder:
-            yield None, path.parent / folder
+            yield None, Path(folder)
 
 
 def _span(numbers: Fields) -> Fields:

@@ -45,7 +45,7 @@ def rollout(
         Path,
         typer.Argument(
             metavar="IN",
-            help="The states to start from: .npy with one array, .npz or .h5; a mesh, such as .vtu.",
+            help="The states to start from: .npy with one array, .npz or .h5; a mesh, such as .vtu, or a series.",
         ),
     ],
     target: Annotated[
@@ -90,8 +90,10 @@ def rollout(
     frame: error_estimate, novelty and outside, where the model reports them.
     A movie shows every output frame by frame, with one scale for all frames.
     A .pvd lists a mesh file for each frame, in the folder OUT_frames beside it:
-    ParaView plays them. As IN it is what the rollout goes on from: its last
-    mesh, or as many as the model starts from.
+    ParaView plays them. As IN, as an .xdmf with steps, it is what the rollout
+    goes on from: its last mesh, or as many as the model starts from. Where an
+    input changes in time, its first meshes are the start, and all have the
+    input; a single mesh has one that stays what it is for all frames.
 
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --progress
 
@@ -109,7 +111,7 @@ def rollout(
     with connected(url, timeout) as client:
         info = checked_files(client, model, source, target, files.TRAJECTORIES, resumed=resume)
         time, number = time_axis(info), version or info.version
-        with files.opened(source, info, given=numbers_of(parameter)) as found:
+        with files.opened(source, info, given=numbers_of(parameter), frames=frames) as found:
             report_unused(source, found.unused, found.loose)
             trajectories.check_series(source, target, found.mesh)
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))
@@ -144,7 +146,8 @@ def rollout(
                     ended = warning
                 count = min(_whole(kept), total)
                 with kept.finishing() as whole:
-                    written = trajectories.write(whole, kept.read, info, count, job, (target, found.mesh))
+                    series = trajectories.SeriesTarget(target, found.mesh, found.time)
+                    written = trajectories.write(whole, kept.read, info, count, job, series)
                 if ended is None:
                     kept.remove()
                 else:
