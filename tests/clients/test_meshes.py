@@ -10,10 +10,12 @@ from typing import Any
 import meshio
 import numpy as np
 import pytest
+import typer
 
 from petrov_client import InvalidInput, ModelInfo
 from petrov_client import _files as files
 from petrov_client._arrays import check_input
+from petrov_client._commands.options import check_exists
 from petrov_client._meshes import FACETS, SOLIDS, arrays_of, with_cells, with_outputs
 from petrov_client._schema import COMPONENT, FramesInfo, GridInfo, TensorInfo
 from physics.numerics import cells as known_cells
@@ -364,6 +366,8 @@ def test_a_list_of_meshes_is_a_start_by_its_first_ones_where_all_have_a_forcing(
 def test_frames_of_a_mesh_are_no_data_of_its_points(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"for the frames of .heat.*`petrov rollout` writes"):
         files.check_holds(tmp_path / "out.vtu", heat(1).outputs)
+    with pytest.raises(typer.BadParameter, match=r"such as a list .pvd of meshes, but .* is a folder"):
+        check_exists(tmp_path)
     mesh = meshio.Mesh(SQUARE, {"triangle": TRIANGLES}, {"start": np.arange(5.0)})
     frames = np.arange(15.0).reshape(3, 5)
     assert check_input(heat(1), mesh).shown({"heat": frames}) is frames
