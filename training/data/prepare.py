@@ -21,7 +21,7 @@ from pydantic_core import to_json
 
 from training.data.readers import DataFile, named_in, natural, open_file
 from training.files import locked, replacing, write_json
-from training.problems.checks import check, remarks, unlike_times
+from training.problems.checks import check, remarks, unlike_positions, unlike_times
 from training.problems.columns import columns_of
 from training.problems.integrals import unlike_integrals, with_integrals
 from training.problems.problem import Array
@@ -123,7 +123,8 @@ def write(
     `others` are the open files of tensors that have files of their own. `unversioned` is the file's name without the
     version of the readers, if it is another one.
     """
-    times = unlike_times(problem, files)
+    said = unlike_times(problem, files)
+    said += unlike_positions(problem, [*files, *(file for each in others.values() for file in each)])
     columns = with_integrals(problem, columns_of(problem, files, others))
     with replacing(path) as aside, h5py.File(aside, "w") as file:
         for name, column in columns.items():
@@ -147,7 +148,7 @@ def write(
             file["coordinates"].attrs["box"] = np.stack([np.min(box, axis=0), np.max(box, axis=0)], axis=1)
         if unversioned:
             file.attrs[UNVERSIONED] = unversioned
-        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *unlike_integrals(problem, columns), *times])
+        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *unlike_integrals(problem, columns), *said])
 
 
 # The files

@@ -47,6 +47,7 @@ def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
     for one in fields:
         last = -1 if one.shape[-1] > COMPONENTS else 1
         values = one.read(0, int(np.clip(READ // max(1, one.sample_bytes), 2, MOST_ROWS))).astype(np.float64)
+        values[~np.isfinite(values)] = np.nan
         if np.isfinite(values).any():
             scaled = values / (np.nanmax(np.abs(values)) or 1.0)  # squares of 1e-200 would be zero
             found.append((max(roughness(scaled, 0), 1e-9), max(roughness(scaled, last), 1e-9)))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from schema.problem import Parameter, Quantity
 from training.data.readers import UNEVEN, DataFile
 from training.problems.columns import Column, Part
+from training.problems.draft_file import wire_name
 from training.problems.problem_file import FEWEST_POINTS, INSIDE, WEIGHTS, ProblemFile
 from training.problems.sections import DataError
 
@@ -414,4 +415,38 @@ def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
         lines.append(
             f"the data have {next(iter(steps)):g} between two frames and [time] says step = {wanted:g}: another unit?"
         )
+    return lines
+
+
+def unlike_positions(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
+    """Return what is worth a look in the positions of grid points that files say, in sentences.
+
+    Raises:
+        DataError: An axis runs in the opposite direction in another file, whose fields would be mirrored.
+    """
+    lines: list[str] = []
+    for axis in () if problem.scattered else problem.axis_names:
+        each = [
+            (file, np.asarray(one))
+            for file in files
+            for name, one in file.coordinates.items()
+            if wire_name(name) == axis
+        ]
+        known = [(file, one) for file, one in each if one.dtype.kind in "fiu" and len(one) > 1]
+        for file, positions in known[1:]:
+            first, lead = known[0]
+            said = [
+                f"from {one[0]:g} to {one[-1]:g} in {path}"
+                for one, path in ((positions, file.path), (lead, first.path))
+            ]
+            if (positions[-1] - positions[0]) * (lead[-1] - lead[0]) < 0:
+                raise DataError(
+                    f"{file.path}: the axis {axis} runs {said[0]} and {said[1]}; expected one direction in all files: "
+                    f"turn one, as xarray's sortby('{axis}') does"
+                )
+            apart = positions[[0, -1]] - lead[[0, -1]]
+            if (np.abs(apart) > UNEVEN * abs(lead[-1] - lead[0])).any() and not any(axis in line for line in lines):
+                lines.append(
+                    f"the axis {axis} runs {said[0]} and {said[1]}: the model takes all samples to lie on one grid"
+                )
     return lines

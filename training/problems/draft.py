@@ -31,7 +31,7 @@ from training.problems.ambiguity import (
     times_of,
 )
 from training.problems.columns import NUMERIC
-from training.problems.draft_file import Draft, shown, wire_name
+from training.problems.draft_file import Draft, DraftError, shown, wire_name
 from training.problems.draft_grid import AXIS_NAMES, fields_of, on_grid
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
 from training.problems.problem_file import AXES, is_taken
@@ -159,6 +159,7 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     if any(one.dimensions is not None for one in fields):
         return [*arrays]
     found = frames_of(fields, times, outputs)
+    refuse_time_between(fields, times)
     samples = fields[0].samples if fields else 0
     single = [one for one in arrays if one.shape == (samples,) and not numbers_samples(one, samples)]
     rank = 4 if single else 3  # parameters alone may be the input of a plane
@@ -180,12 +181,30 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
         alone = f"{numbers[0]} has {count} values for every sample, too"
     reason = f"{times.name} has {count} values, too" if times is not None else alone
     made.guesses["time"] = f"time is the {made.time} axis behind the samples', of {count}: {reason}"
-    turned = []
+    turned, shown_ = [], last_axis_at(shown_, 1) if made.time == "last" else shown_
     for one in arrays:
         each = last_axis_at(one, 1) if one.name in found and made.time == "last" else one
         rest = each.shape[2:] if one.name in found else each.shape[1:]
-        known = one in fields and len(rest) <= AXES and {*map(len, (rest,))} == {len(shown_.shape) - 2}
+        known = one in fields and len(rest) <= AXES and rest == shown_.shape[2:]
         names = (*(("time",) if one.name in found else ()), *AXIS_NAMES[len(rest)]) if known else None
         names = ("time",) if one.name in numbers else names  # a number of every frame
         turned.append(replace(each, dimensions=names))
     return turned
+
+
+def refuse_time_between(fields: Sequence[LazyArray], times: LazyArray | None) -> None:
+    """Refuse a trajectory whose axis of time is between those of a grid that another field has.
+
+    Raises:
+        DraftError: There is one.
+    """
+    count = 0 if times is None else max(times.shape)
+    for one in fields:
+        own = one.shape[1:]
+        for axis in (axis for axis in range(1, len(own) - 1) if own[axis] == count):
+            if any(each.shape[1:] == (*own[:axis], *own[axis + 1 :]) for each in fields):
+                raise DraftError(
+                    f"{shown(one)}: expected time on the first or on the last axis behind the samples' but axis "
+                    f"{axis + 1} has as many values as {times.name if times else 'time'}: save "
+                    f"np.moveaxis({one.name}, {axis + 1}, 1)"
+                )

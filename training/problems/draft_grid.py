@@ -53,6 +53,8 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     if not fields:
         raise DraftError(nothing(made, file, "fields [sample, *grid], which numbers alone do not need,"))
     samples = fields[0].samples
+    if not samples:
+        raise DraftError(nothing(made, file, "samples"))
     axes, sides = grid(fields)
     numeric = [in_order(one, axes) for one in numeric]  # whose names may be in another order
     fields = fields_of(numeric)
@@ -340,7 +342,8 @@ def reason_of(one: LazyArray, sides: tuple[int, ...]) -> str:
     if len(own) == len(sides) + 1 and sides in (own[:-1], own[1:]):
         where, count = ("last", own[-1]) if own[:-1] == sides else ("second", own[0])
         return f"its {where} axis, of {count}, is not one of the grid {grid_}: is it time?"
-    return f"its shape {' x '.join(map(str, one.shape))} is not that of the grid {grid_}"
+    other = ": interpolate one to the points of the other" if len(own) == len(sides) else ""
+    return f"its shape {' x '.join(map(str, one.shape))} is not that of the grid {grid_}{other}"
 
 
 def axis_entry(made: Draft, file: DataFile, axis: str, side: int, beside: Sequence[LazyArray]) -> dict[str, Any]:

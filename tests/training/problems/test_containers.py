@@ -20,8 +20,10 @@ from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.data.readers import ReadError
+from training.problems.draft_file import DraftError
 from training.problems.marks import unconfirmed
-from training.problems.problem_file import read_problem_file
+from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.sections import DataError
 
 RNG = np.random.default_rng(0)
 K = 1 + RNG.random((20, 8, 9))
@@ -153,7 +155,17 @@ def beside_frames(folder: Path) -> None:
     np.savez(folder / "set.npz", u=MOVING, power=MOVING[:, :, 0, 0], nu=NU)
 
 
+def on_a_line(folder: Path) -> None:
+    np.savez(folder / "set.npz", u=MOVING[:, :, 0], t=0.1 * np.arange(6), params=XY[:, :3, 0])
+
+
 CASES = {
+    "numbers beside trajectories on a line": Case(
+        on_a_line,
+        "set.npz",
+        {"u": MOVING[:, :, 0], **{f"params_{n}": XY[:, n, 0] for n in range(3)}},
+        frozenset({"time"}),
+    ),
     "a table of all samples with decimal commas": Case(
         long_table,
         "table.csv",
@@ -205,6 +217,13 @@ CASES = {
 }
 
 
+def read(text: str, folder: Path) -> tuple[ProblemFile, SampleFile]:
+    """Read what a problem file says, its guesses confirmed."""
+    (folder / "problem.toml").write_text(re.sub(r"  # guess:.*", "", text))
+    problem = read_problem_file(folder / "problem.toml")
+    return problem, SampleFile(prepare(problem, folder, folder / "data"), problem)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -214,9 +233,7 @@ def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> No
     assert {*unconfirmed(text).values()} == case.asked
     for sentence in case.said:
         assert sentence in text
-    (tmp_path / "problem.toml").write_text(re.sub(r"  # guess:.*", "", text))
-    problem = read_problem_file(tmp_path / "problem.toml")
-    found = SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem).read(range(20))
+    found = read(text, tmp_path)[1].read(range(20))
     assert {*found} == {*case.values}
     for tensor, values in case.values.items():
         np.testing.assert_allclose(found[tensor], values, rtol=1e-3, err_msg=tensor)
@@ -271,3 +288,29 @@ def test_a_folder_of_other_files_is_said_to_hold_them(tmp_path: Path) -> None:
         (tmp_path / f"k_{number}.png").write_bytes(b"image")
     with pytest.raises(ReadError, match=r"found 3 files \.png; \.png is an image: save arrays of numbers"):
         described(tmp_path)
+
+
+def test_an_axis_that_runs_backwards_in_another_file_is_refused(tmp_path: Path) -> None:
+    dataset(slice(0, 10)).to_netcdf(tmp_path / "set_1.nc")
+    later = dataset(slice(10, 20))
+    later.assign_coords(y=later["y"] + 1).to_netcdf(tmp_path / "set_2.nc")
+    text = CliRunner().invoke(app, ["describe", str(tmp_path), "--outputs", "u"], catch_exceptions=False).stdout
+    problem, samples = read(text, tmp_path)
+    assert "the axis y runs from 1 to 3 in" in str(samples.file.attrs["remarks"])
+    later.assign_coords(y=later["y"][::-1]).to_netcdf(tmp_path / "set_2.nc")
+    with pytest.raises(
+        DataError, match=r"set_2\.nc: the axis y runs from 2 to 0 in .* and from 0 to 2 in .*set_1\.nc; exp"
+    ):
+        prepare(problem, tmp_path, tmp_path / "data")
+
+
+def test_a_file_without_samples_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", k=K[:0], u=K[:0])
+    with pytest.raises(DraftError, match=r"expected samples but found k \[0 x 8 x 9\]"):
+        described(tmp_path / "set.npz")
+
+
+def test_time_between_the_axes_of_a_grid_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", a=MOVING[:, 0], u=np.moveaxis(MOVING, 1, 2), t=np.arange(6))
+    with pytest.raises(DraftError, match=r"u \[20 x 8 x 6 x 9\]: .* axis 2 has as many .* np\.moveaxis\(u, 2, 1\)"):
+        described(tmp_path / "set.npz")
