@@ -629,7 +629,7 @@ def show(name: str, found: dict[str, Any], title: str | None = None) -> None:
 
 def main() -> None:
     """Run the command line; an error that the user can correct is one line."""
-    from training.user_error import UserError  # noqa: PLC0415
+    from training.messages import UserError  # noqa: PLC0415
 
     try:
         app(prog_name="python -m benchmarks")

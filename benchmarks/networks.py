@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.attentions import GridAttention, LowRankAttention, PhysicsAttention
-from training.muon import Muon
+from training.optimisation import Muon
 
 WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
 CLIP, MEASURED_BATCH = 1.0, 50

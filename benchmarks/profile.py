@@ -29,9 +29,9 @@ from torch.profiler import ProfilerActivity
 from torch.profiler import profile as trace
 
 from benchmarks.harness import Row, grouped
+from training.messages import lookup
 from training.nn.attention import FourierAttention, HeadAttention, SoftmaxAttention, build_attention, kinds
-from training.nn.shapes import Mask, Mixed
-from training.registry import lookup
+from training.nn.grids import Mask, Mixed
 
 SUFFIX = "-explicit"
 

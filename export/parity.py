@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from export.graphs.deployable import Deployable, argument_shapes
 from physics.numerics.grid import relative_l2
 from schema.card import COORDINATES
-from training.precision import FLOAT32, Rounded
+from training.optimisation import FLOAT32, Rounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from export.signature import Signature
     from schema.card import Grid, Parameter, Tensor
-    from training.precision import Precision
+    from training.optimisation import Precision
 
 #: Largest relative L2 difference to float32 eager. Sums of a few thousand terms in another order differ by some 1e-6.
 TOLERANCE = 1e-5

@@ -36,15 +36,15 @@ from export.versions import COMPANIONS, FORMATS, ONNX, CardError, Companion, bel
 from schema.card import QUALITY
 from training import checkpoint as checkpoints
 from training.files import read_json, write_text
-from training.precision import FLOAT32
-from training.user_error import UserError
+from training.messages import UserError
+from training.optimisation import FLOAT32
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from training.checkpoint import Checkpoint
-    from training.precision import Precision
+    from training.optimisation import Precision
 
 #: What is appended to a model's name.
 SUFFIXES = (FORMATS["torchscript"][0], *(f"_{companion}" for companion in COMPANIONS))

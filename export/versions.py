@@ -33,7 +33,7 @@ from training.calibration.error_estimate import OUTSIDE, fewest
 from training.calibration.fitting import FEWEST_FITTED
 from training.checkpoint import EXAMPLES
 from training.files import read_json, write_json
-from training.precision import FLOAT32
+from training.optimisation import FLOAT32
 
 if TYPE_CHECKING:
     from pathlib import Path

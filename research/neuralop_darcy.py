@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from physics import darcy
 from schema.problem import Axis, Description, GridLimits, Quantity
+from training.messages import UserError
 from training.problems.darcy import DESCRIPTION as DARCY
 from training.problems.problem import Array, Baseline, Conditions, Fields, Problem, Stream, data_folder
-from training.user_error import UserError
 
 WHEEL = "neuraloperator-0.3.0-*.whl"
 FOLDER = Path(".third_party")

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from training.user_error import UserError, typed
+from training.messages import UserError, typed
 
 if TYPE_CHECKING:
     from schema.card import CheckpointCard
@@ -197,7 +197,7 @@ def describe(
     """
     from training.data.readers.sets import open_set
     from training.problems.draft import draft
-    from training.problems.marks import refusal, unconfirmed
+    from training.problems.sections import refusal, unconfirmed
 
     with ExitStack() as stack:
         found = open_set(stack, [path for given in files for path in named(given)], layout)

@@ -13,7 +13,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from training.user_error import UserError
+from training.messages import UserError
 
 WEIGHTS, CONFIG, CALIBRATION = "weights.safetensors", "config.json", "calibration.safetensors"
 """The files of a checkpoint that decide what it computes."""

@@ -39,13 +39,11 @@ from schema.faults import PartError, faults
 from schema.problem import Description, Schema, SequenceDescription
 from training.files import read_toml
 from training.losses import LOSSES
-from training.muon import Muon
-from training.operators import OperatorConfig
-from training.precision import FLOAT32, Precision
+from training.messages import UserError, lookup
+from training.operators.operator import OperatorConfig
+from training.optimisation import FLOAT32, Muon, Precision
 from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
-from training.registry import lookup
-from training.user_error import UserError
 
 R = TypeVar("R", bound="BaseRecipe")
 
@@ -137,7 +135,7 @@ class Fit(BaseModel):
     div_factor: PositiveFloat = 25.0  # the rate begins at learning_rate / div_factor
     final_div_factor: PositiveFloat = 1e4  # and ends at a final_div_factor-th of where it began
     cycle_momentum: bool = False  # beta1, or Muon's momentum, falls from 0.95 to 0.85 while the rate rises
-    optimiser: Literal["adamw", "muon"] = "adamw"  # AdamW without decay is Adam; Muon is `training.muon`
+    optimiser: Literal["adamw", "muon"] = "adamw"  # AdamW without decay is Adam; Muon is `training.optimisation`
     clip: PositiveFloat = 1.0  # largest norm of a gradient
     average: NonNegativeFloat = 0.0  # decay per step of the exponential mean of the weights that is kept; 0: no mean
     keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the least validation error

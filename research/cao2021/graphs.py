@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from research.cao2021.layers import ResidualBlock
+from training.nn.grids import TOKENS, Tokens, expect
 from training.nn.pointwise import Dropout
-from training.nn.shapes import TOKENS, Tokens, expect
 
 Edges = Float[Tensor, "#batch token token feature"]
 EdgeChannels = Float[Tensor, "#batch _ token token"]

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor, nn
 
+from training.nn.grids import FIELDS, TOKENS, Channels, Features, Tokens, expect
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import FIELDS, TOKENS, Channels, Features, Tokens, expect
 
 
 class ResidualBlock(nn.Module):

@@ -52,10 +52,9 @@ from research.cao2021.layers import (
 )
 from training.nn.decoders import DecoderConfig, PointwiseDecoderConfig, SpectralDecoderConfig, build_decoder
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
-from training.nn.grids import JoinCoordinates, grid_coordinates, indices, sample
+from training.nn.grids import Channels, Coordinates, Features, JoinCoordinates, grid_coordinates, indices, sample
 from training.nn.pointwise import Activation, Dropout, Normaliser
 from training.nn.scalers import Downscaler, Upscaler
-from training.nn.shapes import Channels, Coordinates, Features
 from training.operators.grid_transformer import Fields, GridTransformer, GridTransformerConfig
 from training.operators.operator import Operator, OperatorKind
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-from training.user_error import UserError
+from training.messages import UserError
 
 State = dict[str, Tensor]
 Array = NDArray[np.float64]

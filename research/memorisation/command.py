@@ -13,7 +13,7 @@ from research.memorisation import continuous, training
 from research.memorisation.curves import tables
 from research.memorisation.trials import EXPERIMENTS, Record, Row, Sets, Trial
 from training.files import write_text
-from training.progress import counted
+from training.messages import counted
 
 
 def memorise(

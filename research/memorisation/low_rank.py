@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from training.nn.shapes import Mask, Tokens
+from training.nn.grids import Mask, Tokens
 
 
 class LowRankAttention(nn.Module):

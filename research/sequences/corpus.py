@@ -18,9 +18,8 @@ from torch import Tensor
 
 from schema.problem import SequenceDescription, SizeLimits
 from training.losses import Batch
+from training.messages import Registry, UserError
 from training.problems.problem import VARIABLE
-from training.registry import Registry
-from training.user_error import UserError
 
 FROZEN = ConfigDict(frozen=True, extra="forbid")
 

@@ -39,8 +39,8 @@ from research.memorisation.low_rank import LowRankAttention
 from schema.problem import SequenceDescription
 from training.nn.attention import AttentionType
 from training.nn.encoder import EncoderConfig, encoder_stack
+from training.nn.grids import Logits, Mask, Numbers, Tokens
 from training.nn.pointwise import Activation
-from training.nn.shapes import Logits, Mask, Numbers, Tokens
 
 UNABLE = ("galerkin", "fourier", "linear")  # they take a mean over all tokens of a domain, including padding
 Seen = Bool[Tensor, "batch token"]

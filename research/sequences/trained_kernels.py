@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.nn.attention.kernel import FeatureMap, KernelAttention
-from training.nn.shapes import Mixed
+from training.nn.grids import Mixed
 
 Orthogonality = Literal["none", "penalty", "exact"]
 

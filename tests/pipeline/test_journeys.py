@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from export.__main__ import app as exporting
 from training.commands import app as training
-from training.user_error import UserError
+from training.messages import UserError
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -18,7 +18,7 @@ from serving.settings import Settings
 from tests import terminal
 from tests.conftest import Gateway
 from tests.terminal import CTRL_C, Terminal
-from training.user_error import typed
+from training.messages import typed
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python/src'}"}

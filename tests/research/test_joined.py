@@ -10,8 +10,8 @@ import pytest
 
 from training import checkpoint
 from training import recipe as config
+from training.messages import UnknownNameError
 from training.problems.problem import PROBLEMS
-from training.registry import UnknownNameError
 
 ROOT = Path(__file__).parents[2]
 IMPORTED = """

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from training.muon import Muon, as_real, orthogonal
+from training.optimisation import Muon, as_real, orthogonal
 
 RATE, DECAY = 0.02, 0.1
 

@@ -13,8 +13,8 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from export import parity, triton_config
 from export.signature import Signature
-from training import precision, recipe
-from training.precision import Rounded, exact, rounded, train_in
+from training import optimisation, recipe
+from training.optimisation import Rounded, exact, rounded, train_in
 from training.problems.problem import PROBLEMS
 
 FINE = 1 + 2.0**-9  # more than bfloat16 keeps, and no more than TF32 does
@@ -87,7 +87,7 @@ def test_tf32_is_for_the_network_alone() -> None:
 )
 def test_a_product_is_rounded_as_on_a_gpu(bits: Any, kept: tuple[float, float]) -> None:
     x = torch.tensor([[FINE, FINEST], [FINE, FINEST]])
-    assert rounded(x, precision.BITS[bits])[0].tolist() == pytest.approx(kept, rel=1e-7)
+    assert rounded(x, optimisation.BITS[bits])[0].tolist() == pytest.approx(kept, rel=1e-7)
     one = torch.eye(2)
     with torch.no_grad(), Rounded(bits):
         found = [
@@ -109,7 +109,7 @@ def test_what_is_added_to_a_product_is_not_rounded() -> None:
 def test_the_config_of_less_precision_allows_tf32_and_any_other_does_not() -> None:
     signature = Signature.of(PROBLEMS["burgers"].description)
     allowed = {}
-    for name in precision.BITS:
+    for name in optimisation.BITS:
         config = triton_config.parse(triton_config.text("burgers", signature, "onnx", name))
         assert isinstance(config, pb.ModelConfig)
         [accelerator] = config.optimization.execution_accelerators.gpu_execution_accelerator

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from training.registry import Registry, UnknownNameError
+from training.messages import Registry, UnknownNameError
 
 SHAPE = "from fractions import Fraction\nclass Shape(Fraction):\n    name = {name!r}\nSHAPE = Shape({value})\n"
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from training.calibration.error_estimate import ErrorEstimate, Novelty
 from training.calibration.statistics import InputStatistics
 from training.files import CALIBRATION, replacing
+from training.messages import UserError, typed
 from training.operators.operator import Operator
-from training.user_error import UserError, typed
 
 FILE = CALIBRATION
 ERROR_ESTIMATE, NOVELTY = "error_estimate", "novelty"

@@ -33,9 +33,8 @@ from training.data.prepare import named
 from training.data.prepare import write as write_checked
 from training.data.readers import DataFile, LazyArray
 from training.files import locked, replacing
+from training.messages import UserError, counted
 from training.problems.problem import Array, Problem, Published, Stream, Trajectories
-from training.progress import counted
-from training.user_error import UserError
 
 BLOCK = 32  # trajectories that are solved together
 VERSION = 1  # raised whenever the same seed would give other samples

@@ -18,7 +18,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-from training.user_error import UserError
+from training.messages import UserError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")

@@ -19,14 +19,14 @@ import h5py
 import numpy as np
 from pydantic_core import to_json
 
-from training.data.readers import DataFile, named_in, natural, open_file
+from training.data.readers import UNEVEN, DataFile, named_in, natural, open_file
 from training.files import locked, replacing, write_json
-from training.problems.checks import check, remarks, unlike_positions, unlike_times
-from training.problems.columns import columns_of
-from training.problems.integrals import unlike_integrals, with_integrals
+from training.problems.checks import check, remarks
+from training.problems.columns import columns_of, unlike_integrals, with_integrals
+from training.problems.draft_file import wire_name
 from training.problems.problem import Array
 from training.problems.problem_file import WEIGHTS, ProblemFile
-from training.problems.sections import ProblemFileError
+from training.problems.sections import DataError, ProblemFileError
 
 READ_AS = 4
 """The version of what readers make of files: raise it where values of the same files become others."""
@@ -249,3 +249,78 @@ def contents(path: Path) -> Iterator[Path]:
         yield from sorted(each for each in path.rglob("*") if each.is_file())
         return
     yield from (path, *named_in(path))
+
+
+def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
+    """Return what is worth a look in the times of frames that files say, in sentences.
+
+    Raises:
+        DataError: A series of meshes has steps of another length than the first one.
+    """
+    if problem.time is None:
+        return []
+    steps: dict[float, DataFile] = {}  # the first file that has each
+    lines: list[str] = []
+    for file in files:
+        times = np.asarray(file.coordinates.get("time", ()))
+        if times.dtype.kind not in "fiu" or times.ndim != 1 or len(times) < 2 or not np.isfinite(times).all():
+            continue
+        apart = np.diff(times.astype(np.float64))
+        usual = float(np.median(apart))
+        if np.ptp(apart) > UNEVEN * abs(usual) and not lines:
+            lines.append(
+                f"{file.path.name} has from {apart.min():g} to {apart.max():g} between two frames: one network makes "
+                "all steps, expected equal ones"
+            )
+        if any(abs(usual - one) <= UNEVEN * abs(one) for one in steps):
+            continue
+        if steps and file.format == "series":
+            first, other = next(iter(steps.items()))
+            raise DataError(
+                f"{file.path}: expected {first:g} between two frames, as in {other.path}, but found {usual:g}: one "
+                "network makes steps of one length"
+            )
+        steps[usual] = file
+    if len(steps) > 1:
+        said = ", ".join(f"{step:g} in {file.path.name}" for step, file in steps.items())
+        lines.append(f"files have other times between two frames: {said}; one network makes steps of one length")
+    wanted = problem.time.step
+    if steps and all(abs(step - wanted) > UNEVEN * abs(step) for step in steps):
+        lines.append(
+            f"the data have {next(iter(steps)):g} between two frames and [time] says step = {wanted:g}: another unit?"
+        )
+    return lines
+
+
+def unlike_positions(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
+    """Return what is worth a look in the positions of grid points that files say, in sentences.
+
+    Raises:
+        DataError: An axis runs in the opposite direction in another file, whose fields would be mirrored.
+    """
+    lines: list[str] = []
+    for axis in () if problem.scattered else problem.axis_names:
+        each = [
+            (file, np.asarray(one))
+            for file in files
+            for name, one in file.coordinates.items()
+            if wire_name(name) == axis
+        ]
+        known = [(file, one) for file, one in each if one.dtype.kind in "fiu" and len(one) > 1]
+        for file, positions in known[1:]:
+            first, lead = known[0]
+            said = [
+                f"from {one[0]:g} to {one[-1]:g} in {path}"
+                for one, path in ((positions, file.path), (lead, first.path))
+            ]
+            if (positions[-1] - positions[0]) * (lead[-1] - lead[0]) < 0:
+                raise DataError(
+                    f"{file.path}: the axis {axis} runs {said[0]} and {said[1]}; expected one direction in all files: "
+                    f"turn one, as xarray's sortby('{axis}') does"
+                )
+            apart = positions[[0, -1]] - lead[[0, -1]]
+            if (np.abs(apart) > UNEVEN * abs(lead[-1] - lead[0])).any() and not any(axis in line for line in lines):
+                lines.append(
+                    f"the axis {axis} runs {said[0]} and {said[1]}: the model takes all samples to lie on one grid"
+                )
+    return lines

@@ -31,8 +31,8 @@ from physics.numerics.grid import block_mean, common_grid
 from schema.problem import Description, Quantity
 from training.data.dataset import Rows, SampleGroup
 from training.data.pools import ThisProcess, chosen
+from training.messages import UserError
 from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Problem, Stream
-from training.user_error import UserError
 
 Split = Literal["train", "validation", "test"]
 STREAM_OF: dict[Split, Stream] = {"train": "train", "validation": "train", "test": "test"}

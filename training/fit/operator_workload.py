@@ -27,7 +27,8 @@ from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
 from training.metrics.fields import relative_l2, scalar_errors, scalar_squares, weighed
-from training.operators import Operator, build
+from training.operators import Operator
+from training.operators.operator import build
 from training.problems.problem import Conditions, Problem
 from training.problems.problem_file import INSIDE
 from training.recipe import Recipe, RecipeError

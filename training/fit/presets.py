@@ -16,11 +16,10 @@ from schema.problem import Parameter, Quantity
 from training.data.dataset import SampleFile
 from training.fit.operator_workload import OperatorWorkload
 from training.integrals import IntegralConfig
-from training.operators import OPERATORS
 from training.operators.field import FieldConfig
+from training.operators.operator import OPERATORS, Scale
 from training.operators.points import PointsConfig
 from training.operators.points_trajectory import PointsTrajectoryConfig
-from training.operators.quantities import Scale
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.integrals import integral_of
 from training.problems.problem_file import INSIDE, ProblemFile

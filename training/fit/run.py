@@ -36,11 +36,11 @@ from training.fit.run_folder import (
 )
 from training.fit.turns import Elsewhere, Trainer, Turn
 from training.fit.workload import Scope, Task, Workload
+from training.messages import typed
 from training.operators import Operator
-from training.precision import exact
+from training.optimisation import exact
 from training.problems.problem import Problem
 from training.recipe import AddedRecipe, BaseRecipe, Recipe, RecipeError, added_kind
-from training.user_error import typed
 
 EXPECTED_WARNINGS = (
     "Checkpoint directory .* exists and is not empty",  # a resumed run writes where it wrote before

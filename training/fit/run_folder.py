@@ -31,9 +31,8 @@ from lightning.fabric.plugins import TorchCheckpointIO
 
 from training import checkpoint
 from training.files import replacing
-from training.progress import Bar, in_terminal
+from training.messages import Bar, UserError, in_terminal
 from training.recipe import BaseRecipe, RecipeError, from_document
-from training.user_error import UserError
 
 STATES = 4  # saved states at once: the two newest, that of the best epoch, and the one that is being written
 COPIES = 4  # what a state holds of each parameter at most: itself, Adam's two moments, and the mean

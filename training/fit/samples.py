@@ -28,10 +28,10 @@ from training.data.views import Samples, grids, read
 from training.evaluation.cases import Case, Sides, Stored, cases_of_tests, validity
 from training.fit.workload import ScopeError
 from training.losses import Batch
+from training.messages import typed
 from training.problems.problem import PROBLEMS, Problem, trajectories_of
 from training.problems.sections import DataSection
 from training.recipe import Recipe, RecipeError
-from training.user_error import typed
 
 RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
 CALIBRATION_SEED = 20_261_122  # of samples that no training, validation or test uses

@@ -24,16 +24,16 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from schema.problem import SequenceDescription
-from training import checkpoint, precision
+from training import checkpoint, optimisation
 from training.calibration import CalibrationSamples
 from training.checkpoint import Tensors
 from training.data.dataset import Rows
 from training.fit import processes
 from training.losses import Batch
+from training.messages import UserError
 from training.nn.attention import penalty
 from training.problems.problem import Problem
 from training.recipe import AddedRecipe, Recipe
-from training.user_error import UserError
 
 R = TypeVar("R", bound=Recipe | AddedRecipe)
 Item = TypeVar("Item")
@@ -189,7 +189,7 @@ class Task(pl.LightningModule):
     def __init__(self, network: nn.Module, work: Workload[Any], workers: int = 0) -> None:
         super().__init__()
         self.network, self.work, self.workers, self.batch_sampler = network, work, workers, work.batch_sampler
-        precision.train_in(network, work.recipe.precision)
+        optimisation.train_in(network, work.recipe.precision)
         self.budget = work.budget
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -229,10 +229,10 @@ class Task(pl.LightningModule):
         self.budget.used, self.budget.share = found["used"], found["share"]
 
     def on_before_backward(self, _: Tensor) -> None:
-        precision.exact(tf32=self.work.recipe.precision == "tf32")
+        optimisation.exact(tf32=self.work.recipe.precision == "tf32")
 
     def on_after_backward(self) -> None:
-        precision.exact()
+        optimisation.exact()
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Seed dropout by (seed, step, process): a resumed run draws the same, whatever the loaders drew before."""

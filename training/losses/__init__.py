@@ -2,7 +2,7 @@
 
 from training.losses.relative import Batch, Loss, relative_differences, training_loss
 from training.losses.weighted import LineLoss, PlaneLoss, Reduction, Terms
-from training.registry import Registry
+from training.messages import Registry
 
 LOSSES = Registry("loss", Loss, "training.losses", "LOSS", "petrov.losses")
 

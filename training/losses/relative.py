@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from training.metrics.fields import norm, relative_l2, unit
-from training.nn.shapes import Field
+from training.nn.grids import Field
 
 PerSample = Float[Tensor, " batch"]
 

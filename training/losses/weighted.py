@@ -46,7 +46,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from training.losses.relative import Batch, Loss
-from training.nn.shapes import Line, Plane, Tokens
+from training.nn.grids import Line, Plane, Tokens
 
 PerSample = Float[Tensor, " batch"]
 Number = Float[Tensor, ""]

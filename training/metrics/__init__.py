@@ -5,8 +5,8 @@ A measure is a function of predictions, truth and their `Grid`, written once for
 by an entry point of the group `petrov.metrics` whose object is an `ErrorMeasure`.
 """
 
+from training.messages import Registry
 from training.metrics.measure import ErrorMeasure, Grid, measured, relative
-from training.registry import Registry
 
 METRICS = Registry("error measure", ErrorMeasure, "training.metrics", "METRIC", "petrov.metrics")
 

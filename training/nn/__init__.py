@@ -56,10 +56,9 @@ from training.nn.grids import (
     square_positions,
 )
 from training.nn.measured import AxisDifferences, derivatives
-from training.nn.pointwise import Dropout, Normaliser, build_activation
+from training.nn.pointwise import Dropout, Normaliser, UNet, build_activation
 from training.nn.scalers import Downscaler, Upscaler
 from training.nn.spectral import GatedSpectralLayer, LinearSpectralLayer, SpectralConv, resample_periodic
-from training.nn.unet import UNet
 
 __all__ = [
     "AxisDifferences",

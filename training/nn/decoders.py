@@ -14,9 +14,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 
-from training.nn.grids import CONVOLUTION, JoinCoordinates
+from training.nn.grids import CONVOLUTION, FIELDS, Channels, Coordinates, Features, JoinCoordinates, expect
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import FIELDS, Channels, Coordinates, Features, expect
 from training.nn.spectral import SpectralConv
 
 

@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from torch import nn
 from torch.nn import functional
 
+from training.messages import lookup
 from training.nn.attention import Attention, AttentionNorm, AttentionType, build_attention
+from training.nn.grids import TOKENS, Mask, Positions, Tokens, Weight, expect
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import TOKENS, Mask, Positions, Tokens, Weight, expect
-from training.registry import lookup
 
 Norm = Literal["none", "pre", "post"]
 Residual = Literal["plus", "minus"]

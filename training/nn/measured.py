@@ -23,9 +23,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from physics.numerics.grid import WALL
-from training.nn.grids import indices, unit_axis
+from training.nn.grids import Features, Plane, indices, unit_axis
 from training.nn.pointwise import Normaliser
-from training.nn.shapes import Features, Plane
 
 FEATURES = 4
 """Fields per width: the slopes along both axes and the curvatures along both axes."""

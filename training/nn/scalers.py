@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.nn.grids import FIELDS, Channels, Features, expect
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import FIELDS, Channels, Features, expect
 
 Size = int | tuple[int, int]
 

@@ -24,9 +24,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.grids import CONVOLUTION, AxisRule, indices
+from training.nn.grids import CONVOLUTION, FEATURES, FIELDS, AxisRule, Channels, Features, Line, expect, indices
 from training.nn.pointwise import Activation, Dropout, build_activation
-from training.nn.shapes import FEATURES, FIELDS, Channels, Features, Line, expect
 
 Basis = Float[Tensor, "point mode"]
 Waves = Int[Tensor, " mode"]

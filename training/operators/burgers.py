@@ -56,9 +56,8 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
-from training.nn.grids import circle_positions, indices
+from training.nn.grids import Features, Line, circle_positions, indices
 from training.nn.pointwise import Normaliser
-from training.nn.shapes import Features, Line
 from training.nn.spectral import (
     GatedSpectralLayer,
     SpectralConv,

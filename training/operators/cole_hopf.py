@@ -37,8 +37,7 @@ from jaxtyping import Float
 from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor
 
-from training.nn.grids import indices
-from training.nn.shapes import Line
+from training.nn.grids import Line, indices
 from training.nn.spectral import analyse, synthesise, turn
 from training.operators.operator import Operator, OperatorKind
 

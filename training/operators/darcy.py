@@ -28,10 +28,19 @@ from torch.nn import functional
 from physics.numerics.grid import WALL
 from training.nn.elliptic.certified_gradients import ConjugateGradients
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
-from training.nn.grids import grid_coordinates, indices, resample, sample, square_positions, unit_axis
+from training.nn.grids import (
+    Channels,
+    Features,
+    Plane,
+    grid_coordinates,
+    indices,
+    resample,
+    sample,
+    square_positions,
+    unit_axis,
+)
 from training.nn.pointwise import Normaliser
 from training.nn.scalers import Downscaler, Upscaler, convolution
-from training.nn.shapes import Channels, Features, Plane
 from training.nn.spectral import SpectralConv
 from training.operators.operator import Operator, OperatorKind
 

@@ -66,10 +66,9 @@ from training.metrics.fields import relative_l2
 from training.nn.elliptic import certified_gradients as gradients
 from training.nn.elliptic import fast_diagonalisation
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
-from training.nn.grids import indices, resample, sample, square_positions
+from training.nn.grids import Blocks, Features, Plane, indices, resample, sample, square_positions
 from training.nn.measured import FEATURES, KINKS, AxisDifferences, PressureScale, derivatives, kinks
 from training.nn.pointwise import Normaliser
-from training.nn.shapes import Blocks, Features, Plane
 from training.operators.operator import Operator, OperatorKind
 
 STEPS = 7

@@ -48,8 +48,7 @@ from torch.nn import functional
 
 from training.nn.elliptic.certified_gradients import Faces, Iterate, Range, Volumes, distance, means, nodal_means, solve
 from training.nn.elliptic.fast_diagonalisation import axis, nodal_axis
-from training.nn.grids import indices
-from training.nn.shapes import Plane
+from training.nn.grids import Plane, indices
 from training.operators.operator import Operator, OperatorKind
 
 PURITY = 0.05

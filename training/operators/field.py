@@ -11,9 +11,9 @@ r"""The general operator: any fields and numbers on a line, a plane or in space,
     outputs [B, (component), *grid] per field, [B, (component)] per scalar
 
 Scalars are means of learned features of the spectral layers' result over the working grid, by its cells and inside the
-mask, mapped once more (`training.nn.pooling`). Integrals of output fields follow them, over the requested grid. Without
-an input field the network sees the coordinates and the parameters alone; a last argument `[B, *grid]` says by its shape
-on which grid the outputs are wanted.
+mask, mapped once more (`training.nn.pointwise`). Integrals of output fields follow them, over the requested grid.
+Without an input field the network sees the coordinates and the parameters alone; a last argument `[B, *grid]` says by
+its shape on which grid the outputs are wanted.
 
 Without encoder layers (`layers = 0`) there are no tokens: the detail enters the spectral layers as it is. With `unet`
 the result of a U-Net is added to it first: its stencils see the jumps of a material, which the lowest waves blur. With
@@ -47,7 +47,7 @@ from torch import Tensor, nn
 
 from training.nn.encoder import EncoderConfig, encoder_stack
 from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
-from training.nn.pooling import Pooling, quadrature
+from training.nn.pointwise import COARSEST, BoundaryConv, Pooling, UNet, quadrature
 from training.nn.spectral import (
     BoundarySpectralConv,
     Gate,
@@ -55,9 +55,16 @@ from training.nn.spectral import (
     LinearSpectralLayer,
     band_limited,
 )
-from training.nn.unet import COARSEST, BoundaryConv, UNet
-from training.operators.operator import Operator, OperatorKind
-from training.operators.quantities import ChannelNormaliser, QuantitiesConfig, Scale, channels, scale, separated
+from training.operators.operator import (
+    ChannelNormaliser,
+    Operator,
+    OperatorKind,
+    QuantitiesConfig,
+    Scale,
+    channels,
+    scale,
+    separated,
+)
 
 INSIDE = 0.5
 """What a mask is above inside the domain."""

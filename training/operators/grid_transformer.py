@@ -22,13 +22,12 @@ from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from training.messages import UserError
 from training.nn.decoders import DecoderConfig, SpectralDecoderConfig, build_decoder
 from training.nn.encoder import EncoderConfig, encoder_stack
-from training.nn.grids import JoinCoordinates, grid_coordinates, indices
+from training.nn.grids import Channels, Coordinates, Features, JoinCoordinates, grid_coordinates, indices
 from training.nn.pointwise import Dropout, Normaliser
-from training.nn.shapes import Channels, Coordinates, Features
 from training.operators.operator import Operator, OperatorKind
-from training.user_error import UserError
 
 Fields = Float[Tensor, "batch ..."]
 

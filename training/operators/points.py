@@ -10,8 +10,8 @@ r"""The operator of meshes and clouds: fields on any points and numbers to field
       -> gather at the points, multilinear -> pointwise, with the features once more -> outputs in physical units
     outputs [B, P, (component)] per field, [B, (component)] per scalar
 
-Scalars are means of learned features over the nodes of the latent grid that are filled (`training.nn.pooling`): by the
-area of the cloud, not by the number of its points.
+Scalars are means of learned features over the nodes of the latent grid that are filled (`training.nn.pointwise`): by
+the area of the cloud, not by the number of its points.
 The latent grid covers the bounding box of the training points and one cell beyond; it is the same for all samples,
 since their sizes matter. The first `counts` points of a sample are valid (all, where it is 0): the rest changes
 nothing, and its outputs are 0. The order of the points changes nothing but that of the outputs, and the cost is linear
@@ -31,10 +31,17 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.pooling import Pooling
-from training.nn.unet import COARSEST, UNet
-from training.operators.operator import Operator, OperatorKind
-from training.operators.quantities import ChannelNormaliser, QuantitiesConfig, Scale, channels, scale, separated
+from training.nn.pointwise import COARSEST, Pooling, UNet
+from training.operators.operator import (
+    ChannelNormaliser,
+    Operator,
+    OperatorKind,
+    QuantitiesConfig,
+    Scale,
+    channels,
+    scale,
+    separated,
+)
 
 HALO = 1.0
 """Cells of the latent grid beyond the box."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,9 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
-from training.data.readers import UNEVEN, DataFile
 from training.problems.columns import Column, Part
-from training.problems.draft_file import wire_name
 from training.problems.problem_file import FEWEST_POINTS, INSIDE, WEIGHTS, ProblemFile
 from training.problems.sections import DataError
 
@@ -375,78 +373,3 @@ def missing_values(name: str, *extremes: float) -> str:
     if found is None:
         return ""
     return f"{name} has the value {found:g}, which may stand for missing ones: save NaN there, and name it in [mask]"
-
-
-def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
-    """Return what is worth a look in the times of frames that files say, in sentences.
-
-    Raises:
-        DataError: A series of meshes has steps of another length than the first one.
-    """
-    if problem.time is None:
-        return []
-    steps: dict[float, DataFile] = {}  # the first file that has each
-    lines: list[str] = []
-    for file in files:
-        times = np.asarray(file.coordinates.get("time", ()))
-        if times.dtype.kind not in "fiu" or times.ndim != 1 or len(times) < 2 or not np.isfinite(times).all():
-            continue
-        apart = np.diff(times.astype(np.float64))
-        usual = float(np.median(apart))
-        if np.ptp(apart) > UNEVEN * abs(usual) and not lines:
-            lines.append(
-                f"{file.path.name} has from {apart.min():g} to {apart.max():g} between two frames: one network makes "
-                "all steps, expected equal ones"
-            )
-        if any(abs(usual - one) <= UNEVEN * abs(one) for one in steps):
-            continue
-        if steps and file.format == "series":
-            first, other = next(iter(steps.items()))
-            raise DataError(
-                f"{file.path}: expected {first:g} between two frames, as in {other.path}, but found {usual:g}: one "
-                "network makes steps of one length"
-            )
-        steps[usual] = file
-    if len(steps) > 1:
-        said = ", ".join(f"{step:g} in {file.path.name}" for step, file in steps.items())
-        lines.append(f"files have other times between two frames: {said}; one network makes steps of one length")
-    wanted = problem.time.step
-    if steps and all(abs(step - wanted) > UNEVEN * abs(step) for step in steps):
-        lines.append(
-            f"the data have {next(iter(steps)):g} between two frames and [time] says step = {wanted:g}: another unit?"
-        )
-    return lines
-
-
-def unlike_positions(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
-    """Return what is worth a look in the positions of grid points that files say, in sentences.
-
-    Raises:
-        DataError: An axis runs in the opposite direction in another file, whose fields would be mirrored.
-    """
-    lines: list[str] = []
-    for axis in () if problem.scattered else problem.axis_names:
-        each = [
-            (file, np.asarray(one))
-            for file in files
-            for name, one in file.coordinates.items()
-            if wire_name(name) == axis
-        ]
-        known = [(file, one) for file, one in each if one.dtype.kind in "fiu" and len(one) > 1]
-        for file, positions in known[1:]:
-            first, lead = known[0]
-            said = [
-                f"from {one[0]:g} to {one[-1]:g} in {path}"
-                for one, path in ((positions, file.path), (lead, first.path))
-            ]
-            if (positions[-1] - positions[0]) * (lead[-1] - lead[0]) < 0:
-                raise DataError(
-                    f"{file.path}: the axis {axis} runs {said[0]} and {said[1]}; expected one direction in all files: "
-                    f"turn one, as xarray's sortby('{axis}') does"
-                )
-            apart = positions[[0, -1]] - lead[[0, -1]]
-            if (np.abs(apart) > UNEVEN * abs(lead[-1] - lead[0])).any() and not any(axis in line for line in lines):
-                lines.append(
-                    f"the axis {axis} runs {said[0]} and {said[1]}: the model takes all samples to lie on one grid"
-                )
-    return lines

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from schema.problem import Quantity
 from training.data.readers import LazyArray
-from training.problems.marks import mark
-from training.user_error import UserError
+from training.messages import UserError
+from training.problems.sections import mark
 
 COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, and areas of the cells around them
 DRAFTED = "# drafted by describe, which replaces this file unless it is edited: "

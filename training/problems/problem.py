@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from schema.problem import Description, Parameter, Quantity, check_symmetries
 from training.data.readers import open_file
-from training.registry import Registry
+from training.messages import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -30,7 +30,6 @@ from schema.problem import (
 )
 from training.files import read_toml
 from training.problems.integrals import integral_of
-from training.problems.marks import guessed_of_axes, refusal, unconfirmed
 from training.problems.problem import PROBLEMS
 from training.problems.sections import (
     DataSection,
@@ -39,6 +38,9 @@ from training.problems.sections import (
     ProblemFileError,
     SymmetrySection,
     TimeSection,
+    guessed_of_axes,
+    refusal,
+    unconfirmed,
 )
 
 AXES = 3  # the most axes of a grid

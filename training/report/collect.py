@@ -26,11 +26,11 @@ from training.fit import run_folder
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import fit
 from training.fit.run_folder import RunFolder
+from training.messages import UserError, typed
 from training.operators import Operator
 from training.problems.problem_file import INSIDE, ProblemFile
 from training.recipe import Recipe, from_document
 from training.report.verdict import Verdict, baselines
-from training.user_error import UserError, typed
 
 SHARES = (0.25, 0.5)
 TRAJECTORY_SHARES = (0.5,)  # their presets spend the time on the run itself

@@ -22,10 +22,10 @@ from rich.table import Table
 from training.evaluation import pictures
 from training.files import read_json, write_json, write_text
 from training.fit.search import WITH
+from training.messages import ROOT, typed
 from training.metrics import METRICS
 from training.report.collect import Report, advise, sentence
 from training.report.verdict import RULE, Worth, percent
-from training.user_error import ROOT, typed
 
 STYLES = {Worth.USABLE: "bold green", Worth.ROUGH: "bold yellow", Worth.NOT_USABLE: "bold red"}
 PAGE, NUMBERS = "report.html", "report.json"

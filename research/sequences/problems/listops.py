@@ -31,7 +31,7 @@ from research.sequences.corpus import (
 )
 from schema.problem import PADDING, SequenceDescription, SizeLimits
 from training.files import replacing
-from training.progress import counted
+from training.messages import counted
 
 NESTED = 0.25  # probability of a list
 DEPTH = 10

@@ -24,11 +24,11 @@ from training.calibration.calibration import CalibrationError, grid_points
 from training.calibration.samples import account
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import workload
-from training.operators import Operator, build
-from training.operators.operator import certified
+from training.messages import typed
+from training.operators import Operator
+from training.operators.operator import build, certified
 from training.problems.problem import PROBLEMS
 from training.recipe import find, read, read_fields
-from training.user_error import typed
 
 GRIDS = (21, 29)
 

@@ -27,11 +27,11 @@ from training.fit.run import train
 from training.fit.run_folder import RunFolder
 from training.fit.start import ProblemRun, problem_run
 from training.fit.workload import Task
-from training.operators import build
+from training.messages import typed
+from training.operators.operator import build
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError
 from training.recipe import Fit, Recipe, RecipeError, changed
-from training.user_error import typed
 
 SIDES = (12, 16)
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from training.messages import Registry
 from training.metrics import METRICS
-from training.registry import Registry
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = """

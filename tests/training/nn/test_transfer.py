@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from training.nn.grids import AxisRule, Rule, transfer
+from training.nn.pointwise import BoundaryConv
 from training.nn.spectral import BoundarySpectralConv, SpectralConv, band_limited
-from training.nn.unet import BoundaryConv
 
 RULES = [
     AxisRule("cells", periodic=False),

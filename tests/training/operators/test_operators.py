@@ -11,9 +11,10 @@ from training.nn.encoder import EncoderLayer, LocalMixing
 from training.nn.grids import square_positions
 from training.nn.pointwise import Normaliser
 from training.nn.spectral import antiderivative
-from training.operators import Operator, build
+from training.operators import Operator
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import wall_factor
+from training.operators.operator import build
 from training.problems.problem import PROBLEMS
 from training.recipe import folders
 

@@ -27,9 +27,8 @@ from training.data.readers import LazyArray, ReadError, open_file
 from training.data.readers.hdf5 import unpacked
 from training.problems.draft import draft
 from training.problems.draft_file import DraftError
-from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.sections import DataError, ProblemFileError
+from training.problems.sections import DataError, ProblemFileError, unconfirmed
 
 RNG = np.random.default_rng(0)
 SAMPLES = 12

@@ -21,12 +21,11 @@ from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import identity, prepare
 from training.data.readers import ReadError, open_file
+from training.messages import typed
 from training.problems.draft import draft
 from training.problems.draft_file import DraftError
-from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.sections import ProblemFileError
-from training.user_error import typed
+from training.problems.sections import ProblemFileError, unconfirmed
 
 RNG = np.random.default_rng(0)
 FLOW = ("diffusivity", "source", "velocity", "concentration")

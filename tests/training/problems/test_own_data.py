@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from schema.problem import Axis, Parameter, Quantity
 from training.data.prepare import data_files
 from training.data.readers import ReadError, open_file
+from training.messages import UserError
 from training.problems.checks import check, remarks
 from training.problems.columns import Column, columns_of
 from training.problems.draft import draft
@@ -32,7 +33,6 @@ from training.problems.sections import (
     SymmetrySection,
     TimeSection,
 )
-from training.user_error import UserError
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "own_data"
 HEAT = """

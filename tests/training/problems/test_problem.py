@@ -11,8 +11,8 @@ import pytest
 from physics import darcy, poisson
 from schema.problem import Description, GridLimits, Parameter
 from training.data.views import only_pair
+from training.messages import UnknownNameError
 from training.problems.problem import PROBLEMS, Conditions, MissingPartError, Problem, with_code
-from training.registry import UnknownNameError
 
 HEAT: dict[str, Any] = {
     "name": "heat",

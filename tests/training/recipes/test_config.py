@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training import recipe as config
-from training.user_error import UserError
+from training.messages import UserError
 
 TINY = config.find("darcy-tiny")
 

@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from training.user_error import UserError
+from training.messages import UserError
 
 Rows = Callable[[int, int], NDArray[Any]]
 

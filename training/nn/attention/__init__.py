@@ -33,11 +33,11 @@ import torch
 from pydantic import AfterValidator
 from torch import Tensor, nn
 
+from training.messages import lookup
 from training.nn.attention.cao import FourierAttention, GalerkinAttention, LinearAttention, SoftmaxAttention
 from training.nn.attention.heads import AttentionNorm, HeadAttention
 from training.nn.attention.kernel import KERNELS, CausalAttention, KernelAttention, causal_attention
-from training.nn.shapes import Mask, Positions, SourcePositions, Sources, Tokens, Weight
-from training.registry import lookup
+from training.nn.grids import Mask, Positions, SourcePositions, Sources, Tokens, Weight
 
 
 @runtime_checkable

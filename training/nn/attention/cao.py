@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.nn.attention.heads import HeadAttention, HeadNorm, refuse_mask
-from training.nn.shapes import Mask, Mixed, Positions, Rows, Tokens, tracing
+from training.nn.grids import Mask, Mixed, Positions, Rows, Tokens, tracing
 
 
 class GalerkinAttention(HeadAttention):

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.shapes import (
+from training.messages import lookup
+from training.nn.grids import (
     TOKENS,
     Heads,
     Mask,
@@ -30,7 +31,6 @@ from training.nn.shapes import (
     expect,
     tracing,
 )
-from training.registry import lookup
 
 AttentionNorm = Literal["layer", "instance", "none"]
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.nn.attention.heads import HeadAttention
-from training.nn.shapes import Mask, Mixed, tracing
+from training.nn.grids import Mask, Mixed, tracing
 
 BLOCK = 64  # tokens per block of causal attention: about the width of a head, where both terms of the cost are equal
 EPS = 1e-7  # avoids a division by zero for a query that attends to nothing

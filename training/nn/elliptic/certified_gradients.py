@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from physics.numerics import grid, volumes
 from training.nn.elliptic.fast_diagonalisation import Axis
-from training.nn.shapes import Plane
+from training.nn.grids import Plane
 
 TINY = 1e-30  # makes a quotient 0 instead of 0/0 after convergence, for example for a constant permeability
 

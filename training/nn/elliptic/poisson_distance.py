@@ -22,8 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.nn.grids import indices
-from training.nn.shapes import Field
+from training.nn.grids import Field, indices
 
 ROUNDING = 1e-12  # relative error in the energy norm that double precision leaves: per point along the axes together
 
