@@ -29,9 +29,8 @@ from training.evaluation.measures import milliseconds, processor, timed
 from training.fit.samples import DrawnSamples
 from training.metrics import METRICS, Grid
 from training.metrics import measured as all_measured
-from training.operators import Operator
+from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig
-from training.operators.operator import build
 from training.problems.burgers import FLOW, PARAMETERS, PROBLEM
 from training.recipe import ClosedFormRecipe, MeasuredSamples
 

@@ -36,8 +36,8 @@ from training import calibration, files
 from training.calibration import CalibratedOperator, Calibration
 from training.files import digest, replacing, write_json
 from training.messages import UserError
-from training.operators import Operator
-from training.operators.operator import build, certified
+from training.operators import Operator, build
+from training.operators.operator import certified
 from training.problems.problem import Problem, with_code
 from training.recipe import AddedRecipe, AnyRecipe, BaseRecipe, added_kind
 

@@ -40,7 +40,7 @@ from schema.problem import Description, Schema, SequenceDescription
 from training.files import read_toml
 from training.losses import LOSSES
 from training.messages import UserError, lookup
-from training.operators.operator import OperatorConfig
+from training.operators import OperatorConfig
 from training.optimisation import FLOAT32, Muon, Precision
 from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile

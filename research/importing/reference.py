@@ -37,8 +37,7 @@ from training.evaluation import rows
 from training.evaluation.cases import Case
 from training.fit.operator_workload import OperatorWorkload
 from training.nn.pointwise import EPSILON, Normaliser
-from training.operators import Operator
-from training.operators.operator import build
+from training.operators import Operator, build
 from training.problems.problem import PROBLEMS, Problem
 from training.recipe import DataConfig, Fit, Recipe
 

@@ -19,7 +19,7 @@ from schema.card import Grid
 from schema.problem import Quantity
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
-from training.operators.operator import build
+from training.operators import build
 
 SMALL = {"layers": 1, "channels": 12, "heads": 2, "feedforward": 16, "norm": "none", "activation": "relu"}
 DECODER = SpectralDecoderConfig(channels=6, modes=4, hidden=8)

@@ -17,7 +17,7 @@ from tests.pipeline.conftest import command
 from training import recipe as config
 from training.commands import app as training
 from training.losses import LOSSES
-from training.operators.operator import OPERATORS
+from training.operators import OPERATORS
 from training.problems.problem import PROBLEMS
 
 PACKAGE = '''

@@ -21,7 +21,7 @@ from training.data.generate import Request, prepare
 from training.data.views import read
 from training.evaluation.cases import Case, measured_grids
 from training.fit.run import train
-from training.operators.operator import build
+from training.operators import build
 
 ROOT = Path(__file__).parents[2]
 GALLERY = {16: 0.0975, 32: 0.139}  # of neuraloperator's own Fourier neural operator, trained on 16 x 16 points

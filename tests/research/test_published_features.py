@@ -35,7 +35,7 @@ from research.cao2021.layers import (
 from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
 from tests.training.nn.published import PRECISIONS, assert_published, assert_published_gradients
 from training.nn.decoders import SpectralDecoderConfig
-from training.operators.operator import build
+from training.operators import build
 
 NAMES = {
     r"conv\.0\.weight": "convolution.0.weight",

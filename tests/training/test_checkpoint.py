@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from schema.card import CheckpointCard
 from training import calibration, checkpoint
 from training import recipe as config
-from training.operators.operator import build
+from training.operators import build
 from training.problems.problem import PROBLEMS
 
 RECIPE = config.read(config.find("darcy-tiny"))

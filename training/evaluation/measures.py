@@ -335,3 +335,18 @@ def processor() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return next(iter(models), platform.processor() or platform.machine())
+
+
+def account(rows: list[dict[str, Any]], baselines: Iterable[dict[str, Any]] = (), **clock: str) -> dict[str, Any]:
+    """Return what a card says by the rows of a network and of a classical solver, and of how times were measured."""
+    return {
+        "errors": rows,
+        "classical": [*baselines],
+        "clock": clock | {"processor": processor()},
+        "measures": meanings(rows),
+    }
+
+
+def row(key: Mapping[str, Any], found: Mapping[str, Errors]) -> dict[str, Any]:
+    """Return a row of errors `[sample]` by measure; `key` tells it from others."""
+    return {**key, "fields": len(found["relative_l2"])} | summary(found)

@@ -19,7 +19,7 @@ from rich.table import Table
 from schema.card import Measured
 from training.data.views import only_pair
 from training.evaluation.cases import Case
-from training.evaluation.measures import Errors, Fields, meanings, milliseconds, processor, summary, timed
+from training.evaluation.measures import Fields, account, milliseconds, row, timed
 from training.problems.problem import Array, Conditions
 
 SLOW_FIELDS = 3  # a slow solve is some hundred solves: ten seconds on 141 x 141 points, minutes on finer grids
@@ -37,21 +37,6 @@ def report(work: Any, network: Any, cases: Iterable[Case], *, patient: bool = Tr
     rows = [errors(work, network, case) for case in cases]
     baselines = [classical(work, case, most) for case in cases if has_baseline(case, coarsest, patient=patient)]
     return account(rows, baselines, time="of the processor, one thread")
-
-
-def account(rows: list[dict[str, Any]], baselines: Iterable[dict[str, Any]] = (), **clock: str) -> dict[str, Any]:
-    """Return what a card says by the rows of a network and of a classical solver, and of how times were measured."""
-    return {
-        "errors": rows,
-        "classical": [*baselines],
-        "clock": clock | {"processor": processor()},
-        "measures": meanings(rows),
-    }
-
-
-def row(key: Mapping[str, Any], found: Mapping[str, Errors]) -> dict[str, Any]:
-    """Return a row of errors `[sample]` by measure; `key` tells it from others."""
-    return {**key, "fields": len(found["relative_l2"])} | summary(found)
 
 
 def errors(work: Any, network: Any, case: Case) -> dict[str, Any]:
@@ -198,9 +183,9 @@ def scientific(value: float | None) -> str:
 def label_table(card: Measured, title: str) -> Table:
     """Lay a card's accuracies out for reading, that of the commonest label beside them."""
     table = Table("split", "sequences", "mean length", "accuracy", "commonest label", "cross-entropy", title=title)
-    for row in card.accuracy:
-        shares = (f"{row[key]:.2%}" for key in ("accuracy", "majority"))
+    for one in card.accuracy:
+        shares = (f"{one[key]:.2%}" for key in ("accuracy", "majority"))
         table.add_row(
-            row["split"], str(row["sequences"]), str(row["mean_length"]), *shares, f"{row['cross_entropy']:.3f}"
+            one["split"], str(one["sequences"]), str(one["mean_length"]), *shares, f"{one['cross_entropy']:.3f}"
         )
     return table

@@ -27,8 +27,7 @@ from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
 from training.metrics.fields import relative_l2, scalar_errors, scalar_squares, weighed
-from training.operators import Operator
-from training.operators.operator import build
+from training.operators import Operator, build
 from training.problems.problem import Conditions, Problem
 from training.problems.problem_file import INSIDE
 from training.recipe import Recipe, RecipeError
@@ -299,7 +298,8 @@ class OperatorWorkload(Batches):
         else:
             errors, rollouts, frames = self.measured(network, self.batches("test")), {}, {}
         numbers = {"scalars": [one.row for one in parities(network, self)]} if self.file.scalars else {}
-        return rows.account([rows.row({"grid": list(self.samples.sides), **frames}, errors)]) | numbers | rollouts
+        row = measures.row({"grid": list(self.samples.sides), **frames}, errors)
+        return measures.account([row]) | numbers | rollouts
 
     def draw_pictures(self, network: Operator, problem: Problem, scope: Scope, folder: Path) -> None:
         """Draw best, median and worst sample at each level of noise, on the finest trained grid."""

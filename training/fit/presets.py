@@ -16,8 +16,9 @@ from schema.problem import Parameter, Quantity
 from training.data.dataset import SampleFile
 from training.fit.operator_workload import OperatorWorkload
 from training.integrals import IntegralConfig
+from training.operators import OPERATORS
 from training.operators.field import FieldConfig
-from training.operators.operator import OPERATORS, Scale
+from training.operators.operator import Scale
 from training.operators.points import PointsConfig
 from training.operators.points_trajectory import PointsTrajectoryConfig
 from training.operators.trajectory import TrajectoryConfig

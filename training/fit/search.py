@@ -36,129 +36,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from schema.problem import Quantity, candidate_symmetries
-from training.data.dataset import SampleFile
+from schema.problem import candidate_symmetries
 from training.data.pools import Pool, ThisProcess
 from training.evaluation.measures import mean_prediction, naive
 from training.files import read_json, write_json
 from training.fit import processes
 from training.fit.operator_workload import OperatorWorkload
-from training.fit.presets import AFTER_UNET, FEWER, PRESETS
 from training.fit.run_folder import RunError, RunFolder, read_log, training_seconds
+from training.fit.start import LEAST_SAMPLES, started
 from training.fit.turns import Ended, Turn, begin_copy
 from training.fit.workload import Task
-from training.operators.field import FieldConfig
-from training.operators.points import PointsConfig
-from training.operators.trajectory import TrajectoryConfig
-from training.recipe import Candidate, Recipe, Start, changed
+from training.recipe import Candidate, Recipe, changed
 
 SHARE = 1 / 3  # of the budget
-LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
 DOUBT = 3.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
 LOST = 1e3  # the error of a network whose training diverges
 LEARNED = 0.9  # of the error of a prediction without a network, below which something is learned
 PATIENCE = {False: 2, True: 1}  # rounds after which one stays that is not, by whether the best one of them is
-HANDICAP = 1.6
-"""Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
-LINEAR = 1.2
-"""By which the error of linear layers may be larger than that of others at first: they end far below."""
-RATE = 1e-3  # the highest learning rate after a warm start; 2e-3 and 5e-4 are as good in `benchmarks.transfer`
-EARLIER = "the earlier model"  # its candidate
 WITH = " with "  # between the name of a candidate and its symmetries
 
 Advance = Callable[[Turn], Ended]
 """Trains a candidate for a turn."""
 Holding = Callable[[Recipe, Path], tuple[str, ...]]
 """Returns which symmetries the validation samples do not contradict, by a candidate and its state."""
-
-
-def entered(recipe: Recipe, samples: SampleFile, start: Start | None = None) -> Recipe:
-    """Return a preset's recipe with the candidates of its race, if there is to be one.
-
-    An earlier model `start` is one of them, or what the training starts from where there is no race. Where trainings
-    begin with coarse samples, another one has the fine ones alone.
-    """
-    if not PRESETS[recipe.preset].race or samples.counts[1] < LEAST_SAMPLES:
-        return recipe if start is None else started(recipe, start)
-    found = candidates(recipe.operator, recipe.file.inputs)
-    if recipe.coarse is not None:
-        first = found[0]
-        found = (*found, first.model_copy(update={"name": f"{first.name}, fine samples alone", "fine": True}))
-    if start is not None:
-        found = (*found, Candidate(name=EARLIER, start=start))
-    return recipe.model_copy(update={"race": found})
-
-
-def started(recipe: Recipe, start: Start) -> Recipe:
-    """Return a recipe with the network of an earlier model, a lower learning rate, and no coarse samples.
-
-    The earlier model has learned other samples of the same fields: another range of a parameter, other materials,
-    another grid. Its network is taken as it is, with its means and deviations, so that at first it predicts what it
-    did.
-    """
-    fit = recipe.fit.model_copy(update={"learning_rate": RATE})
-    return recipe.model_copy(update={"operator": start.operator, "start": start, "coarse": None, "fit": fit})
-
-
-def candidates(config: Any, inputs: Sequence[Quantity]) -> tuple[Candidate, ...]:
-    """Return the networks that are compared where the preset has chosen one for some input fields."""
-    if isinstance(config, TrajectoryConfig):
-        return tuple(
-            one.model_copy(update={"operator": {f"step.{key}": value for key, value in one.operator.items()}})
-            for one in candidates(config.step, inputs)
-        )
-    if isinstance(config, PointsConfig):
-        double = {"blocks": 2 * config.blocks}
-        halved = (config.channels, config.channels // 2)
-        return tuple(sized({"U-Net": {}, "U-Net of twice the layers": double}, "channels", halved))
-    if not isinstance(config, FieldConfig):
-        return ()
-    if config.gated and not config.band_limited:
-        return on_lines_and_planes(config, inputs)
-    layers = "gated spectral layers" if config.gated else "spectral layers"
-    kinds: dict[str, dict[str, Any]] = {f"U-Net and {layers}": {"layers": 0, "unet": 1}}
-    kinds |= {f"attention and {layers}": {}} if config.layers else {}
-    found = sized(kinds | {layers: {"layers": 0}}, "detail", (config.detail, config.detail // 2))
-    alone = {"handicap": HANDICAP if config.layers else 1.0}
-    return tuple(each.model_copy(update=alone) if each.name.startswith(layers) else each for each in found)
-
-
-def on_lines_and_planes(config: FieldConfig, inputs: Sequence[Quantity]) -> tuple[Candidate, ...]:
-    """Return gated spectral layers, fewer of them after a U-Net, and layers that are linear in inputs.
-
-    Half of their channels learn faster at first, and were never better in the end.
-    """
-    after = {} if config.unet else AFTER_UNET | {"spectral": max(1, config.spectral // FEWER)}
-    alone = {"unet": 0, "gate": "silu", "spectral": FEWER * config.spectral} if config.unet else {}
-    kinds: list[tuple[str, dict[str, Any], float]]
-    if any(config.linear):
-        kinds = [("linear layers", {}, 1.0), ("U-Net and linear layers", AFTER_UNET, 1.0)]
-    else:
-        handicap = HANDICAP if len(config.working) > 1 else 1.0
-        kinds = [("U-Net and gated spectral layers", after, 1.0), ("gated spectral layers", alone, handicap)]
-        may_be_linear = {*config.output_scales} == {"linear"} and not config.scalar_components
-        for sources in possible_sources(inputs) if may_be_linear else ():
-            linear = {"linear": tuple(one.name in sources for one in inputs)}
-            kinds.append((f"layers linear in {' and '.join(sources)}", alone | linear, 1 / LINEAR))
-    return tuple(
-        Candidate(name=f"{name}, {config.detail} channels", operator=changes, handicap=handicap)
-        for name, changes, handicap in kinds
-    )
-
-
-def possible_sources(inputs: Sequence[Quantity]) -> list[tuple[str, ...]]:
-    """Return which inputs an equation may be linear in: each that need not be positive, and all of them."""
-    signed = tuple(one.name for one in inputs if not one.positive)
-    return [(name,) for name in signed] + ([signed] if len(signed) > 1 else [])
-
-
-def sized(kinds: Mapping[str, dict[str, Any]], key: str, widths: Sequence[int]) -> list[Candidate]:
-    """Return every kind of network with each number of channels."""
-    return [
-        Candidate(name=f"{name}, {wide} channels", operator={**changes, key: wide})
-        for wide in widths
-        for name, changes in kinds.items()
-    ]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""From the name that a command gets to the recipe of a run and its folder."""
+"""From the name that a command gets to the recipe of a run and its folder: problem, earlier model, and candidates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from schema.problem import Description, Parameter, Quantity
 from training import checkpoint
@@ -12,13 +13,14 @@ from training.data import generate
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.files import digest, read_toml
-from training.fit.presets import fitting, preset_of, recipe
+from training.fit.presets import AFTER_UNET, FEWER, PRESETS, fitting, preset_of, recipe
 from training.fit.run_folder import RunFolder
-from training.fit.search import entered
 from training.operators.field import FieldConfig
+from training.operators.points import PointsConfig
+from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Trajectories, trajectories_of
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.recipe import BaseRecipe, Coarse, Recipe, RecipeError, Start, changed, find, parse, read
+from training.recipe import BaseRecipe, Candidate, Coarse, Recipe, RecipeError, Start, changed, find, parse, read
 
 FOLDERS = (Path("runs"), Path("checkpoints"))  # where an earlier model is looked for, beside the problem file
 
@@ -204,3 +206,112 @@ def shared(one: Quantity | Parameter) -> str:
     """Return what two fields, or two numbers, have to share: units, components, and the frame that a step sees."""
     frame = f", per_frame {one.per_frame!r}" if one.per_frame else ""
     return f"units {one.units!r}, components {', '.join(one.components) or 'none'}{frame}"
+
+
+# The race: which networks are compared at the start of a training
+
+
+LEAST_SAMPLES = 8  # for validation: fewer do not tell one network from another
+
+
+HANDICAP = 1.6
+"""Of spectral layers alone: they learn faster than together with attention or a U-Net, and end with larger errors."""
+
+
+LINEAR = 1.2
+"""By which the error of linear layers may be larger than that of others at first: they end far below."""
+
+
+RATE = 1e-3  # the highest learning rate after a warm start; 2e-3 and 5e-4 are as good in `benchmarks.transfer`
+
+
+EARLIER = "the earlier model"  # its candidate
+
+
+def entered(recipe: Recipe, samples: SampleFile, start: Start | None = None) -> Recipe:
+    """Return a preset's recipe with the candidates of its race, if there is to be one.
+
+    An earlier model `start` is one of them, or what the training starts from where there is no race. Where trainings
+    begin with coarse samples, another one has the fine ones alone.
+    """
+    if not PRESETS[recipe.preset].race or samples.counts[1] < LEAST_SAMPLES:
+        return recipe if start is None else started(recipe, start)
+    found = candidates(recipe.operator, recipe.file.inputs)
+    if recipe.coarse is not None:
+        first = found[0]
+        found = (*found, first.model_copy(update={"name": f"{first.name}, fine samples alone", "fine": True}))
+    if start is not None:
+        found = (*found, Candidate(name=EARLIER, start=start))
+    return recipe.model_copy(update={"race": found})
+
+
+def started(recipe: Recipe, start: Start) -> Recipe:
+    """Return a recipe with the network of an earlier model, a lower learning rate, and no coarse samples.
+
+    The earlier model has learned other samples of the same fields: another range of a parameter, other materials,
+    another grid. Its network is taken as it is, with its means and deviations, so that at first it predicts what it
+    did.
+    """
+    fit = recipe.fit.model_copy(update={"learning_rate": RATE})
+    return recipe.model_copy(update={"operator": start.operator, "start": start, "coarse": None, "fit": fit})
+
+
+def candidates(config: Any, inputs: Sequence[Quantity]) -> tuple[Candidate, ...]:
+    """Return the networks that are compared where the preset has chosen one for some input fields."""
+    if isinstance(config, TrajectoryConfig):
+        return tuple(
+            one.model_copy(update={"operator": {f"step.{key}": value for key, value in one.operator.items()}})
+            for one in candidates(config.step, inputs)
+        )
+    if isinstance(config, PointsConfig):
+        double = {"blocks": 2 * config.blocks}
+        halved = (config.channels, config.channels // 2)
+        return tuple(sized({"U-Net": {}, "U-Net of twice the layers": double}, "channels", halved))
+    if not isinstance(config, FieldConfig):
+        return ()
+    if config.gated and not config.band_limited:
+        return on_lines_and_planes(config, inputs)
+    layers = "gated spectral layers" if config.gated else "spectral layers"
+    kinds: dict[str, dict[str, Any]] = {f"U-Net and {layers}": {"layers": 0, "unet": 1}}
+    kinds |= {f"attention and {layers}": {}} if config.layers else {}
+    found = sized(kinds | {layers: {"layers": 0}}, "detail", (config.detail, config.detail // 2))
+    alone = {"handicap": HANDICAP if config.layers else 1.0}
+    return tuple(each.model_copy(update=alone) if each.name.startswith(layers) else each for each in found)
+
+
+def on_lines_and_planes(config: FieldConfig, inputs: Sequence[Quantity]) -> tuple[Candidate, ...]:
+    """Return gated spectral layers, fewer of them after a U-Net, and layers that are linear in inputs.
+
+    Half of their channels learn faster at first, and were never better in the end.
+    """
+    after = {} if config.unet else AFTER_UNET | {"spectral": max(1, config.spectral // FEWER)}
+    alone = {"unet": 0, "gate": "silu", "spectral": FEWER * config.spectral} if config.unet else {}
+    kinds: list[tuple[str, dict[str, Any], float]]
+    if any(config.linear):
+        kinds = [("linear layers", {}, 1.0), ("U-Net and linear layers", AFTER_UNET, 1.0)]
+    else:
+        handicap = HANDICAP if len(config.working) > 1 else 1.0
+        kinds = [("U-Net and gated spectral layers", after, 1.0), ("gated spectral layers", alone, handicap)]
+        may_be_linear = {*config.output_scales} == {"linear"} and not config.scalar_components
+        for sources in possible_sources(inputs) if may_be_linear else ():
+            linear = {"linear": tuple(one.name in sources for one in inputs)}
+            kinds.append((f"layers linear in {' and '.join(sources)}", alone | linear, 1 / LINEAR))
+    return tuple(
+        Candidate(name=f"{name}, {config.detail} channels", operator=changes, handicap=handicap)
+        for name, changes, handicap in kinds
+    )
+
+
+def possible_sources(inputs: Sequence[Quantity]) -> list[tuple[str, ...]]:
+    """Return which inputs an equation may be linear in: each that need not be positive, and all of them."""
+    signed = tuple(one.name for one in inputs if not one.positive)
+    return [(name,) for name in signed] + ([signed] if len(signed) > 1 else [])
+
+
+def sized(kinds: Mapping[str, dict[str, Any]], key: str, widths: Sequence[int]) -> list[Candidate]:
+    """Return every kind of network with each number of channels."""
+    return [
+        Candidate(name=f"{name}, {wide} channels", operator={**changes, key: wide})
+        for wide in widths
+        for name, changes in kinds.items()
+    ]

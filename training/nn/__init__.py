@@ -55,10 +55,11 @@ from training.nn.grids import (
     sample,
     square_positions,
 )
+from training.nn.lines import resample_periodic
 from training.nn.measured import AxisDifferences, derivatives
 from training.nn.pointwise import Dropout, Normaliser, UNet, build_activation
 from training.nn.scalers import Downscaler, Upscaler
-from training.nn.spectral import GatedSpectralLayer, LinearSpectralLayer, SpectralConv, resample_periodic
+from training.nn.spectral import GatedSpectralLayer, LinearSpectralLayer, SpectralConv
 
 __all__ = [
     "AxisDifferences",

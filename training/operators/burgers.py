@@ -57,16 +57,9 @@ from torch import Tensor, nn
 
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.grids import Features, Line, circle_positions, indices
+from training.nn.lines import analyse, antiderivative, resample_periodic, synthesise
 from training.nn.pointwise import Normaliser
-from training.nn.spectral import (
-    GatedSpectralLayer,
-    SpectralConv,
-    analyse,
-    antiderivative,
-    hermitian,
-    resample_periodic,
-    synthesise,
-)
+from training.nn.spectral import GatedSpectralLayer, SpectralConv, hermitian
 from training.operators.cole_hopf import TIME, VISCOSITY, ColeHopfConfig, ColeHopfOperator, Column, Number, column
 from training.operators.operator import Operator, OperatorKind
 

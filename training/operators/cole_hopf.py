@@ -38,7 +38,8 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from torch import Tensor
 
 from training.nn.grids import Line, indices
-from training.nn.spectral import analyse, synthesise, turn
+from training.nn.lines import analyse, synthesise
+from training.nn.spectral import turn
 from training.operators.operator import Operator, OperatorKind
 
 VISCOSITY, TIME = 0.01, 1.0

@@ -23,7 +23,8 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from training.nn.spectral import analyse, hermitian, synthesise
+from training.nn.lines import analyse, synthesise
+from training.nn.spectral import hermitian
 from training.operators.operator import OperatorKind
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 

@@ -13,11 +13,11 @@ from export.repository import Publication, publish
 from schema.card import CheckpointCard
 from training import checkpoint
 from training.nn.decoders import SpectralDecoderConfig
+from training.operators import build
 from training.operators.burgers import BurgersConfig
 from training.operators.darcy import DarcyConfig
 from training.operators.darcy_inverse import DarcyInverseConfig
 from training.operators.grid_transformer import GridTransformerConfig
-from training.operators.operator import build
 from training.problems.problem import PROBLEMS
 from training.recipe import DataConfig, Fit, Recipe
 

@@ -42,7 +42,7 @@ from tests.research.importing.reference_cases import (
 )
 from training import checkpoint
 from training.nn.decoders import PointwiseDecoderConfig
-from training.operators.operator import build
+from training.operators import build
 from training.problems.problem import PROBLEMS
 
 LINES = [f"simple_transformer_{kind}" for kind in ("fourier", "linear")] + [

@@ -25,8 +25,8 @@ from training.calibration.samples import account
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import workload
 from training.messages import typed
-from training.operators import Operator
-from training.operators.operator import build, certified
+from training.operators import Operator, build
+from training.operators.operator import certified
 from training.problems.problem import PROBLEMS
 from training.recipe import find, read, read_fields
 

@@ -25,9 +25,8 @@ from training.evaluation.cases import Case, Sides, Stored, measured_grids, noise
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.workload import Scope
 from training.metrics import METRICS
-from training.operators import Operator
+from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
-from training.operators.operator import build
 from training.problems.problem import PROBLEMS, Baseline, Conditions, Fields
 from training.recipe import DataConfig
 

@@ -28,7 +28,7 @@ from training.fit.run_folder import RunFolder
 from training.fit.start import ProblemRun, problem_run
 from training.fit.workload import Task
 from training.messages import typed
-from training.operators.operator import build
+from training.operators import build
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError
 from training.recipe import Fit, Recipe, RecipeError, changed

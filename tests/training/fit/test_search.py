@@ -22,8 +22,8 @@ from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import PRESETS, network, recipe
 from training.fit.run import train
 from training.fit.run_folder import RunFolder, read_log, training_seconds
-from training.fit.search import HANDICAP, LINEAR, Plan, Race, candidates, entered, possible_sources
-from training.fit.start import ProblemRun
+from training.fit.search import Plan, Race
+from training.fit.start import HANDICAP, LINEAR, ProblemRun, candidates, entered, possible_sources
 from training.fit.turns import Ended, Turn, unpack
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile

@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 from schema.problem import Parameter, Quantity
 from training import checkpoint
 from training.commands import app
-from training.fit import search, start
+from training.fit import start
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
-from training.fit.search import EARLIER
-from training.fit.start import ProblemRun
+from training.fit.start import EARLIER, ProblemRun
 from training.problems.problem_file import ProblemFile
 from training.recipe import Recipe, RecipeError, changed
 
@@ -67,7 +66,7 @@ def test_a_training_without_a_race_starts_from_the_earlier_model(first: Path, tm
     old = checkpoint.load(first)
     assert recipe.operator == old.recipe.operator
     assert recipe.operator.working == (12,)
-    assert recipe.fit.learning_rate == search.RATE < old.recipe.fit.learning_rate
+    assert recipe.fit.learning_rate == start.RATE < old.recipe.fit.learning_rate
     weights = OperatorWorkload(recipe, tmp_path).task().network.state_dict()
     for name, tensor in old.operator.state_dict().items():
         assert torch.equal(weights[name], tensor)

@@ -26,8 +26,8 @@ from training.nn.encoder import EncoderConfig
 from training.nn.grids import grid_coordinates
 from training.nn.scalers import Downscaler, Upscaler, interpolate
 from training.nn.spectral import SpectralConv
+from training.operators import build
 from training.operators.grid_transformer import GridTransformerConfig
-from training.operators.operator import build
 
 PLANE = GridTransformerConfig()  # as LINE, it fixes the number of axes of a single layer
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from training.nn.decoders import published_deviation
-from training.nn.spectral import SpectralConv, resample_periodic, waves
+from training.nn.lines import resample_periodic
+from training.nn.spectral import SpectralConv, waves
 
 
 def by_fft(layer: SpectralConv, x: Tensor) -> Tensor:

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 import physics.darcy
 from tests.training.operators.pressures import pressure
 from training import recipe as recipes
-from training.operators import Operator
-from training.operators.operator import build
+from training.operators import Operator, build
 from training.problems.darcy_inverse import OUTPUT_GRID
 
 LOW, HIGH = physics.darcy.LOW, physics.darcy.HIGH

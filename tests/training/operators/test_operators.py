@@ -9,12 +9,11 @@ from physics.numerics.grid import WALL
 from training import recipe as config
 from training.nn.encoder import EncoderLayer, LocalMixing
 from training.nn.grids import square_positions
+from training.nn.lines import antiderivative
 from training.nn.pointwise import Normaliser
-from training.nn.spectral import antiderivative
-from training.operators import Operator
+from training.operators import Operator, build
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import wall_factor
-from training.operators.operator import build
 from training.problems.problem import PROBLEMS
 from training.recipe import folders
 

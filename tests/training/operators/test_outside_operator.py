@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from training.nn.encoder import EncoderConfig
+from training.operators import OPERATORS, OperatorConfig, build
 from training.operators.burgers import BurgersConfig
-from training.operators.operator import OPERATORS, OperatorConfig, build
 
 PACKAGE = """
 from typing import Literal
@@ -56,7 +56,7 @@ class MeanAttention(HeadAttention):
 USE = """
 import json, sys, torch
 from training.nn.encoder import EncoderConfig
-from training.operators.operator import OPERATORS, build
+from training.operators import OPERATORS, build
 from training import recipe
 
 darcy = recipe.read(recipe.find("darcy-tiny")).model_dump(mode="json")

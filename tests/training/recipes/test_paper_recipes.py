@@ -12,8 +12,7 @@ from training import checkpoint
 from training import recipe as config
 from training.fit import run_folder as runlog
 from training.fit.run import train, workload
-from training.operators import Operator
-from training.operators.operator import build
+from training.operators import Operator, build
 from training.recipe import folders
 
 PARAMETERS = {
