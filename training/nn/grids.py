@@ -288,3 +288,17 @@ def hat_matrix(
     distance = apart.to(dtype) / (torch.maximum(*wholes) if average else wholes[1])  # in half widths of the hat
     weight = torch.relu(1 - (distance if step == 1 else distance / step))
     return weight / weight.sum(dim=1, keepdim=True)
+
+
+def located_coordinates(sides: Sequence[int], periodic: Sequence[bool], located: Sequence[bool]) -> Tensor:
+    """Return two coordinates per located axis `[coordinate, *grid]`: point on a circle, or position and distance."""
+    rows = []
+    for axis, (side, closed) in enumerate(zip(sides, periodic, strict=True)):
+        if not located[axis]:
+            continue
+        s = (torch.arange(side) + 0.5) / side
+        angle = 2 * math.pi * s
+        shape = [side if other == axis else 1 for other in range(len(sides))]
+        pair = (torch.cos(angle), torch.sin(angle)) if closed else (2 * s - 1, 4 * s * (1 - s))
+        rows += [row.reshape(shape).expand(*sides) for row in pair]
+    return torch.stack(rows) if rows else torch.zeros(0, *sides)

@@ -269,3 +269,43 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.body(x)
+
+
+# Tokens
+
+
+class TokenStencil(nn.Module):
+    """Convolve every channel over a grid of tokens `[batch, token, channel]`, with each axis' own boundary."""
+
+    def __init__(self, grid: Sequence[int], channels: int, periodic: Sequence[bool], kernel: int) -> None:
+        super().__init__()
+        self.grid = tuple(grid)
+        self.convolution = BoundaryConv(channels, channels, periodic, kernel, channels)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.convolution(tokens.transpose(1, 2).unflatten(2, self.grid)).flatten(2).transpose(1, 2)
+
+
+def filled(x: Tensor, multiple: int, sides: Sequence[int], periodic: Sequence[bool]) -> Tensor:
+    """Extend every axis of `[batch, channel, *grid]` to a multiple of some points, around the circle or by zeros."""
+    for axis, (side, closed) in enumerate(zip(sides, periodic, strict=True), start=2):
+        missing = -side % multiple
+        more = x.narrow(axis, 0, missing)
+        x = torch.cat([x, more if closed else torch.zeros_like(more)], dim=axis) if missing else x
+    return x
+
+
+def cropped(x: Tensor, sides: Sequence[int]) -> Tensor:
+    """Take away what `filled` has added."""
+    for axis, side in enumerate(sides, start=2):
+        x = x.narrow(axis, 0, side)
+    return x
+
+
+def unpatch(tokens: Tensor, sides: Sequence[int], patch: int) -> Tensor:
+    """Lay out tokens `[batch, token, channel * patch**axes]` as `[batch, channel, *grid]`."""
+    axes = len(sides)
+    x = tokens.transpose(1, 2).unflatten(2, tuple(sides)).unflatten(1, (-1, *(patch,) * axes))
+    order = [0, 1, *(index for axis in range(axes) for index in (2 + axes + axis, 2 + axis))]
+    x = x.permute(order)
+    return x.reshape(x.shape[0], x.shape[1], *(side * patch for side in sides))

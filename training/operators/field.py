@@ -36,7 +36,6 @@ what enters the spectral layers, since the waves of a field that is cut off deca
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal
@@ -46,8 +45,18 @@ from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from training.nn.encoder import EncoderConfig, encoder_stack
-from training.nn.grids import CONVOLUTION, AxisRule, Rule, transfer
-from training.nn.pointwise import COARSEST, BoundaryConv, Pooling, UNet, quadrature
+from training.nn.grids import CONVOLUTION, AxisRule, Rule, located_coordinates, transfer
+from training.nn.pointwise import (
+    COARSEST,
+    BoundaryConv,
+    Pooling,
+    TokenStencil,
+    UNet,
+    cropped,
+    filled,
+    quadrature,
+    unpatch,
+)
 from training.nn.spectral import (
     BoundarySpectralConv,
     Gate,
@@ -60,10 +69,10 @@ from training.operators.operator import (
     Operator,
     OperatorKind,
     QuantitiesConfig,
-    Scale,
     channels,
-    scale,
     separated,
+    stack,
+    within,
 )
 
 INSIDE = 0.5
@@ -103,35 +112,22 @@ class FieldConfig(QuantitiesConfig, EncoderConfig):
     band_limited: bool = False
 
     @model_validator(mode="after")
-    def check_band(self) -> FieldConfig:
-        """Require periodic axes for Fourier series."""
+    def check(self) -> FieldConfig:
+        """Require an entry per axis and field, periodic axes for Fourier series, and what linear inputs need."""
         if self.band_limited and not all(self.periodic):
             raise ValueError("expected periodic axes only with band_limited")
-        return self
-
-    @model_validator(mode="after")
-    def check_lengths(self) -> FieldConfig:
-        """Require one entry per axis, and per field."""
-        for first, second in (
-            ("periodic", "points"),
-            ("periodic", "working"),
-            *((("periodic", "translation"),) if self.translation else ()),
-            *((("input_components", "linear"),) if self.linear else ()),
-        ):
+        pairs = [("periodic", "points"), ("periodic", "working")]
+        pairs += [("periodic", "translation")] if self.translation else []
+        pairs += [("input_components", "linear")] if self.linear else []
+        for first, second in pairs:
             if len(getattr(self, first)) != len(getattr(self, second)):
                 raise ValueError(f"expected as many {second} as {first}")
-        return self
-
-    @model_validator(mode="after")
-    def check_linear(self) -> FieldConfig:
-        """Require linear scales, a gated network and the whole grid with linear inputs."""
-        if not any(self.linear):
-            return self
-        if self.scalar_components:
-            raise ValueError("expected no scalars with linear inputs")
-        scales = {scale for scale, linear in zip(self.input_scales, self.linear, strict=True) if linear}
-        if not self.gated or self.masked or {*scales, *self.output_scales} != {"linear"}:
-            raise ValueError("expected gated layers, linear scales and no mask with linear inputs")
+        if any(self.linear):
+            if self.scalar_components:
+                raise ValueError("expected no scalars with linear inputs")
+            scales = {scale for scale, linear in zip(self.input_scales, self.linear, strict=True) if linear}
+            if not self.gated or self.masked or {*scales, *self.output_scales} != {"linear"}:
+                raise ValueError("expected gated layers, linear scales and no mask with linear inputs")
         return self
 
     @property
@@ -186,13 +182,17 @@ class FieldOperator(Operator):
         self.output_normaliser = ChannelNormaliser((outputs, *(1,) * axes))
         numbers, scalars = sum(config.widths), channels(config.scalar_components)
         self.parameter_normaliser = ChannelNormaliser((numbers,)) if numbers else None
-        self.register_buffer("coordinates", mesh(config.working, config), persistent=False)
-        positions = mesh(config.tokens, config).flatten(1).T
-        self.register_buffer("positions", positions, persistent=False)
+        coordinates, positions = (
+            located_coordinates(sides, config.periodic, config.located) for sides in (config.working, config.tokens)
+        )
+        self.register_buffer("coordinates", coordinates, persistent=False)
+        self.register_buffer("positions", positions.flatten(1).T, persistent=False)
         convolution = CONVOLUTION[axes]
         joined = inputs + numbers + len(self.coordinates) + ((1 + len(COARSER)) if config.masked else 0)
         #: The channels of the features that the outputs are linear in, a constant last; none where they need not be.
-        self.sources = linear_channels(config)
+        pairs = zip(config.linear, config.input_components, strict=False)
+        by_channel = (linear for linear, components in pairs for _ in range(max(1, components)))
+        self.sources = [channel for channel, linear in enumerate(by_channel) if linear]
         if self.sources:
             self.sources.append(joined)
             self.surroundings = [channel for channel in range(joined + 1) if channel not in self.sources[:-1]]
@@ -202,12 +202,13 @@ class FieldOperator(Operator):
         self.lift = nn.Sequential(BoundaryConv(joined, detail, config.periodic), nn.SiLU())
         if config.layers:
             self.patch = convolution(detail, config.channels, config.patch, config.patch)
-            self.encoder = encoder_stack(config, positions.shape[1], lambda: TokenStencil(config))
+            stencil = partial(TokenStencil, config.tokens, config.channels, config.periodic, config.local)
+            self.encoder = encoder_stack(config, self.positions.shape[1], stencil)
             self.unpatch = nn.Linear(config.channels, detail * config.patch**axes)
             self.skip = convolution(detail, detail, 1)
         if config.unet:
-            stencil = partial(BoundaryConv, periodic=config.periodic)
-            self.unet = UNet(axes, detail, detail, config.unet, stencil)
+            convolve = partial(BoundaryConv, periodic=config.periodic)
+            self.unet = UNet(axes, detail, detail, config.unet, convolve)
         self.spectral = nn.ModuleList(spectral_layer(config) for _ in range(config.spectral))
         if scalars:
             halved = [
@@ -252,11 +253,13 @@ class FieldOperator(Operator):
         if self.config.layers:
             detail = self.global_path(detail) + self.skip(detail)
         if self.config.unet:
-            detail = detail + self.crop(self.unet(self.fill(detail, COARSEST)))
+            sides = self.config.working
+            detail = detail + cropped(self.unet(filled(detail, COARSEST, sides, self.config.periodic)), sides)
         latent = detail if self.sources else self.latent(detail, masks)
         outputs: tuple[Tensor, ...] = ()
         if self.config.output_components:
-            found = self.solved(features[:, self.sources], detail) if self.sources else self.decoded(latent)
+            found = self.solved(features[:, self.sources], detail) if self.sources else self.head(latent)
+            found = found.movedim(-1, 1) if self.config.gated else found
             lead = inputs[-1] if self.config.asked else fields
             sides = [torch.arange(side, device=fields.device) for side in lead.shape[-len(self.config.working) :]]
             values = self.output_normaliser.inverse(self.carried(found, sides))
@@ -275,27 +278,17 @@ class FieldOperator(Operator):
 
         What says the grid is left out.
         """
-        found = self.numbered(fields)
+        numbers = zip(fields[self.fields :], self.config.widths, strict=False)
+        columns = [column for x, count in numbers for column in x.reshape(-1, count).unbind(1)]
         if self.mask is None:
-            return found
-        numbers, mask = found[self.fields :], fields[self.mask]
-        inside = mask > INSIDE
-        known = zip(fields[: self.mask], self.means, strict=True)
-        filled = [within([field], inside, mean if field.ndim > mask.ndim else mean[0])[0] for field, mean in known]
-        return (*filled, inside.to(mask.dtype), *numbers)
-
-    @property
-    def means(self) -> list[Tensor]:
-        """The mean of every channel of each input field but the mask, `[channel, 1, ...]`, off its scale."""
-        counts = [max(1, components) for components in self.config.input_components]
+            return (*fields[: self.fields], *columns)
+        mask = fields[self.mask]
+        inside, counts = mask > INSIDE, [max(1, components) for components in self.config.input_components]
         parts = zip(self.input_normaliser.mean.split(counts), self.config.input_scales, strict=True)
-        return [torch.exp(mean) if kind == "log" else mean for mean, kind in parts]
-
-    def numbered(self, arguments: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return fields and the components of parameters `[batch]` each, without what says the grid."""
-        numbers = zip(arguments[self.fields :], self.config.widths, strict=False)
-        columns_ = (column for x, count in numbers for column in x.reshape(-1, count).unbind(1))
-        return (*arguments[: self.fields], *columns_)
+        means = [torch.exp(mean) if kind == "log" else mean for mean, kind in parts]  # `[channel, 1, ...]` each
+        known = zip(fields[: self.mask], means, strict=True)
+        outside = [within([field], inside, mean if field.ndim > mask.ndim else mean[0])[0] for field, mean in known]
+        return (*outside, inside.to(mask.dtype), *columns)
 
     def latent(self, x: Tensor, masks: Tensor | None = None) -> Tensor:
         """Apply the spectral layers to the detail `[batch, D, *F]`; of gated ones the result is `[batch, *F, D]`."""
@@ -308,10 +301,6 @@ class FieldOperator(Operator):
             x = layer(x)
         return x
 
-    def decoded(self, latent: Tensor) -> Tensor:
-        """Map what the spectral layers return to the channels of the outputs on the working grid."""
-        return self.head(latent).movedim(-1, 1) if self.config.gated else self.head(latent)
-
     def scalars(self, latent: Tensor, masks: Tensor | None = None) -> tuple[Tensor, ...]:
         """Pool what the spectral layers return to the scalars, `[batch, (component)]` each."""
         x = latent.movedim(-1, 1) if self.config.gated else latent
@@ -319,11 +308,11 @@ class FieldOperator(Operator):
         return self.config.scalars(self.scalar_normaliser.inverse(self.pooling(x, weights)))
 
     def solved(self, sources: Tensor, detail: Tensor) -> Tensor:
-        """Map sources `[batch, source, *F]` to the channels of the outputs, linearly, in the medium of a detail."""
+        """Map sources `[batch, source, *F]` to channels `[batch, *F, output]`, linearly, in the medium of a detail."""
         medium, x = self.medium(detail.movedim(1, -1)), self.enter(sources.movedim(1, -1))
         for layer in self.spectral:
             x = layer(x, medium)
-        return self.head(x).movedim(-1, 1)
+        return self.head(x)
 
     def carried(self, x: Tensor, sides: Sequence[Tensor]) -> Tensor:
         """Carry `[batch, channel, *grid]` to the grid of some indices, from the working grid or to it."""
@@ -386,25 +375,12 @@ class FieldOperator(Operator):
 
     def global_path(self, detail: Tensor) -> Tensor:
         """Mix the detail `[B, D, *F]` globally as tokens."""
-        tokens = self.patch(self.fill(detail, self.config.patch)).flatten(2).transpose(1, 2)
+        whole = filled(detail, self.config.patch, self.config.working, self.config.periodic)
+        tokens = self.patch(whole).flatten(2).transpose(1, 2)
         positions = self.positions.to(tokens.dtype) if any(self.config.located) else None
         for layer in self.encoder:
             tokens = layer(tokens, positions)
-        return self.crop(unpatch(self.unpatch(tokens), self.config.tokens, self.config.patch))
-
-    def fill(self, detail: Tensor, multiple: int) -> Tensor:
-        """Extend every axis to a multiple of some points, around the circle or by zeros."""
-        for axis, (side, closed) in enumerate(zip(self.config.working, self.config.periodic, strict=True), start=2):
-            missing = -side % multiple
-            more = detail.narrow(axis, 0, missing)
-            detail = torch.cat([detail, more if closed else torch.zeros_like(more)], dim=axis) if missing else detail
-        return detail
-
-    def crop(self, x: Tensor) -> Tensor:
-        """Take away what `fill` has added."""
-        for axis, side in enumerate(self.config.working, start=2):
-            x = x.narrow(axis, 0, side)
-        return x
+        return cropped(unpatch(self.unpatch(tokens), self.config.tokens, self.config.patch), self.config.working)
 
 
 def spectral_layer(config: FieldConfig) -> nn.Module:
@@ -414,65 +390,6 @@ def spectral_layer(config: FieldConfig) -> nn.Module:
     if config.gated:
         return GatedSpectralLayer(config.detail, config.modes, config.periodic, config.working, config.gate)
     return BoundarySpectralConv(config.detail, config.detail, config.modes, config.periodic, config.working)
-
-
-def linear_channels(config: FieldConfig) -> list[int]:
-    """Return the channels of the inputs that the outputs are linear in."""
-    pairs = zip(config.linear, config.input_components, strict=False)
-    by_channel = (linear for linear, components in pairs for _ in range(max(1, components)))
-    return [channel for channel, linear in enumerate(by_channel) if linear]
-
-
-class TokenStencil(nn.Module):
-    """Convolve every channel over the token grid, with each axis' own boundary."""
-
-    def __init__(self, config: FieldConfig) -> None:
-        super().__init__()
-        self.grid = config.tokens
-        self.convolution = BoundaryConv(
-            config.channels, config.channels, config.periodic, config.local, config.channels
-        )
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.convolution(tokens.transpose(1, 2).unflatten(2, self.grid)).flatten(2).transpose(1, 2)
-
-
-def unpatch(tokens: Tensor, sides: Sequence[int], patch: int) -> Tensor:
-    """Lay out tokens `[batch, token, channel * patch**axes]` as `[batch, channel, *grid]`."""
-    axes = len(sides)
-    x = tokens.transpose(1, 2).unflatten(2, tuple(sides)).unflatten(1, (-1, *(patch,) * axes))
-    order = [0, 1, *(index for axis in range(axes) for index in (2 + axes + axis, 2 + axis))]
-    x = x.permute(order)
-    return x.reshape(x.shape[0], x.shape[1], *(side * patch for side in sides))
-
-
-def mesh(sides: Sequence[int], config: FieldConfig) -> Tensor:
-    """Return two coordinates per located axis `[coordinate, *grid]`: point on a circle, or position and distance."""
-    rows = []
-    for axis, (side, closed) in enumerate(zip(sides, config.periodic, strict=True)):
-        if not config.located[axis]:
-            continue
-        s = (torch.arange(side) + 0.5) / side
-        angle = 2 * math.pi * s
-        shape = [side if other == axis else 1 for other in range(len(sides))]
-        pair = (torch.cos(angle), torch.sin(angle)) if closed else (2 * s - 1, 4 * s * (1 - s))
-        rows += [row.reshape(shape).expand(*sides) for row in pair]
-    return torch.stack(rows) if rows else torch.zeros(0, *sides)
-
-
-def within(fields: Sequence[Tensor], inside: Tensor | None, outside: Tensor | float = 1.0) -> list[Tensor]:
-    """Return fields `[batch, (component), *grid]` with one value outside a domain `[batch, *grid]`, if there is one."""
-    if inside is None:
-        return [*fields]
-    domains = [inside if x.ndim == inside.ndim else inside[:, None] for x in fields]
-    values = [outside.to(x.dtype) if isinstance(outside, Tensor) else outside for x in fields]
-    return [torch.where(domain, x, value) for domain, x, value in zip(domains, fields, values, strict=True)]
-
-
-def stack(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[Scale]) -> Tensor:
-    """Join fields `[batch, (component), *grid]` as channels `[batch, channel, *grid]`, on their scales."""
-    parts = zip(fields, components, scales, strict=True)
-    return torch.cat([scale(x if count else x[:, None], kind) for x, count, kind in parts], dim=1)
 
 
 OPERATOR = OperatorKind("field", FieldConfig, FieldOperator)

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeInt, SerializeAsAny, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    NonNegativeInt,
+    SerializeAsAny,
+    model_validator,
+)
 from torch import Tensor, nn
 
 from training.integrals import IntegralConfig
@@ -285,3 +292,18 @@ def build(config: BaseModel) -> Operator:
     if kind not in OPERATORS or type(config) is not OPERATORS[kind].config:
         raise TypeError(f"expected the config of an operator but got {type(config).__name__}")
     return OPERATORS[kind].build(config)
+
+
+def within(fields: Sequence[Tensor], inside: Tensor | None, outside: Tensor | float = 1.0) -> list[Tensor]:
+    """Return fields `[batch, (component), *grid]` with one value outside a domain `[batch, *grid]`, if there is one."""
+    if inside is None:
+        return [*fields]
+    domains = [inside if x.ndim == inside.ndim else inside[:, None] for x in fields]
+    values = [outside.to(x.dtype) if isinstance(outside, Tensor) else outside for x in fields]
+    return [torch.where(domain, x, value) for domain, x, value in zip(domains, fields, values, strict=True)]
+
+
+def stack(fields: Sequence[Tensor], components: Sequence[int], scales: Sequence[Scale]) -> Tensor:
+    """Join fields `[batch, (component), *grid]` as channels `[batch, channel, *grid]`, on their scales."""
+    parts = zip(fields, components, scales, strict=True)
+    return torch.cat([scale(x if count else x[:, None], kind) for x, count, kind in parts], dim=1)

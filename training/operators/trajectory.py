@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from training.nn.grids import indices
 from training.nn.spectral import AxisTransform, inverse, transform, transforms
-from training.operators.field import INSIDE, FieldConfig, FieldOperator, within
-from training.operators.operator import Operator, OperatorKind
+from training.operators.field import INSIDE, FieldConfig, FieldOperator
+from training.operators.operator import Operator, OperatorKind, within
 
 Advance = Callable[[Sequence[Tensor]], list[Tensor]]
 """Returns the inputs of a step with states that it has moved on by one frame."""

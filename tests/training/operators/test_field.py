@@ -9,7 +9,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from training.operators.field import FieldConfig, FieldOperator, unpatch
+from training.nn.pointwise import unpatch
+from training.operators.field import FieldConfig, FieldOperator
 
 SMALL = {"channels": 8, "heads": 2, "layers": 1, "feedforward": 16, "detail": 4, "modes": 3, "spectral": 1}
 HEAT = FieldConfig(
