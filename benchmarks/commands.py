@@ -343,7 +343,7 @@ def compare(
     python -m benchmarks compare listops-quick --attention softmax,kernel-oglu2 --seeds 3 --json listops.json
     """
     from benchmarks import compare as program  # noqa: PLC0415
-    from training import recipe as recipes  # noqa: PLC0415
+    from training import recipes  # noqa: PLC0415
 
     plan = program.Plan(recipes.find(recipe), tuple(overrides or ()), tuple(split(attention)), seeds)
     kept = Kept(json, recipe=plan.recipe.stem, overrides=list(plan.overrides))

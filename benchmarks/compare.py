@@ -18,8 +18,7 @@ import torch
 from benchmarks.harness import Kept, Row
 from benchmarks.profile import peak_bytes
 from schema.card import CheckpointCard
-from training import checkpoint
-from training import recipe as config
+from training import checkpoint, recipes
 from training.fit import run, run_folder
 from training.fit.run_folder import RunFolder
 from training.recipe import AddedRecipe, Recipe
@@ -38,10 +37,10 @@ class Plan:
 
     def recipes(self) -> dict[tuple[str, int], Recipe | AddedRecipe]:
         """Return the recipe of every row, by type and seed."""
-        first = config.read(self.recipe, [*self.overrides])
+        first = recipes.read(self.recipe, [*self.overrides])
         samples = first.seed if first.data is None or first.data.seed is None else first.data.seed
         return {
-            (kind, seed): config.read(
+            (kind, seed): recipes.read(
                 self.recipe,
                 [*self.overrides, f"operator.attention={kind}", f"seed={seed}", f"data.seed={samples}"],
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from training import checkpoint
+from training import checkpoint, recipes
 from training import recipe as config
 from training.data.views import read
 from training.evaluation.cases import Case
@@ -85,7 +85,7 @@ def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
         RecipeError: A change does not fit the recipe. Nothing has been trained then.
     """
     recipes = {
-        change: config.read_fields(plan.recipe, [*plan.overrides, *([] if change == NOTHING else [change])])
+        change: recipes.read_fields(plan.recipe, [*plan.overrides, *([] if change == NOTHING else [change])])
         for change in plan.changes
     }
     for change, recipe in recipes.items():

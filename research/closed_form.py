@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from physics import burgers, cole_hopf
 from research import closed_form_picture
 from schema.card import CheckpointCard
-from training import checkpoint
-from training import recipe as recipes
+from training import checkpoint, recipes
+from training.data.generate import MeasuredSamples
 from training.evaluation import measures
 from training.evaluation.cases import ranges
 from training.evaluation.measures import milliseconds, processor, timed
@@ -32,7 +32,7 @@ from training.metrics import measured as all_measured
 from training.operators import Operator, build
 from training.operators.cole_hopf import ColeHopfConfig
 from training.problems.burgers import FLOW, PARAMETERS, PROBLEM
-from training.recipe import ClosedFormRecipe, MeasuredSamples
+from training.recipe import ClosedFormRecipe
 
 RECIPE = ClosedFormRecipe(
     model="burgers_exact",

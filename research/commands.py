@@ -18,8 +18,9 @@ from research.closed_form import closed_form
 from research.importing import reference
 from research.importing.reference import Example
 from research.memorisation.command import memorise
-from training import recipe as config
-from training.commands import DataFolder, Overrides, corrected
+from training import recipes
+from training.commands import corrected
+from training.data_commands import DataFolder, Overrides
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(memorise)
@@ -47,7 +48,7 @@ def ablate(
 
     python -m research ablate darcy-ablation --vary operator.steps=0,4 --vary fit.h1=0
     """
-    plan = ablation.Plan(config.find(recipe), tuple(overrides or ()), tuple(vary))
+    plan = ablation.Plan(recipes.find(recipe), tuple(overrides or ()), tuple(vary))
     rows: list[ablation.Row] = []
     for row in ablation.ablate(plan, out, data):
         rows.append(row)

@@ -105,3 +105,27 @@ def digest(folder: Path) -> str:
 def _to_disk(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+# Changes of documents
+
+
+def parse(override: str) -> tuple[str, Any]:
+    """Split `a.b=c`. A value that is no TOML is taken as text, so names need no quotes."""
+    key, found, value = override.partition("=")
+    if not found:
+        raise UserError(f"expected an override a.b=c but got {override!r}")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except (ValueError, RecursionError):
+        return key, value
+
+
+def put(document: dict[str, Any], key: str, value: Any) -> None:
+    """Set a nested key `section.name` of a document. Its schema checks the name."""
+    *sections, name = key.split(".")
+    for section in sections:
+        if not isinstance(document.get(section), dict):
+            raise UserError(f"no section {section!r} for the override {key}={value!r}")
+        document = document[section]
+    document[name] = value

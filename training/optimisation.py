@@ -151,6 +151,27 @@ def orthogonal(stack: Tensor) -> Tensor:
     return x if wide else x.mT
 
 
+def build_optimiser(network: nn.Module, fit: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:
+    """Return the optimiser of a recipe's section `fit`, and the schedule whose rate rises and falls once, by cosine."""
+    total = max(3, steps)  # a step up, and one down
+    rate, decay = fit.learning_rate, fit.weight_decay
+    optimiser: torch.optim.Optimizer
+    if fit.optimiser == "muon":
+        optimiser = Muon(network, lr=rate, weight_decay=decay)
+    else:
+        optimiser = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser,
+        max_lr=rate,
+        total_steps=total,
+        pct_start=max(fit.warmup, 2 / total),  # torch divides by zero where it rises or falls in one step
+        div_factor=fit.div_factor,
+        final_div_factor=fit.final_div_factor,
+        cycle_momentum=fit.cycle_momentum,
+    )
+    return optimiser, schedule
+
+
 # Precision
 
 

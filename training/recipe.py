@@ -9,12 +9,9 @@ error.
 from __future__ import annotations
 
 import json
-import os
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import torch
@@ -37,11 +34,12 @@ from torch import nn
 
 from schema.faults import PartError, faults
 from schema.problem import Description, Schema, SequenceDescription
-from training.files import read_toml
+from training.data.generate import DataConfig, MeasuredSamples
+from training.files import parse, put
 from training.losses import LOSSES
 from training.messages import UserError, lookup
 from training.operators import OperatorConfig
-from training.optimisation import FLOAT32, Muon, Precision
+from training.optimisation import FLOAT32, Precision, build_optimiser
 from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
 
@@ -182,41 +180,8 @@ class Fit(BaseModel):
         return self.unroll[min(len(self.unroll) - 1, int(len(self.unroll) * share))]
 
     def build_optimiser(self, network: nn.Module, steps: int) -> tuple[torch.optim.Optimizer, Any]:
-        """Return the optimiser, and the schedule whose rate rises and falls once in some steps, by cosine."""
-        total = max(3, steps)  # a step up, and one down
-        rate, decay = self.learning_rate, self.weight_decay
-        optimiser: torch.optim.Optimizer
-        if self.optimiser == "muon":
-            optimiser = Muon(network, lr=rate, weight_decay=decay)
-        else:
-            optimiser = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay, fused=True)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimiser,
-            max_lr=self.learning_rate,
-            total_steps=total,
-            pct_start=max(self.warmup, 2 / total),  # torch divides by zero where it rises or falls in one step
-            div_factor=self.div_factor,
-            final_div_factor=self.final_div_factor,
-            cycle_momentum=self.cycle_momentum,
-        )
-        return optimiser, schedule
-
-
-class DataConfig(BaseModel):
-    """Which samples to train on.
-
-    `mesh` is the number of cells (points) per axis that the equation is solved on; `grids` are the points per axis of
-    the strided fields the network is trained on, one grid per batch, drawn at random.
-    """
-
-    model_config = FROZEN
-
-    mesh: PositiveInt
-    train: PositiveInt
-    validation: NonNegativeInt  # samples for every decision, such as which epoch to keep
-    test: PositiveInt  # samples that are read once, for the card
-    grids: tuple[PositiveInt, ...]
-    seed: int | None = None  # of the samples alone; the recipe's by default
+        """Return the optimiser, and the schedule of its rate."""
+        return build_optimiser(network, self, steps)
 
 
 class Start(BaseModel):
@@ -281,22 +246,14 @@ class Recipe(BaseRecipe):
 
     @property
     def file(self) -> ProblemFile:
-        """The problem file.
-
-        Raises:
-            RecipeError: The problem is a built-in one.
-        """
+        """The problem file; a RecipeError where the problem is a built-in one."""
         if not isinstance(self.problem, ProblemFile):
             raise RecipeError(f"{self.name}: expected a problem file but found the built-in problem {self.problem}")
         return self.problem
 
     @property
     def drawn(self) -> DataConfig:
-        """Which samples of a built-in problem are drawn.
-
-        Raises:
-            RecipeError: The data are those of a problem file.
-        """
+        """Which samples of a built-in problem are drawn; a RecipeError where the data are those of a problem file."""
         if self.data is None:
             raise RecipeError(f"{self.name}: expected a built-in problem but found a problem file")
         return self.data
@@ -312,20 +269,15 @@ class Recipe(BaseRecipe):
 
     @model_validator(mode="after")
     def require_samples(self) -> Recipe:
-        """Require the samples that the problem has, and fields where they are drawn."""
+        """Require the samples that the problem has, and of a built-in one the rule of its axes in the operator."""
         if isinstance(self.problem, str) and PROBLEMS[self.problem].trajectories is not None:
             raise ValueError(f"problem: expected one of fields but {self.problem!r} is one of trajectories")
         drawn = self.problem_file is None
         for key, value, wanted in (("data", self.data, drawn), ("samples", self.samples, not drawn)):
             if (value is not None) != wanted:
                 raise ValueError(f"{key}: expected it of {'built-in problems' if key == 'data' else 'problem files'}")
-        return self
-
-    @model_validator(mode="after")
-    def require_the_axes_points(self) -> Recipe:
-        """Require that an operator with a point rule of its own has that of a built-in problem's axes."""
         points, axes = getattr(self.operator, "points", None), {axis.points for axis in self.problem_schema.axes}
-        if self.problem_file is None and isinstance(points, str) and axes != {points}:
+        if drawn and isinstance(points, str) and axes != {points}:
             raise ValueError(f"operator.points is {points!r} but those of {self.problem!r} are {', '.join(axes)}")
         return self
 
@@ -355,17 +307,6 @@ class Recipe(BaseRecipe):
                 "data files"
             )
         return self
-
-
-class MeasuredSamples(BaseModel):
-    """The samples that a closed form is measured on."""
-
-    model_config = FROZEN
-
-    mesh: PositiveInt  # points per axis of the reference solutions
-    test: PositiveInt  # how many samples
-    grids: tuple[PositiveInt, ...]  # points per axis of the inputs
-    seed: int  # of the first sample; each of the others has the next one
 
 
 class ClosedFormRecipe(BaseRecipe):
@@ -438,67 +379,6 @@ def from_document(document: Any) -> BaseRecipe:
 AnyRecipe = Annotated[SerializeAsAny[BaseRecipe], BeforeValidator(from_document)]
 
 
-def folders() -> list[Path]:
-    """Return the folders that are searched for recipes, MODEL/PRESET.toml in each: ours, and those of other packages.
-
-    A package adds its own by an entry point of the group `petrov.recipes`, which names a package that holds the files.
-    """
-    added = sorted(entry_points(group="petrov.recipes"))
-    return [Path(__file__).parent / "recipes", *(Path(folder) for entry in added for folder in entry.load().__path__)]
-
-
-def find(recipe: str) -> Path:
-    """Return the file of a recipe that is named by path or by name, such as `darcy-quick`.
-
-    Raises:
-        RecipeError: There is none; the message lists the known recipes.
-    """
-    searched = folders()
-    for path in (Path(recipe), *(folder / f"{recipe.replace('-', '/')}.toml" for folder in searched)):
-        if path.is_file():
-            return path
-    files = (path for folder in searched for path in folder.glob("*/*.toml"))
-    known = ", ".join(sorted(f"{path.parent.name}-{path.stem}" for path in files))
-    raise RecipeError(f"no recipe {recipe!r}: expected a TOML file or one of {known}")
-
-
-def read(path: Path, overrides: list[str] | None = None) -> Recipe | AddedRecipe:
-    """Read a recipe, apply `a.b=c` overrides (values in TOML syntax) and the environment's SEED.
-
-    Raises:
-        RecipeError: The file, a key or a value is wrong.
-    """
-    document = read_toml(path)
-    if seed := os.environ.get("SEED"):
-        document["seed"] = parse(f"seed={seed}")[1]
-    for override in overrides or []:
-        put(document, *parse(override))
-    return validate(document, source=str(path))
-
-
-def read_fields(path: Path, overrides: list[str] | None = None) -> Recipe:
-    """Read a recipe for fields.
-
-    Raises:
-        RecipeError: As `read`, or the recipe is of another kind.
-    """
-    recipe = read(path, overrides)
-    if not isinstance(recipe, Recipe):
-        raise RecipeError(f"{path}: expected a problem among {', '.join(PROBLEMS)} but found {recipe.problem!r}")
-    return recipe
-
-
-def validate(document: dict[str, Any], source: str) -> Recipe | AddedRecipe:
-    """Turn a document into a recipe of fields, or of the added kind that it names.
-
-    Raises:
-        RecipeError: Keys or values are wrong; the message starts with `source` and names them.
-    """
-    kind = str(document.get("kind", "fields"))
-    expected: type[Recipe | AddedRecipe] = Recipe if KINDS.get(kind) is Recipe else added_kind(kind).recipe
-    return checked(expected, document, source)
-
-
 def checked(kind: type[R], document: dict[str, Any], source: str) -> R:
     """Turn a document into a recipe; an error begins with its source."""
     try:
@@ -517,24 +397,3 @@ def changed(recipe: R, overrides: Iterable[str]) -> R:
     for override in overrides:
         put(document, *parse(override))
     return checked(type(recipe), document, recipe.name)
-
-
-def parse(override: str) -> tuple[str, Any]:
-    """Split `a.b=c`. A value that is no TOML is taken as text, so names need no quotes."""
-    key, found, value = override.partition("=")
-    if not found:
-        raise RecipeError(f"expected an override a.b=c but got {override!r}")
-    try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except (ValueError, RecursionError):
-        return key, value
-
-
-def put(document: dict[str, Any], key: str, value: Any) -> None:
-    """Set a nested key `section.name` of a document. The recipe's schema checks the name."""
-    *sections, name = key.split(".")
-    for section in sections:
-        if not isinstance(document.get(section), dict):
-            raise RecipeError(f"no section {section!r} for the override {key}={value!r}")
-        document = document[section]
-    document[name] = value

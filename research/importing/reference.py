@@ -32,6 +32,7 @@ from research.importing.network import DROPOUT, Arguments, line_config, load_ref
 from schema.card import CheckpointCard
 from training import checkpoint
 from training.data.dataset import SampleGroup
+from training.data.generate import DataConfig
 from training.data.views import Samples, Split, only_pair, read
 from training.evaluation import rows
 from training.evaluation.cases import Case
@@ -39,7 +40,7 @@ from training.fit.operator_workload import OperatorWorkload
 from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import Operator, build
 from training.problems.problem import PROBLEMS, Problem
-from training.recipe import DataConfig, Fit, Recipe
+from training.recipe import Fit, Recipe
 
 Example = Literal["burgers", "darcy", "darcy_inverse"]
 EXAMPLES: tuple[Example, ...] = get_args(Example)

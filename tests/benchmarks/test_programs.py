@@ -39,7 +39,7 @@ from physics.numerics.volumes import Linearised
 from physics.posterior.sensors import Sensors, lattice
 from serving.protocols.grpc import ENVELOPE_BYTES
 from tests import toy_points
-from training import checkpoint
+from training import checkpoint, recipes
 from training import recipe as config
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
@@ -339,7 +339,7 @@ def test_fno_is_trained_on_the_splits_of_the_problem_file(name: str, tmp_path: P
 
 
 def test_the_comparison_trains_the_missing_rows_on_the_same_samples(tmp_path: Path) -> None:
-    plan = compare.Plan(config.find("listops-tiny"), SHORT, ("softmax", "kernel-aoglu3"))
+    plan = compare.Plan(recipes.find("listops-tiny"), SHORT, ("softmax", "kernel-aoglu3"))
     assert {recipe.data.seed for recipe in plan.recipes().values()} == {1127802}
     file = tmp_path / "rows.json"
     kept = Kept(file, recipe=plan.recipe.stem, overrides=list(SHORT))
@@ -357,7 +357,7 @@ def test_the_comparison_trains_the_missing_rows_on_the_same_samples(tmp_path: Pa
 
 
 def test_an_unknown_type_is_refused_before_any_training(tmp_path: Path) -> None:
-    plan = compare.Plan(config.find("listops-tiny"), SHORT, ("softmax", "kernel-none"))
+    plan = compare.Plan(recipes.find("listops-tiny"), SHORT, ("softmax", "kernel-none"))
     with pytest.raises(config.RecipeError, match=r"operator\.classifier\.attention"):
         next(compare.compare(plan, Kept(None), tmp_path, tmp_path))
 

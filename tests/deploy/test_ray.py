@@ -107,7 +107,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from training.fit.run import workload
-from training.recipe import find, read
+from training.recipes import find, read
 
 small = ["data.mesh=128", "data.grids=[64]", "data.train=16", "data.validation=4", "data.test=12"]
 

@@ -15,7 +15,7 @@ import torch
 from export.parity import TOLERANCE
 from export.repository import publish
 from schema.problem import GridLimits
-from training import checkpoint
+from training import checkpoint, recipes
 from training import recipe as config
 from training.data.views import read
 from training.fit.run import train
@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(problem: str, attention: str) -> config.Recipe:
     """Return the tiny recipe of a problem, made smaller still, with another attention."""
     chosen = [f"{part}.{key}={value}" for part, keys in SETTINGS[problem].items() for key, value in keys.items()]
-    return config.read(config.find(f"{problem}-tiny"), [*chosen, f"operator.attention={attention}"])
+    return recipes.read(recipes.find(f"{problem}-tiny"), [*chosen, f"operator.attention={attention}"])
 
 
 def mean_field_error(recipe: config.Recipe, data: Path) -> float:

@@ -15,6 +15,7 @@ from petrov_client import Client
 from tests.conftest import RunService
 from tests.pipeline.conftest import command
 from training import recipe as config
+from training import recipes
 from training.commands import app as training
 from training.losses import LOSSES
 from training.operators import OPERATORS
@@ -219,4 +220,4 @@ def test_the_problem_is_unknown_where_its_package_is_not_installed(tmp_path: Pat
     path = tmp_path / "tiny.toml"
     path.write_text(RECIPE.replace('loss = "squares"\n', ""))
     with pytest.raises(config.RecipeError, match=r"expected a problem among burgers, .* but got 'heat_line'"):
-        config.read(path)
+        recipes.read(path)

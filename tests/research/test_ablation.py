@@ -8,6 +8,7 @@ import pytest
 
 from research import ablation
 from training import recipe as config
+from training import recipes
 
 SHARED = ("data.train=8", "data.validation=4", "data.test=4", "data.grids=[29]", "fit.epochs=1")
 
@@ -20,14 +21,14 @@ def test_changes_are_made_one_at_a_time() -> None:
 
 
 def test_a_wrong_change_is_told_before_anything_is_trained(tmp_path: Path) -> None:
-    plan = ablation.Plan(config.find("darcy-tiny"), SHARED, ("operator.stepz=1",))
+    plan = ablation.Plan(recipes.find("darcy-tiny"), SHARED, ("operator.stepz=1",))
     with pytest.raises(config.RecipeError, match="stepz"):
         next(ablation.ablate(plan, tmp_path / "runs", tmp_path / "data"))
     assert not (tmp_path / "runs").exists()
 
 
 def test_rows_are_trained_once_and_written(tmp_path: Path) -> None:
-    plan = ablation.Plan(config.find("darcy-tiny"), SHARED, ("operator.layers=1",))
+    plan = ablation.Plan(recipes.find("darcy-tiny"), SHARED, ("operator.layers=1",))
     rows = list(ablation.ablate(plan, tmp_path / "runs", tmp_path / "data"))
     assert [row.change for row in rows] == ["nothing", "operator.layers=1"]
     assert rows[1].parameters < rows[0].parameters

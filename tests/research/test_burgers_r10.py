@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from physics import burgers
-from training import recipe as config
+from training import recipes
 from training.problems.problem import PROBLEMS, Conditions
 
 PROBLEM = PROBLEMS["burgers_r10"]
@@ -22,5 +22,5 @@ def test_a_sample_is_the_spectral_solution_at_a_viscosity_of_a_tenth() -> None:
 
 
 def test_the_published_recipe_takes_it_by_name() -> None:
-    recipe = config.read(config.find("burgers-paper"), ['problem="burgers_r10"', "data.grids=[512]"])
+    recipe = recipes.read(recipes.find("burgers-paper"), ['problem="burgers_r10"', "data.grids=[512]"])
     assert recipe.problem == "burgers_r10"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training import checkpoint
-from training import recipe as config
+from training import checkpoint, recipes
 from training.messages import UnknownNameError
 from training.problems.problem import PROBLEMS
 
@@ -18,10 +17,10 @@ IMPORTED = """
 import sys
 from pathlib import Path
 from training.fit import run
-from training import recipe
+from training import recipes
 from pathlib import Path
 
-read = recipe.read(recipe.find(sys.argv[1]))
+read = recipes.read(recipes.find(sys.argv[1]))
 run.workload(read, Path("data"))
 print(*sorted(name for name in sys.modules if name.partition(".")[0] == "research"))
 """
@@ -43,12 +42,12 @@ def test_a_recipe_of_fields_imports_no_corpora_and_no_networks_of_sequences() ->
 def test_problems_and_recipes_of_research_are_found_by_name() -> None:
     assert {"burgers_r10", "neuralop_darcy"} < set(PROBLEMS)
     for name in ("darcy-ablation", "burgers_fourier-laptop", "neuralop_darcy-quick", "memoriser-tiny"):
-        assert config.read(config.find(name)).name == name
+        assert recipes.read(recipes.find(name)).name == name
 
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="expected a kind of recipe among sequences but got 'graphs'"):
-        config.validate({"kind": "graphs"}, "test")
+        recipes.validate({"kind": "graphs"}, "test")
 
 
 def test_a_checkpoint_without_a_kind_is_that_of_sequences_if_it_has_a_vocabulary() -> None:

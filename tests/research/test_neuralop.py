@@ -15,7 +15,7 @@ import torch
 from physics.numerics.grid import relative_l2
 from research import neuralop_darcy as neuralop
 from research.neuralop_darcy import PROBLEM, solve_material
-from training import recipe as config
+from training import recipes
 from training.data.augment import transform
 from training.data.generate import Request, prepare
 from training.data.views import read
@@ -61,7 +61,7 @@ def test_a_missing_wheel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_grids_have_no_point_at_the_far_wall() -> None:
-    recipe = config.read_fields(config.find("neuralop_darcy-quick"))
+    recipe = recipes.read_fields(recipes.find("neuralop_darcy-quick"))
     assert measured_grids(PROBLEM.description, recipe.data) == [(16, 16), (32, 32), (16, 32)]
 
 
@@ -81,7 +81,7 @@ def test_moved_fields_still_solve_the_equation(stored: Path) -> None:
 
 def test_a_finer_grid_is_answered_as_the_trained_one_where_both_have_points() -> None:
     torch.manual_seed(0)
-    operator = build(config.read_fields(config.find("neuralop_darcy-quick")).operator).eval()
+    operator = build(recipes.read_fields(recipes.find("neuralop_darcy-quick")).operator).eval()
     material = (torch.rand(2, 16, 16) < 0.5).float()
     fine = material.repeat_interleave(2, 1).repeat_interleave(2, 2)
     with torch.inference_mode():
@@ -91,7 +91,7 @@ def test_a_finer_grid_is_answered_as_the_trained_one_where_both_have_points() ->
 def test_a_short_run_beats_the_mean_field(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATA_PATH", str(wheel.parent))
     short = ["data.train=200", "data.test=10", "fit.epochs=2", "operator.layers=1", "operator.channels=16"]
-    recipe = config.read_fields(config.find("neuralop_darcy-quick"), short)
+    recipe = recipes.read_fields(recipes.find("neuralop_darcy-quick"), short)
     folder = train(recipe, tmp_path / "run", tmp_path / "data")
     path = tmp_path / "data" / "neuralop_darcy-32-published.h5"
     test, mean = read(path, "test", 10, 16), read(path, "train", 200, 16).outputs.mean(axis=0)

@@ -12,12 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from schema.card import CheckpointCard
-from training import calibration, checkpoint
-from training import recipe as config
+from training import calibration, checkpoint, recipes
 from training.operators import build
 from training.problems.problem import PROBLEMS
 
-RECIPE = config.read(config.find("darcy-tiny"))
+RECIPE = recipes.read(recipes.find("darcy-tiny"))
 
 
 @pytest.fixture

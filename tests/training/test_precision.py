@@ -13,7 +13,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from export import parity, triton_config
 from export.signature import Signature
-from training import optimisation, recipe
+from training import optimisation, recipe, recipes
 from training.optimisation import Rounded, exact, rounded, train_in
 from training.problems.problem import PROBLEMS
 
@@ -37,12 +37,12 @@ class Product(nn.Module):
 
 
 def test_a_recipe_names_a_known_precision_and_float32_is_not_written() -> None:
-    document = recipe.read(recipe.find("darcy-tiny")).model_dump(mode="json")
+    document = recipes.read(recipes.find("darcy-tiny")).model_dump(mode="json")
     assert "precision" not in document
-    named = recipe.validate(document | {"precision": "bfloat16"}, "recipe")
+    named = recipes.validate(document | {"precision": "bfloat16"}, "recipe")
     assert (named.precision, named.model_dump(mode="json")["precision"]) == ("bfloat16", "bfloat16")
     with pytest.raises(recipe.RecipeError, match="precision"):
-        recipe.validate(document | {"precision": "float16"}, "recipe")
+        recipes.validate(document | {"precision": "float16"}, "recipe")
     with pytest.raises(ValidationError, match="precision"):
         recipe.Recipe.model_validate(document | {"precision": ""})
 

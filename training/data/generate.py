@@ -25,6 +25,12 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    PositiveInt,
+)
 
 from schema.problem import Description, locations
 from training.data.dataset import DONE
@@ -41,6 +47,34 @@ VERSION = 1  # raised whenever the same seed would give other samples
 
 
 STREAMS: tuple[Stream, ...] = ("test", "train")  # the short one first: a file that is being filled can soon be used
+
+
+class DataConfig(BaseModel):
+    """Which samples to train on.
+
+    `mesh` is the number of cells (points) per axis that the equation is solved on; `grids` are the points per axis of
+    the strided fields the network is trained on, one grid per batch, drawn at random.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mesh: PositiveInt
+    train: PositiveInt
+    validation: NonNegativeInt  # samples for every decision, such as which epoch to keep
+    test: PositiveInt  # samples that are read once, for the card
+    grids: tuple[PositiveInt, ...]
+    seed: int | None = None  # of the samples alone; the recipe's by default
+
+
+class MeasuredSamples(BaseModel):
+    """The samples that a closed form is measured on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mesh: PositiveInt  # points per axis of the reference solutions
+    test: PositiveInt  # how many samples
+    grids: tuple[PositiveInt, ...]  # points per axis of the inputs
+    seed: int  # of the first sample; each of the others has the next one
 
 
 @dataclass(frozen=True)

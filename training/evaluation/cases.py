@@ -17,10 +17,10 @@ import torch
 
 from schema.problem import Description
 from training.data.augment import noisy
+from training.data.generate import DataConfig
 from training.data.views import Samples, Split, deviation, every, grids, mesh, read
 from training.losses import Batch
 from training.problems.problem import Array, Problem
-from training.recipe import DataConfig
 
 Sides = tuple[int, ...]
 BATCH = 10  # bounds the memory of measuring

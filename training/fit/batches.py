@@ -28,7 +28,8 @@ from training.fit.samples import DrawnSamples, coarse_samples, prepared
 from training.fit.workload import FIELDS, BatchSampler, Budget, Workload
 from training.losses import Batch
 from training.problems.problem import Problem
-from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
+from training.problems.problem_file import WEIGHTS, ProblemFile
+from training.problems.sections import INSIDE
 from training.recipe import Recipe
 
 BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured

@@ -29,7 +29,7 @@ from training.metrics import METRICS, Grid, measured
 from training.metrics.fields import relative_l2, scalar_errors, scalar_squares, weighed
 from training.operators import Operator, build
 from training.problems.problem import Conditions, Problem
-from training.problems.problem_file import INSIDE
+from training.problems.sections import INSIDE
 from training.recipe import Recipe, RecipeError
 
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut

@@ -23,7 +23,8 @@ from training.operators.points import PointsConfig
 from training.operators.points_trajectory import PointsTrajectoryConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.integrals import integral_of
-from training.problems.problem_file import INSIDE, ProblemFile
+from training.problems.problem_file import ProblemFile
+from training.problems.sections import INSIDE
 from training.recipe import Fit, Recipe, RecipeError
 
 AFTER_UNET: dict[str, Any] = {"unet": 1, "gate": "sigmoid"}  # its values may be large, so that the gate is bounded

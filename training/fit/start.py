@@ -12,7 +12,7 @@ from training import checkpoint
 from training.data import generate
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
-from training.files import digest, read_toml
+from training.files import digest, parse, read_toml
 from training.fit.presets import AFTER_UNET, FEWER, PRESETS, fitting, preset_of, recipe
 from training.fit.run_folder import RunFolder
 from training.operators.field import FieldConfig
@@ -20,7 +20,8 @@ from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Trajectories, trajectories_of
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.recipe import BaseRecipe, Candidate, Coarse, Recipe, RecipeError, Start, changed, find, parse, read
+from training.recipe import BaseRecipe, Candidate, Coarse, Recipe, RecipeError, Start, changed
+from training.recipes import find, read
 
 FOLDERS = (Path("runs"), Path("checkpoints"))  # where an earlier model is looked for, beside the problem file
 

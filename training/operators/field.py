@@ -75,10 +75,8 @@ from training.operators.operator import (
     within,
 )
 
-INSIDE = 0.5
-"""What a mask is above inside the domain."""
-COARSER = (2, 4, 8)
-"""How many times fewer points per axis the grids have on which a mask is averaged."""
+INSIDE = 0.5  # what a mask is above inside the domain
+COARSER = (2, 4, 8)  # how many times fewer points per axis the grids have on which a mask is averaged
 
 
 class FieldConfig(QuantitiesConfig, EncoderConfig):
@@ -207,13 +205,10 @@ class FieldOperator(Operator):
             self.unpatch = nn.Linear(config.channels, detail * config.patch**axes)
             self.skip = convolution(detail, detail, 1)
         if config.unet:
-            convolve = partial(BoundaryConv, periodic=config.periodic)
-            self.unet = UNet(axes, detail, detail, config.unet, convolve)
+            self.unet = UNet(axes, detail, detail, config.unet, partial(BoundaryConv, periodic=config.periodic))
         self.spectral = nn.ModuleList(spectral_layer(config) for _ in range(config.spectral))
         if scalars:
-            halved = [
-                rule == "nodes" and not closed for rule, closed in zip(config.points, config.periodic, strict=True)
-            ]
+            halved = [rule.points == "nodes" and not rule.periodic for rule in config.rules]
             self.register_buffer("measure", quadrature(config.working, halved), persistent=False)
             self.scalar_normaliser = ChannelNormaliser((scalars,))
             self.pooling = Pooling(detail, scalars, domain=config.masked)
@@ -253,8 +248,8 @@ class FieldOperator(Operator):
         if self.config.layers:
             detail = self.global_path(detail) + self.skip(detail)
         if self.config.unet:
-            sides = self.config.working
-            detail = detail + cropped(self.unet(filled(detail, COARSEST, sides, self.config.periodic)), sides)
+            working = self.config.working
+            detail = detail + cropped(self.unet(filled(detail, COARSEST, working, self.config.periodic)), working)
         latent = detail if self.sources else self.latent(detail, masks)
         outputs: tuple[Tensor, ...] = ()
         if self.config.output_components:
@@ -278,17 +273,26 @@ class FieldOperator(Operator):
 
         What says the grid is left out.
         """
-        numbers = zip(fields[self.fields :], self.config.widths, strict=False)
-        columns = [column for x, count in numbers for column in x.reshape(-1, count).unbind(1)]
+        found = self.numbered(fields)
         if self.mask is None:
-            return (*fields[: self.fields], *columns)
+            return found
         mask = fields[self.mask]
-        inside, counts = mask > INSIDE, [max(1, components) for components in self.config.input_components]
-        parts = zip(self.input_normaliser.mean.split(counts), self.config.input_scales, strict=True)
-        means = [torch.exp(mean) if kind == "log" else mean for mean, kind in parts]  # `[channel, 1, ...]` each
-        known = zip(fields[: self.mask], means, strict=True)
+        inside, known = mask > INSIDE, zip(fields[: self.mask], self.means, strict=True)
         outside = [within([field], inside, mean if field.ndim > mask.ndim else mean[0])[0] for field, mean in known]
-        return (*outside, inside.to(mask.dtype), *columns)
+        return (*outside, inside.to(mask.dtype), *found[self.fields :])
+
+    @property
+    def means(self) -> list[Tensor]:
+        """The mean of every channel of each input field but the mask, `[channel, 1, ...]`, off its scale."""
+        counts = [max(1, components) for components in self.config.input_components]
+        parts = zip(self.input_normaliser.mean.split(counts), self.config.input_scales, strict=True)
+        return [torch.exp(mean) if kind == "log" else mean for mean, kind in parts]
+
+    def numbered(self, arguments: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return fields and the components of parameters `[batch]` each, without what says the grid."""
+        numbers = zip(arguments[self.fields :], self.config.widths, strict=False)
+        columns = (column for x, count in numbers for column in x.reshape(-1, count).unbind(1))
+        return (*arguments[: self.fields], *columns)
 
     def latent(self, x: Tensor, masks: Tensor | None = None) -> Tensor:
         """Apply the spectral layers to the detail `[batch, D, *F]`; of gated ones the result is `[batch, *F, D]`."""

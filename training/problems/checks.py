@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
 from training.problems.columns import Column, Part
-from training.problems.problem_file import FEWEST_POINTS, INSIDE, WEIGHTS, ProblemFile
-from training.problems.sections import DataError
+from training.problems.problem_file import FEWEST_POINTS, WEIGHTS, ProblemFile
+from training.problems.sections import INSIDE, DataError
 
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
 FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations

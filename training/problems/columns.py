@@ -12,7 +12,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +43,6 @@ from training.problems.draft_file import wire_name
 from training.problems.integrals import integral_of
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError
-
-if TYPE_CHECKING:
-    from training.problems.columns import Column
-    from training.problems.problem_file import ProblemFile
 
 NUMERIC = "fiub"  # kinds of dtype that become float32
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from schema.problem import Parameter, Quantity
 from training.data.readers import DataFile, LazyArray, as_column, last_axis_at
-from training.problems.problem_file import INSIDE, WEIGHTS, ProblemFile
-from training.problems.sections import DataError
+from training.problems.problem_file import WEIGHTS, ProblemFile
+from training.problems.sections import INSIDE, DataError
 
 CHANGES = "it changes in time, in sample {} at frame {} first: `per_frame = true` if it is known in advance"
 DOMAIN_CHANGES = "the domain of sample {} changes, at frame {} first; expected the same in all frames"

@@ -32,6 +32,8 @@ from training.files import read_toml
 from training.problems.integrals import integral_of
 from training.problems.problem import PROBLEMS
 from training.problems.sections import (
+    INSIDE,
+    SPACE,
     DataSection,
     MaskSection,
     PointsSection,
@@ -41,13 +43,12 @@ from training.problems.sections import (
     guessed_of_axes,
     refusal,
     unconfirmed,
+    with_mask,
+    with_points,
 )
 
 AXES = 3  # the most axes of a grid
-SPACE = ("x", "y", "z")  # the components of coordinates
-INSIDE = "inside"  # the input that says where the domain is
 WEIGHTS = "weights"  # the array of samples that says how much every point counts in the loss and in errors
-POINT = "point"  # the axis of samples that have points of their own
 MOST_POINTS = 1_000_000
 """The most points of a sample that a model accepts, or four times those of its data where that is more."""
 FEWEST_POINTS = 4  # the least number of points of a sample
@@ -86,33 +87,7 @@ class ProblemFile(Schema):
         """
         if not isinstance(values, Mapping) or values.get("points") is None:
             return values
-        found = dict(values)
-        section = PointsSection.model_validate(found["points"])
-        if section.merge and section.counts is not None:
-            raise ValueError("points.merge: expected no counts, since padding repeats points, too")
-        if {*(found.get("axes") or {})} - {POINT}:
-            raise ValueError("expected [points] or [axes], but found both")
-        found["axes"] = {POINT: {"points": "scattered"}}
-        coordinates: dict[str, Any] = {
-            "key": section.coordinates,
-            "components": SPACE[: section.dimensions],
-            "meaning": "coordinates of the points",
-        }
-        counts = {
-            "key": section.counts or "counts",
-            "default": 0,
-            "minimum": 0,
-            "meaning": "number of valid points of a sample, the first ones; 0 for all",
-        }
-        for part, name, made in (("inputs", "coordinates", coordinates), ("parameters", "counts", counts)):
-            tables = dict(found.get(part) or {})
-            found[part] = {name: made | dict(tables.pop(name, {})), **tables}
-        for part in ("inputs", "outputs"):  # as mesh files and coordinates have them
-            found[part] = {
-                name: {**table, "component_axis": "last"} if isinstance(table, Mapping) else table
-                for name, table in dict(found.get(part) or {}).items()
-            }
-        return found
+        return with_points(values)
 
     @model_validator(mode="before")
     @classmethod
@@ -120,17 +95,7 @@ class ProblemFile(Schema):
         """Make the input `inside` of `[mask]`, the last one. What a recipe holds has it already."""
         if not isinstance(values, Mapping) or values.get("mask") is None:
             return values
-        section, inputs = MaskSection.model_validate(values["mask"]), dict(values.get("inputs") or {})
-        if values.get("points") is not None:
-            raise ValueError("mask: expected none with [points]")
-        made = {
-            "key": section.key or f"{INSIDE}, where {section.nan} is not NaN",
-            "meaning": "domain: 1 inside, 0 outside",
-        }
-        known = inputs.pop(INSIDE, made)
-        if not isinstance(known, Mapping) or known.get("key") != made["key"]:
-            raise ValueError(f"inputs.{INSIDE}: the name is that of the mask (`key` names data)")
-        return {**values, "inputs": {**inputs, INSIDE: known}}
+        return with_mask(values)
 
     @field_validator("outputs", mode="after")
     @classmethod

@@ -18,6 +18,10 @@ from pydantic import AfterValidator, Field, PositiveInt, model_validator
 from schema.problem import Frozen, Name, Time
 from training.messages import UserError, typed
 
+SPACE = ("x", "y", "z")  # the components of coordinates
+INSIDE = "inside"  # the input that says where the domain is
+POINT = "point"  # the axis of samples that have points of their own
+
 
 class ProblemFileError(UserError):
     """A problem file cannot be used: the message names the file, the key, what was expected and what was found."""
@@ -133,6 +137,55 @@ class MaskSection(Frozen):
         if (self.key is None) == (self.nan is None):
             raise ValueError("expected either key (an array of 1 inside, 0 outside) or nan (an array with NaN outside)")
         return self
+
+
+# The tensors that sections make
+
+
+def with_points(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a problem file with `[points]`, and with the axis, input and parameter that it makes."""
+    found = dict(values)
+    section = PointsSection.model_validate(found["points"])
+    if section.merge and section.counts is not None:
+        raise ValueError("points.merge: expected no counts, since padding repeats points, too")
+    if {*(found.get("axes") or {})} - {POINT}:
+        raise ValueError("expected [points] or [axes], but found both")
+    found["axes"] = {POINT: {"points": "scattered"}}
+    coordinates: dict[str, Any] = {
+        "key": section.coordinates,
+        "components": SPACE[: section.dimensions],
+        "meaning": "coordinates of the points",
+    }
+    counts = {
+        "key": section.counts or "counts",
+        "default": 0,
+        "minimum": 0,
+        "meaning": "number of valid points of a sample, the first ones; 0 for all",
+    }
+    for part, name, made in (("inputs", "coordinates", coordinates), ("parameters", "counts", counts)):
+        tables = dict(found.get(part) or {})
+        found[part] = {name: made | dict(tables.pop(name, {})), **tables}
+    for part in ("inputs", "outputs"):  # as mesh files and coordinates have them
+        found[part] = {
+            name: {**table, "component_axis": "last"} if isinstance(table, Mapping) else table
+            for name, table in dict(found.get(part) or {}).items()
+        }
+    return found
+
+
+def with_mask(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a problem file with `[mask]`, and with the input that it makes, the last one."""
+    section, inputs = MaskSection.model_validate(values["mask"]), dict(values.get("inputs") or {})
+    if values.get("points") is not None:
+        raise ValueError("mask: expected none with [points]")
+    made = {
+        "key": section.key or f"{INSIDE}, where {section.nan} is not NaN",
+        "meaning": "domain: 1 inside, 0 outside",
+    }
+    known = inputs.pop(INSIDE, made)
+    if not isinstance(known, Mapping) or known.get("key") != made["key"]:
+        raise ValueError(f"inputs.{INSIDE}: the name is that of the mask (`key` names data)")
+    return {**values, "inputs": {**inputs, INSIDE: known}}
 
 
 # Marks of guesses

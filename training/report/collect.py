@@ -28,7 +28,8 @@ from training.fit.run import fit
 from training.fit.run_folder import RunFolder
 from training.messages import UserError, typed
 from training.operators import Operator
-from training.problems.problem_file import INSIDE, ProblemFile
+from training.problems.problem_file import ProblemFile
+from training.problems.sections import INSIDE
 from training.recipe import Recipe, from_document
 from training.report.verdict import Verdict, baselines
 

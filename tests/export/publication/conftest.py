@@ -12,6 +12,7 @@ import torch
 from export.repository import Publication, publish
 from schema.card import CheckpointCard
 from training import checkpoint
+from training.data.generate import DataConfig
 from training.nn.decoders import SpectralDecoderConfig
 from training.operators import build
 from training.operators.burgers import BurgersConfig
@@ -19,7 +20,7 @@ from training.operators.darcy import DarcyConfig
 from training.operators.darcy_inverse import DarcyInverseConfig
 from training.operators.grid_transformer import GridTransformerConfig
 from training.problems.problem import PROBLEMS
-from training.recipe import DataConfig, Fit, Recipe
+from training.recipe import Fit, Recipe
 
 SMALL = {
     "darcy": DarcyConfig(

@@ -31,8 +31,7 @@ from research.sequences.networks import MemoriserConfig, build
 from research.sequences.problems.memoriser import DESCRIPTION as MEMORISER
 from research.sequences.problems.memoriser import LetterSets, read_sentences
 from research.sequences.recipe import SequenceRecipe, load
-from training import checkpoint
-from training import recipe as config
+from training import checkpoint, recipes
 from training.fit import run
 
 FIGURES = Path(__file__).parents[3] / "docs" / "memorisation"
@@ -53,7 +52,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def chosen(*overrides: str) -> SequenceRecipe:
-    found = config.read(config.find("memoriser-tiny"), [*overrides])
+    found = recipes.read(recipes.find("memoriser-tiny"), [*overrides])
     assert isinstance(found, SequenceRecipe)
     return found
 

@@ -30,7 +30,7 @@ from research.sequences.recipe import SequenceRecipe, load
 from research.sequences.schedule import cosine, reciprocal_sqrt
 from research.sequences.training import cross_entropy, hits, majority
 from schema.problem import BYTES, PADDING, SequenceDescription
-from training import checkpoint
+from training import checkpoint, recipes
 from training import recipe as config
 from training.commands import app
 from training.fit import run_folder as runlog
@@ -65,7 +65,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(name: str, *overrides: str) -> SequenceRecipe:
-    found = config.read(config.find(name), [*overrides])
+    found = recipes.read(recipes.find(name), [*overrides])
     assert isinstance(found, SequenceRecipe)
     return found
 
@@ -386,4 +386,4 @@ def test_a_checkpoint_of_sequences_is_none_of_fields(trained: Callable[[], Path]
     with pytest.raises(checkpoint.CheckpointError, match="expected a checkpoint of fields but found one of listops"):
         checkpoint.load_operator(trained())
     with pytest.raises(config.RecipeError, match=r"expected a problem among burgers, .*darcy"):
-        config.read_fields(config.find("listops-tiny"))
+        recipes.read_fields(recipes.find("listops-tiny"))

@@ -28,7 +28,7 @@ from training.messages import typed
 from training.operators import Operator, build
 from training.operators.operator import certified
 from training.problems.problem import PROBLEMS
-from training.recipe import find, read, read_fields
+from training.recipes import find, read, read_fields
 
 GRIDS = (21, 29)
 

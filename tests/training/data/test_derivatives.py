@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Description
-from training import recipe as recipes
+from training import recipes
 from training.data import generate, views
 from training.data.generate import Layout
 from training.data.views import GRADIENTS, Samples, read

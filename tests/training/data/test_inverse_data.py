@@ -11,16 +11,15 @@ import pytest
 import torch
 
 from physics.numerics.grid import block_edges, block_mean, common_grid
-from training import recipe as recipes
+from training import recipes
 from training.data.augment import add_noise, noisy
-from training.data.generate import Request, prepare
+from training.data.generate import DataConfig, Request, prepare
 from training.data.pools import LocalPool
 from training.data.views import Samples, read
 from training.fit.operator_workload import OperatorWorkload
 from training.losses import Batch
 from training.nn.pointwise import Normaliser
 from training.problems.problem import PROBLEMS
-from training.recipe import DataConfig
 
 EPS = 1e-5  # what the reference adds to a deviation
 LEGACY_SEED = 1127802

@@ -15,9 +15,9 @@ from rich.console import Console
 from physics import darcy
 from schema.card import CheckpointCard
 from schema.problem import Quantity
-from training import recipe as recipes
+from training import recipes
 from training.checkpoint import read_card
-from training.data.generate import Request, prepare
+from training.data.generate import DataConfig, Request, prepare
 from training.data.pools import LocalPool, ThisProcess
 from training.data.views import Samples, deviation, only_pair, read
 from training.evaluation import rows
@@ -28,7 +28,6 @@ from training.metrics import METRICS
 from training.operators import Operator, build
 from training.operators.darcy_inverse import DarcyInverseConfig
 from training.problems.problem import PROBLEMS, Baseline, Conditions, Fields
-from training.recipe import DataConfig
 
 BURGERS, DARCY, DARCY_INVERSE = (PROBLEMS[name] for name in ("burgers", "darcy", "darcy_inverse"))
 DATA = DataConfig(mesh=141, train=6, validation=0, test=2, grids=(36,), seed=5)

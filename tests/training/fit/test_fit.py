@@ -14,7 +14,7 @@ from click.testing import Result
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from training import calibration, checkpoint
+from training import calibration, checkpoint, recipes
 from training import recipe as config
 from training.commands import app
 from training.data.views import read
@@ -41,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
-    recipe = config.read(config.find("burgers-tiny"), EPOCHS[1::2])
+    recipe = recipes.read(recipes.find("burgers-tiny"), EPOCHS[1::2])
     return train(recipe, tmp_path_factory.mktemp("runs") / recipe.name, data)
 
 
@@ -49,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     "model", ["darcy_inverse", "poisson", *(pytest.param(name, marks=pytest.mark.deep) for name in TRAINED)]
 )
 def test_a_tiny_run_beats_the_mean_field(model: str, data: Path, tmp_path: Path) -> None:
-    recipe = config.read(config.find(f"{model}-tiny"))
+    recipe = recipes.read(recipes.find(f"{model}-tiny"))
     found = checkpoint.load(train(recipe, tmp_path, data))
     path, points = workload(recipe, data).prepare(), recipe.data.grids[0]
     counts = {"train": recipe.data.train, "test": recipe.data.test}
@@ -68,7 +68,7 @@ def test_a_killed_run_resumes_to_the_same_weights(finished: Path, data: Path, tm
         wait_for_epochs(folder, 2)
         process.send_signal(signal.SIGKILL)
     assert not (folder / checkpoint.WEIGHTS).exists()
-    train(config.read(config.find("burgers-tiny"), EPOCHS[1::2]), folder, data, resume=True)
+    train(recipes.read(recipes.find("burgers-tiny"), EPOCHS[1::2]), folder, data, resume=True)
     assert [int(row["epoch"]) for row in runlog.read_log(folder / "metrics.csv")] == list(range(6))
     expected, found = (load_file(run / checkpoint.WEIGHTS) for run in (finished, folder))
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -82,10 +82,10 @@ def wait_for_epochs(folder: Path, epochs: int) -> None:
 
 
 def test_an_interrupted_run_does_not_go_on_with_another_recipe(data: Path, tmp_path: Path) -> None:
-    recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2"])
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=2"])
     (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
     with pytest.raises(config.RecipeError, match="another recipe"):
-        train(config.read(config.find("burgers-tiny"), ["fit.epochs=3"]), tmp_path, data, resume=True)
+        train(recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=3"]), tmp_path, data, resume=True)
 
 
 def test_a_finished_run_is_kept_and_says_how_to_train_anew(finished: Path, data: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_finished_run_is_kept_and_says_how_to_train_anew(finished: Path, data:
 
 
 def test_a_torn_state_is_passed_over(tmp_path: Path, data: Path) -> None:
-    recipe, run = config.read(config.find("burgers-tiny"), ["fit.epochs=3"]), RunFolder(tmp_path)
+    recipe, run = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=3"]), RunFolder(tmp_path)
     work = workload(recipe, data)
     fit(work.task(), work, run, run.open(recipe, resume=False))
     before, last = sorted(run.state.glob("epoch=*.ckpt"))
@@ -135,7 +135,7 @@ def test_a_state_for_which_there_is_no_room_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Path) -> None:
-    recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=1"])
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1"])
     work, run = workload(recipe, tmp_path / "data"), RunFolder(tmp_path / "run")
     for folder in (run.path, work.data):
         folder.mkdir(exist_ok=True)
@@ -158,7 +158,7 @@ def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Pa
 
 
 def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_path: Path) -> None:
-    recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=1", "fit.learning_rate=1e-9"])
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1", "fit.learning_rate=1e-9"])
     found = checkpoint.load(train(recipe, tmp_path, data, init=finished)).card.errors
     expected = checkpoint.load(finished).card.errors
     assert found[0]["relative_l2"] == pytest.approx(expected[0]["relative_l2"], rel=1e-3)
@@ -175,7 +175,7 @@ def test_the_mean_of_the_weights_is_over_the_last_tenth_of_the_steps_until_the_d
 
 def test_the_mean_of_the_weights_is_kept(finished: Path, data: Path, tmp_path: Path) -> None:
     def kept(average: float) -> torch.Tensor:
-        recipe = config.read(config.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}"])
+        recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}"])
         found = load_file(train(recipe, tmp_path / str(average), data, init=finished) / checkpoint.WEIGHTS)
         return torch.cat([each.ravel() for each in found.values()])
 

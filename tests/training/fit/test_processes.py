@@ -17,7 +17,8 @@ from tests.conftest import wait_until
 from training.fit import processes, run_folder
 from training.fit.run import check_shares, train
 from training.fit.start import begin
-from training.recipe import RecipeError, find, read
+from training.recipe import RecipeError
+from training.recipes import find, read
 
 PROBLEM = """
 name = "heat"

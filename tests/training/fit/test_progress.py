@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from training import recipe as config
+from training import recipes
 from training.fit.run import train
 from training.fit.run_folder import RunError, RunFolder, expect_room, line, state_bytes
 
@@ -27,7 +28,7 @@ def test_a_line_states_share_errors_and_the_time_left() -> None:
 def test_a_full_disk_is_reported_before_anything_is_generated(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"expected \d+ MB of free disk space but found"):
         expect_room(tmp_path, 2**62)
-    recipe = config.read(config.find("burgers-tiny"), ["data.train=100_000_000_000"])
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["data.train=100_000_000_000"])
     with pytest.raises(RunError, match="free disk space"):
         train(recipe, tmp_path / "run", tmp_path / "data")
     assert not any((tmp_path / "data").iterdir())
@@ -43,7 +44,7 @@ def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) ->
 
 
 def test_a_recipe_without_validation_samples_is_refused(tmp_path: Path) -> None:
-    recipe = config.read(config.find("burgers-tiny"), ["data.validation=0"])
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["data.validation=0"])
     with pytest.raises(config.RecipeError, match=r"expected data\.validation of at least 1 but found 0"):
         train(recipe, tmp_path / "run", tmp_path / "data")
     assert not RunFolder(tmp_path / "run").path.exists()

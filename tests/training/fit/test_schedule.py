@@ -14,7 +14,7 @@ from torch import Tensor
 
 from research.cao2021.transformers import LineTransformer, LineTransformerConfig
 from research.importing.network import load_reference, reference_views
-from training import recipe as config
+from training import recipes
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import fit
 from training.fit.run_folder import RunFolder
@@ -102,7 +102,7 @@ def test_ten_steps_lead_where_the_published_ones_do(golden: Callable[[str], Any]
 
 
 def published_recipe() -> Recipe:
-    recipe = config.read(config.find("burgers-tiny"))
+    recipe = recipes.read(recipes.find("burgers-tiny"))
     return recipe.model_copy(update={"operator": NETWORK, "fit": PUBLISHED})
 
 
@@ -111,7 +111,7 @@ def column(work: Watched, name: str) -> list[float]:
 
 
 def test_the_darcy_schedule_is_the_published_one(golden: Callable[[str], Any]) -> None:
-    case, recipe = golden("onecycle_ex2"), config.read(config.find("darcy-paper"))
+    case, recipe = golden("onecycle_ex2"), recipes.read(recipes.find("darcy-paper"))
     task = Task(LineTransformer(NETWORK), OperatorWorkload(recipe, Path()))
     found = task.configure_optimizers()
     optimiser, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]

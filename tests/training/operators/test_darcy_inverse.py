@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import physics.darcy
 from tests.training.operators.pressures import pressure
-from training import recipe as recipes
+from training import recipes
 from training.operators import Operator, build
 from training.problems.darcy_inverse import OUTPUT_GRID
 

@@ -7,6 +7,7 @@ import torch
 
 from physics.numerics.grid import WALL
 from training import recipe as config
+from training import recipes
 from training.nn.encoder import EncoderLayer, LocalMixing
 from training.nn.grids import square_positions
 from training.nn.lines import antiderivative
@@ -15,19 +16,19 @@ from training.operators import Operator, build
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import wall_factor
 from training.problems.problem import PROBLEMS
-from training.recipe import folders
+from training.recipes import folders
 
 RECIPES = sorted(
     f"{path.parent.name}-{path.stem}"
     for folder in folders()
     for path in folder.glob("*/*.toml")
-    if isinstance(config.read(path), config.Recipe)
+    if isinstance(recipes.read(path), config.Recipe)
 )
 
 
 def tiny(model: str) -> Operator:
     torch.manual_seed(0)
-    return build(config.read(config.find(f"{model}-tiny")).operator)
+    return build(recipes.read(recipes.find(f"{model}-tiny")).operator)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_an_encoder_layer_keeps_the_shape() -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_describes_a_network(name: str) -> None:
-    recipe = config.read(config.find(name))
+    recipe = recipes.read(recipes.find(name))
     assert recipe.name == name
     assert recipe.problem in PROBLEMS
     with torch.device("meta"):

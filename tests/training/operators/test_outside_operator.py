@@ -57,15 +57,15 @@ USE = """
 import json, sys, torch
 from training.nn.encoder import EncoderConfig
 from training.operators import OPERATORS, build
-from training import recipe
+from training import recipes
 
-darcy = recipe.read(recipe.find("darcy-tiny")).model_dump(mode="json")
-read = recipe.validate(darcy | {"operator": {"kind": "sum", "scale": 3.0}}, "test")
+darcy = recipes.read(recipes.find("darcy-tiny")).model_dump(mode="json")
+read = recipes.validate(darcy | {"operator": {"kind": "sum", "scale": 3.0}}, "test")
 operator = build(read.operator)
 operator.fit_normalisers(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 3))
 found = operator(torch.ones(1, 2), torch.ones(1, 2))
 saved = type(read).model_validate_json(read.model_dump_json())
-mean = recipe.read(recipe.find("darcy-tiny"), ["operator.attention=mean"])
+mean = recipes.read(recipes.find("darcy-tiny"), ["operator.attention=mean"])
 kind = type(build(mean.operator).encoder[0].attention).__name__
 print(json.dumps([kind, list(OPERATORS)[-1], found.tolist(), read.model_dump(mode="json")["operator"], saved == read]))
 """

@@ -10,8 +10,7 @@ from safetensors.numpy import load_file
 
 from physics import burgers
 from physics.numerics.grid import relative_l2
-from training import checkpoint
-from training import recipe as config
+from training import checkpoint, recipes
 from training.calibration import Calibration
 from training.fit.run import train
 from training.problems.problem import PROBLEMS, Conditions
@@ -45,7 +44,7 @@ def test_a_sample_solves_the_equation_at_its_own_viscosity_and_time(seed: int) -
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    recipe = config.read(config.find("burgers-quick"), list(SMALL))
+    recipe = recipes.read(recipes.find("burgers-quick"), list(SMALL))
     return train(recipe, tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("data"))
 
 

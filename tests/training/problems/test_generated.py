@@ -19,7 +19,8 @@ from training.fit.operator_workload import OperatorWorkload
 from training.operators.trajectory import TrajectoryConfig
 from training.problems import kuramoto_sivashinsky, navier_stokes
 from training.problems.problem import PROBLEMS, Problem, Starts
-from training.recipe import RecipeError, find, validate
+from training.recipe import RecipeError
+from training.recipes import find, validate
 
 NAMES = [name for name in PROBLEMS if PROBLEMS[name].trajectories is not None]
 

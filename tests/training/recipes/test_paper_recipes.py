@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from training import checkpoint
+from training import checkpoint, recipes
 from training import recipe as config
 from training.fit import run_folder as runlog
 from training.fit.run import train, workload
 from training.operators import Operator, build
-from training.recipe import folders
+from training.recipes import folders
 
 PARAMETERS = {
     "burgers-paper": 530_305,
@@ -40,7 +40,7 @@ RUN = [
 
 def network(name: str) -> Operator:
     torch.manual_seed(0)
-    return build(config.read(config.find(name)).operator)
+    return build(recipes.read(recipes.find(name)).operator)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_network_has_the_published_size(name: str) -> None:
 
 def test_every_published_recipe_is_tested() -> None:
     files = [path for folder in folders() for path in folder.glob("*/paper*.toml")]
-    published = {f"{path.parent.name}-{path.stem}": config.read(path) for path in files}
+    published = {f"{path.parent.name}-{path.stem}": recipes.read(path) for path in files}
     assert {name for name, recipe in published.items() if isinstance(recipe, config.Recipe)} == set(PARAMETERS)
 
 
@@ -84,7 +84,7 @@ def test_spectral_layers_begin_with_the_published_deviation(name: str, gain: flo
 
 @pytest.mark.parametrize("name", RUN)
 def test_a_published_recipe_runs(name: str, data: Path, tmp_path: Path) -> None:
-    recipe = config.read(config.find(name), TINY[name])
+    recipe = recipes.read(recipes.find(name), TINY[name])
     found = checkpoint.load(train(recipe, tmp_path, data))
     assert found.card.training["kept"] == "the last epoch"
     assert all(math.isfinite(row["relative_l2"]) for row in found.card.errors)
@@ -93,7 +93,7 @@ def test_a_published_recipe_runs(name: str, data: Path, tmp_path: Path) -> None:
 def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     # This rate breaks the network after the first epoch.
     chosen = ["fit.keep=best", "fit.epochs=4", "fit.learning_rate=0.02"]
-    recipe = config.read(config.find("burgers-paper"), [*TINY["burgers-paper"], *chosen])
+    recipe = recipes.read(recipes.find("burgers-paper"), [*TINY["burgers-paper"], *chosen])
     card = checkpoint.load(train(recipe, tmp_path, data)).card
     work = workload(recipe, data)
     network = work.task(init=tmp_path).network.eval()
@@ -114,4 +114,4 @@ def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_trained_is_refused(name: str, override: str, message: str) -> None:
     with pytest.raises(config.RecipeError, match=message):
-        config.read(config.find(name), [override])
+        recipes.read(recipes.find(name), [override])
