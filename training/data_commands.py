@@ -161,7 +161,7 @@ def data(
 
     python -m training data darcy-laptop
     """
-    from training import recipe as recipes
+    from training import recipes
     from training.fit import run
     from training.fit.start import problem_run
 

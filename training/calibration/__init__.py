@@ -4,19 +4,17 @@ Both are conformal: they rest on the ranks of calibration samples, not on a mode
 that an exported graph holds them beside the operator.
 """
 
-from training.calibration.calibration import FILE, CalibratedOperator, Calibration, Channel, Layout, load, save
+from training.calibration.calibration import FILE, CalibratedOperator, Calibration, Channel, Layout, account, load, save
 from training.calibration.error_estimate import ErrorEstimate, Novelty, guarantee
-from training.calibration.fitting import FEWEST_FITTED, Measured, calibrate
-from training.calibration.samples import (
+from training.calibration.fitting import (
+    FEWEST_FITTED,
     MOST_FITTED,
-    CalibrationSamples,
-    account,
     affordable,
+    calibrate,
     calibrated,
     calibration_samples,
-    joined,
 )
-from training.calibration.statistics import InputStatistics
+from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, joined
 
 __all__ = [
     "FEWEST_FITTED",

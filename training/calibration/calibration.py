@@ -1,20 +1,22 @@
-"""The calibration of a model: a module that returns the quality of its predictions, and the file that keeps it."""
+"""The calibration of a model: a module that returns the quality of its predictions, its file, and what a card says."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional
 
-from training.calibration.error_estimate import ErrorEstimate, Novelty
-from training.calibration.statistics import InputStatistics
+from training.calibration.error_estimate import OUTSIDE, ErrorEstimate, Novelty, coverage, guarantee
+from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured
 from training.files import CALIBRATION, replacing
 from training.messages import UserError, typed
 from training.operators.operator import Operator
@@ -208,3 +210,160 @@ def load(folder: Path) -> Calibration | None:
             f"`{typed('calibrate', folder)}` renews it: {error}"
         ) from error
     return calibration.eval()
+
+
+# What a card says
+
+
+OUT_OF_DISTRIBUTION_SAMPLES = 50  # of each family out of distribution
+SMOOTHED_POINTS = 4  # per axis
+INTERPOLATION = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+@torch.inference_mode()
+def account(calibration: Calibration, operator: Operator, samples: CalibrationSamples) -> dict[str, Any]:
+    """Return what a card says of a calibration: its samples, and how it does on test samples.
+
+    These are per grid and kind the share whose error stays below the estimate (`coverage`) with its standard error, the
+    means of estimate and error, and the share of inputs that are outside; and that share per family out of
+    distribution, on the finest grid. `errors` counts the calibration samples of a grid, `errors_of_a_case` the fewest
+    that a quantile rests on, and `guarantee` says what they promise.
+    """
+    layout, rows, finest = calibration.layout, [], None
+    for one in samples.test:
+        rows.append(row(calibration, operator, one))
+        if finest is None or one.points(len(layout.periodic)) > finest.points(len(layout.periodic)):
+            finest = one.first(OUT_OF_DISTRIBUTION_SAMPLES)
+    return {
+        "fitted": layout.fitted,
+        "inputs": layout.inputs,
+        "errors": layout.errors,
+        "errors_of_a_case": layout.least,
+        **({"guarantee": guarantee(layout.least)} if layout.errors else {}),
+        **({"noise": list(layout.noise)} if layout.noise else {}),
+        "test": rows,
+        "foreign": {}
+        if finest is None or not finest.inputs[-1].is_floating_point()
+        else out_of_distribution_shares(calibration, operator, finest),
+    }
+
+
+def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, Any]:
+    """Return the figures of test samples of one kind on one grid."""
+    quality = dict(zip(calibration.names, calibration(*operator.canonical(*samples.inputs)), strict=True))
+    figures: dict[str, Any] = {
+        "grid": sides_of(samples.inputs, len(calibration.layout.periodic)),
+        **samples.kind,
+        "fields": len(samples),
+        "outside": share(quality["novelty"] < OUTSIDE),
+    }
+    if "error_estimate" in quality and samples.errors is not None:
+        estimate = quality["error_estimate"][:, 0]
+        figures |= coverage(np.asarray(samples.errors <= estimate))
+        figures["mean_estimate"] = float(f"{estimate.mean().item():.4g}")
+        figures["mean_error"] = float(f"{samples.errors.mean().item():.4g}")
+    if calibration.layout.intervals and samples.scalars is not None:
+        figures["intervals"] = intervals(calibration, quality, samples.scalars)
+    return figures
+
+
+def intervals(calibration: Calibration, quality: Mapping[str, Tensor], errors: Tensor) -> dict[str, Any]:
+    """Return the figures of the intervals of outputs that are numbers, by output, a row per component."""
+    found, start = {}, 0
+    for each in calibration.layout.intervals:
+        rows, widths = [], quality[each.quality]
+        for component, deviation in enumerate(each.deviations):
+            error, half = deviation * errors[:, start + component], widths[:, component]
+            means = {"mean_half_width": half.mean().item(), "mean_error": error.mean().item()}
+            means = {name: float(f"{value:.4g}") for name, value in means.items()}
+            rows.append({**coverage(np.asarray(error <= half)), **means})
+        found[each.output], start = rows, start + len(each.deviations)
+    return found
+
+
+def sides_of(inputs: Sequence[Tensor], axes: int) -> list[int]:
+    """Return the points per axis of the first argument or, where it is a number, of the last one, which says them."""
+    lead = inputs[-1] if not inputs[-1].is_floating_point() else inputs[0]
+    return list(lead.shape[-axes:])
+
+
+def out_of_distribution_shares(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, float]:
+    """Return the share of inputs that are outside, per family; every field that varies is changed."""
+    axes, inputs = len(calibration.layout.periodic), samples.inputs
+    fields = getattr(operator, "fields", len(inputs))  # the first ones
+    canonical, mask = operator.canonical, None if operator.mask is None else inputs[operator.mask]
+    if operator.scattered:  # the families are of fields on a grid
+        inputs, canonical = [*operator.canonical(*inputs)], lambda *fields: fields
+        fields = len(inputs)
+
+    def changed(index: int, tensor: Tensor, family: Callable[[Tensor], Tensor]) -> Tensor:
+        if index >= fields:
+            return tensor
+        varies = tensor.ndim > axes and bool(tensor.amax() > tensor.amin())  # no number, and no default of an input
+        varies &= tensor is not mask
+        return family(tensor.reshape(-1, *tensor.shape[-axes:])).reshape(tensor.shape) if varies else tensor
+
+    return {
+        name: share(
+            calibration(*canonical(*(changed(index, each, family) for index, each in enumerate(inputs))))[-1] < OUTSIDE
+        )
+        for name, family in FAMILIES.items()
+    }
+
+
+def share(flags: Tensor) -> float:
+    """Return the share of true flags."""
+    return round(flags.double().mean().item(), 4)
+
+
+def scaled(x: Tensor) -> Tensor:
+    """Return ten times the field."""
+    return 10 * x
+
+
+def constant(x: Tensor) -> Tensor:
+    """Return the field's mean everywhere."""
+    return x.mean(tuple(range(1, x.ndim)), keepdim=True).expand_as(x)
+
+
+def contrasted(x: Tensor) -> Tensor:
+    """Return the field with three times the deviation from its mean, of the logarithm where it is positive."""
+    if (x > 0).all():
+        return contrasted(x.log()).exp()
+    mean = constant(x)
+    return mean + 3 * (x - mean)
+
+
+def shuffled(x: Tensor) -> Tensor:
+    """Return the field's values at other points, in an order that is drawn once."""
+    order = torch.randperm(x[0].numel(), generator=torch.Generator().manual_seed(0))
+    return x.flatten(1)[:, order].reshape(x.shape)
+
+
+def smoothed(x: Tensor) -> Tensor:
+    """Return the field interpolated linearly between a few of its points."""
+    axes = x.ndim - 1
+    coarse = functional.interpolate(x[:, None], [SMOOTHED_POINTS] * axes, mode=INTERPOLATION[axes], align_corners=True)
+    return functional.interpolate(coarse, x.shape[1:], mode=INTERPOLATION[axes], align_corners=True)[:, 0]
+
+
+def compressed(x: Tensor) -> Tensor:
+    """Return the field at half its size, twice along every axis."""
+    for axis in range(1, x.ndim):
+        half = x.index_select(axis, torch.arange(0, x.shape[axis], 2))
+        x = torch.cat([half, half], axis).narrow(axis, 0, x.shape[axis])
+    return x
+
+
+def spiked(x: Tensor) -> Tensor:
+    """Return the field with a single point far above all others."""
+    flat = x.flatten(1).clone()
+    low, high = flat.amin(1), flat.amax(1)
+    flat[:, flat.shape[1] // 3] = high + 3 * (high - low) + high.abs()
+    return flat.reshape(x.shape)
+
+
+#: Foreign families by name; each maps scalar fields `[sample, *grid]` to others.
+FAMILIES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    family.__name__: family for family in (scaled, constant, contrasted, shuffled, smoothed, compressed, spiked)
+}

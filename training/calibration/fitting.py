@@ -1,50 +1,30 @@
-"""Calibrate a trained network: the module of `training.calibration.calibration`, from samples with their errors."""
+"""Calibrate a trained network: the module of `training.calibration.calibration`, from samples with their errors.
+
+The samples are those of a workload, or new ones: some are fitted, others calibrate, and others check the result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from schema.problem import Description, Parameter, Quantity
+from schema.problem import Axis, Description, Parameter, Quantity
 from training.calibration.calibration import ERROR_ESTIMATE, Calibration, Channel, Interval, Layout, varies
 from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, bounds, fewest
-from training.calibration.statistics import InputStatistics
+from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, joined
+from training.data.dataset import Rows
+from training.losses import Batch
+from training.operators.operator import Operator
 
 FEWEST_FITTED = 16  # samples of which mean and covariance of the statistics make sense
 SPREAD = 2.0  # a positive channel whose largest value is this many times its smallest is seen by its logarithm
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Samples on one grid, with the errors of the network's predictions."""
-
-    inputs: Sequence[Tensor]  # the operator's arguments, `[sample, (component,) *grid]` or `[sample]` each
-    errors: Tensor | None = None  # relative L2 errors of fields `[sample]`; none where only the inputs are known
-    # What tells the samples from others on the same grid, such as their noise, for the card.
-    kind: Mapping[str, Any] = field(default_factory=dict)
-    noise: Tensor | None = None  # the level of noise of each `[sample]`, where they have several
-    scalars: Tensor | None = None  # sizes of the errors of all numbers, in deviations of each: `[sample, number]`
-
-    def __len__(self) -> int:
-        return len(self.inputs[0])
-
-    def points(self, axes: int) -> int:
-        return self.inputs[0].shape[-axes:].numel() if self.inputs[0].ndim > axes else 1
-
-    def first(self, count: int) -> Measured:
-        """Return copies of the first samples."""
-        return self.select(torch.arange(min(count, len(self))))
-
-    def select(self, mask: Tensor) -> Measured:
-        """Return the samples of a mask, or of some numbers."""
-        parts = (None if each is None else each[mask] for each in (self.errors, self.noise, self.scalars))
-        errors, noise, scalars = parts
-        return Measured([tensor[mask] for tensor in self.inputs], errors, self.kind, noise, scalars)
 
 
 def calibrate(
@@ -225,3 +205,107 @@ def _channels(problem: Description, fitted: Sequence[Measured]) -> tuple[Channel
         logarithm = bool(positive and low > 0 and high > SPREAD * low)
         found += [Channel(name=name, logarithm=logarithm) for name in names]
     return tuple(found)
+
+
+# The samples
+
+
+MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
+
+
+BYTES = 2**28  # of all inputs of one grid in memory
+
+
+def affordable(count: int, sample_bytes: int) -> int:
+    """Return how many of `count` samples are read at most."""
+    return min(count, max(1, BYTES // sample_bytes))
+
+
+def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
+    """Return every other training sample as fitted, the rest as inputs, and the validation samples.
+
+    Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame. Those
+    of a built-in problem are the cases of every measured grid.
+    """
+    if work.drawn is not None:
+        units, held_out, checked = work.drawn.calibrating(vary=network.optional)
+        measured = partial(of_case, work, network)
+        return CalibrationSamples(
+            fitted=(joined(*map(measured, every)) for every in units.by_grid(apart=False)),
+            calibration=(joined(*map(measured, every)) for every in held_out.by_grid(apart=False)),
+            test=(measured(case) for every in checked.by_grid(apart=True) for case in every),
+        )
+    splits = {name: np.asarray(work.samples.split(name)) for name in ("train", "validation", "test")}
+    if work.is_trajectory:
+        fitted, held, test = (states(work, rows) for rows in splits.values())
+        return CalibrationSamples([fitted], [held], [test])
+    size, points = work.samples.sample_bytes, {"grid": list(work.samples.sides)} if work.file.scattered else {}
+    rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
+    validation, test = (
+        with_errors(work, network, work.batch(splits[name][: affordable(int(splits[name][-1]) + 1, size)]), points)
+        for name in ("validation", "test")
+    )
+    first = with_errors(work, network, work.batch(rows[::2]), points)
+    inputs = Measured(work.batch(rows[1::2]).inputs)
+    return CalibrationSamples([first], [validation, inputs], [test], work.deviations)
+
+
+@torch.inference_mode()
+def with_errors(work: Any, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
+    """Return samples of a kind with the errors of a network: those of fields, and of every number by itself."""
+    fields, numbers = [], []
+    for start in range(0, len(batch.inputs[0]), work.at_once):
+        rows = slice(start, start + work.at_once)
+        inputs, outputs = ([each[rows] for each in some] for some in batch[:2])
+        part = Batch(inputs, outputs, measure=None if batch.measure is None else batch.measure[rows])
+        found = work.predictions(network, part)
+        if errors := work.field_errors(found, part):
+            fields.append(torch.stack(errors).mean(dim=0))
+        if pairs := work.scalar_pairs(found, part):
+            numbers.append(torch.cat([((p - u) / one).abs().reshape(len(u), -1) for p, u, one in pairs], dim=1))
+    of_fields, scalars = (torch.cat(each) if each else None for each in (fields, numbers))
+    return Measured(batch.inputs, of_fields, kind or {}, scalars=scalars)
+
+
+def of_case(work: Any, network: Any, case: Any) -> Measured:
+    """Return the samples of a `training.evaluation.cases.Case` with the errors of a network."""
+    found = with_errors(work, network, case.whole, case.kind)
+    level = torch.full((len(case),), case.noise, dtype=torch.float64)
+    return found if case.varied else replace(found, noise=level)
+
+
+def states(work: Any, rows: Rows) -> Measured:
+    """Draw what steps of some trajectories start from, at any of their frames, with what the steps see."""
+    frames, length = work.samples.frames or 1, work.history + any(one.per_frame for one in work.file.tensors)
+    starts = frames - length + 1
+    most = affordable(MOST_FITTED, work.samples.sample_bytes * work.history // frames)
+    pairs = len(rows) * starts
+    drawn = np.random.default_rng(work.recipe.seed).choice(pairs, min(pairs, most), replace=False)
+    windows = work.samples.windows(rows[drawn // starts], drawn % starts, length)
+    kind = {"grid": list(work.samples.sides)} if work.file.scattered else {}
+    return Measured(work.as_batch(windows).inputs, kind=kind)
+
+
+@torch.inference_mode()
+def calibrated(problem: Description, operator: Operator, samples: CalibrationSamples) -> Calibration | None:
+    """Calibrate an operator; None where there are too few samples."""
+    fitted, calibration = (
+        [replace(one, inputs=operator.canonical(*one.inputs)) for one in each]
+        for each in (samples.fitted, samples.calibration)
+    )
+    described = on_grid(problem) if operator.scattered else problem
+    return calibrate(described, fitted, calibration, samples.deviations)
+
+
+def on_grid(problem: Description) -> Description:
+    """Describe what the canonical arguments are where fields are on points; see `Operator.scattered`."""
+    (coordinates, *fields), (_, *numbers) = problem.inputs, problem.parameters
+    names = [f"{one.name}_{part}".rstrip("_") for one in fields for part in one.components or ("",)]
+    ends = [f"{end}_{axis}" for end in ("lowest", "highest") for axis in coordinates.components]
+    return problem.model_copy(
+        update={
+            "inputs": tuple(Quantity(name=name) for name in ("filled", *names)),
+            "parameters": (*(Parameter(name=name) for name in ends), *numbers),
+            "axes": tuple(Axis(name=axis) for axis in coordinates.components),
+        }
+    )

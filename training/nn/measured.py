@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from physics.numerics.grid import WALL
 from training.nn.grids import Features, Plane, indices, unit_axis
@@ -281,3 +283,39 @@ class PressureScale(nn.Module):
 def size(solution: Plane) -> Float[Tensor, "batch 1 1"]:
     """Return the root mean square of each pressure, and a small number where it is 0."""
     return solution.square().mean(dim=(1, 2), keepdim=True).clamp(min=SMALLEST).sqrt()
+
+
+class Detail(nn.Module):
+    """Convolutions on the working grid, before and after the encoder.
+
+    Those that lead to other layers start small, so they change little about a network that was trained without them.
+    """
+
+    def __init__(self, inputs: int, config: Any) -> None:
+        super().__init__()
+        width, block = config.detail, config.block
+        self.first, self.second, self.third = (
+            nn.Conv2d(channels, width, 3, padding=1) for channels in (inputs, width, width)
+        )
+        self.pool = nn.Conv2d(width, config.channels, block, stride=block)
+        self.unpool = nn.ConvTranspose2d(config.channels, width, block, stride=block)
+        self.last = nn.Conv2d(width, 1, 3, padding=1)
+        self.block, self.working = block, config.working
+        for layer in (self.pool, self.last):
+            nn.init.normal_(layer.weight, std=1e-3)
+            nn.init.zeros_(cast("Tensor", layer.bias))
+
+    def forward(self, fine: Features) -> Features:
+        """Return features of the working points, for those that were measured."""
+        return functional.silu(self.second(functional.silu(self.first(fine))))
+
+    def decode(self, local: Features, latent: Features, blocks: Features, before: int) -> Plane:
+        """Return the logit of each working point."""
+
+        def cropped(x: Features) -> Features:
+            """Return the points of the blocks that lie on the working grid."""
+            return x[:, :, before : before + self.working, before : before + self.working]
+
+        x = functional.silu(self.third(local) + cropped(self.unpool(latent)))
+        each = blocks[:, :, :, None, :, None].expand(-1, -1, -1, self.block, -1, self.block)
+        return (self.last(x) + cropped(each.flatten(4, 5).flatten(2, 3)))[:, 0]

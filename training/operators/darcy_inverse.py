@@ -53,7 +53,7 @@ half of the samples.
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -67,7 +67,7 @@ from training.nn.elliptic import certified_gradients as gradients
 from training.nn.elliptic import fast_diagonalisation
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.grids import Blocks, Features, Plane, indices, resample, sample, square_positions
-from training.nn.measured import FEATURES, KINKS, AxisDifferences, PressureScale, derivatives, kinks
+from training.nn.measured import FEATURES, KINKS, AxisDifferences, Detail, PressureScale, derivatives, kinks
 from training.nn.pointwise import Normaliser
 from training.operators.operator import Operator, OperatorKind
 
@@ -383,42 +383,6 @@ class EquivariantInverseOperator(DarcyInverseOperator):
         given = (noise >= 0).to(noise.dtype)
         level = torch.log(noise.clamp(min=0) / spread + QUIET)
         return self.told(torch.stack([given, given * level], dim=1))[:, :, None, None]
-
-
-class Detail(nn.Module):
-    """Convolutions on the working grid, before and after the encoder.
-
-    Those that lead to other layers start small, so they change little about a network that was trained without them.
-    """
-
-    def __init__(self, inputs: int, config: EquivariantInverseConfig) -> None:
-        super().__init__()
-        width, block = config.detail, config.block
-        self.first, self.second, self.third = (
-            nn.Conv2d(channels, width, 3, padding=1) for channels in (inputs, width, width)
-        )
-        self.pool = nn.Conv2d(width, config.channels, block, stride=block)
-        self.unpool = nn.ConvTranspose2d(config.channels, width, block, stride=block)
-        self.last = nn.Conv2d(width, 1, 3, padding=1)
-        self.block, self.working = block, config.working
-        for layer in (self.pool, self.last):
-            nn.init.normal_(layer.weight, std=1e-3)
-            nn.init.zeros_(cast("Tensor", layer.bias))
-
-    def forward(self, fine: Features) -> Features:
-        """Return features of the working points, for those that were measured."""
-        return functional.silu(self.second(functional.silu(self.first(fine))))
-
-    def decode(self, local: Features, latent: Features, blocks: Features, before: int) -> Plane:
-        """Return the logit of each working point."""
-
-        def cropped(x: Features) -> Features:
-            """Return the points of the blocks that lie on the working grid."""
-            return x[:, :, before : before + self.working, before : before + self.working]
-
-        x = functional.silu(self.third(local) + cropped(self.unpool(latent)))
-        each = blocks[:, :, :, None, :, None].expand(-1, -1, -1, self.block, -1, self.block)
-        return (self.last(x) + cropped(each.flatten(4, 5).flatten(2, 3)))[:, 0]
 
 
 OPERATOR = (

@@ -20,8 +20,7 @@ from physics.numerics.fields import neumann_field, periodic_field
 from schema.problem import Description
 from training import calibration
 from training.calibration import Calibration, Measured
-from training.calibration.calibration import CalibrationError, grid_points
-from training.calibration.samples import account
+from training.calibration.calibration import CalibrationError, account, grid_points
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import workload
 from training.messages import typed

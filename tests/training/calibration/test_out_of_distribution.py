@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from training.calibration.samples import FAMILIES
+from training.calibration.calibration import FAMILIES
 
 
 @pytest.mark.parametrize("sides", [(31,), (12, 17), (6, 8, 9)])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from training.calibration.samples import states
+from training.calibration.fitting import states
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.fit import presets

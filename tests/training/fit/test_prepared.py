@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from training import checkpoint
 from training.calibration import CalibratedOperator
-from training.calibration.samples import with_errors
+from training.calibration.fitting import with_errors
 from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import READ_AS, checksum, prepare
