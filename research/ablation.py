@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict
 from training import checkpoint, recipes
 from training import recipe as config
 from training.data.views import read
-from training.evaluation.cases import Case
 from training.files import write_json
 from training.fit import run
 from training.fit.operator_workload import OperatorWorkload
@@ -103,7 +102,7 @@ def measure(change: str, found: checkpoint.Checkpoint, data: Path) -> Row:
     work, counts = OperatorWorkload(found.recipe, data, progress=False), found.recipe.drawn
     rows = {"count": counts.validation, "points": counts.grids[0], "after": counts.train}
     samples = read(work.prepare(), "validation", **rows, problem=work.problem)
-    errors = work.measured(found.operator, Case(samples, counts.mesh))
+    errors = work.measured(found.operator, samples)
     l2, h1 = errors["relative_l2"], errors["relative_h1"]
     training = found.card.training
     return Row(

@@ -24,9 +24,8 @@ from schema.card import CheckpointCard
 from training import checkpoint, recipes
 from training.data.generate import MeasuredSamples
 from training.evaluation import measures
-from training.evaluation.cases import ranges
+from training.evaluation.drawn import DrawnSamples, ranges
 from training.evaluation.measures import milliseconds, processor, timed
-from training.fit.samples import DrawnSamples
 from training.metrics import METRICS, Grid
 from training.metrics import measured as all_measured
 from training.operators import Operator, build
@@ -80,10 +79,10 @@ def few_keys(keys: list[int], data: Path) -> None:
         subjects[f"{count} keys"] = build(ColeHopfConfig(keys=count, refinement=-(-FEWEST_QUERIES // count)))
     for case in samples.tests(samples.problem, grid=1024, noise=0.0):
         for name, operator in subjects.items():
-            numbers = case.samples.parameters.values()
+            numbers = case.parameters.values()
             with torch.inference_mode():
                 found = np.concatenate([operator(*batch.inputs).numpy() for batch in case])
-            errors = METRICS.items["relative_l2"](found, case.truth)
+            errors = METRICS.items["relative_l2"](found, case.targets)
             where = case.conditions or "defaults"
             typer.echo(f"{name}, {where}: {errors.mean():.2e}, 95 % below {np.percentile(errors, 95):.2e}")
             if case.conditions:

@@ -35,7 +35,6 @@ from training.data.dataset import SampleGroup
 from training.data.generate import DataConfig
 from training.data.views import Samples, Split, only_pair, read
 from training.evaluation import rows
-from training.evaluation.cases import Case
 from training.fit.operator_workload import OperatorWorkload
 from training.nn.pointwise import EPSILON, Normaliser
 from training.operators import Operator, build
@@ -323,7 +322,7 @@ def _measure(path: Path, operator: Operator, recipe: Recipe) -> dict[str, list[d
     single = build(config)
     single.load_state_dict(operator.state_dict())
     stored_on = recipe.drawn.model_copy(update={"mesh": mesh})
-    work, case = OperatorWorkload(recipe.model_copy(update={"data": stored_on}), path.parent), Case(test, mesh)
+    work, case = OperatorWorkload(recipe.model_copy(update={"data": stored_on}), path.parent), replace(test, mesh=mesh)
     return {
         "errors": [rows.errors(work, single.eval(), case)],
         "classical": [rows.classical(work, case)] if not test.problem.require_baseline().slow else [],

@@ -19,7 +19,7 @@ from training import recipes
 from training.data.augment import transform
 from training.data.generate import Request, prepare
 from training.data.views import read
-from training.evaluation.cases import Case, measured_grids
+from training.evaluation.drawn import measured_grids
 from training.fit.run import train
 from training.operators import build
 
@@ -99,7 +99,7 @@ def test_a_short_run_beats_the_mean_field(wheel: Path, tmp_path: Path, monkeypat
     guess = relative_l2(np.broadcast_to(mean, test.outputs.shape), test.outputs).mean()
     assert card["errors"][0]["grid"] == [16, 16]
     assert card["errors"][0]["relative_l2"] < guess
-    assert Case(test, 32).problem == PROBLEM
+    assert (test.problem, test.mesh) == (PROBLEM, 32)
 
 
 def test_the_published_figures_beat_the_librarys() -> None:

@@ -228,12 +228,12 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
     of a built-in problem are the cases of every measured grid.
     """
     if work.drawn is not None:
-        units, held_out, checked = work.drawn.calibrating(vary=network.optional)
+        fitted, held, checked = work.drawn.calibrating(vary=network.optional)
         measured = partial(of_case, work, network)
         return CalibrationSamples(
-            fitted=(joined(*map(measured, every)) for every in units.by_grid(apart=False)),
-            calibration=(joined(*map(measured, every)) for every in held_out.by_grid(apart=False)),
-            test=(measured(case) for every in checked.by_grid(apart=True) for case in every),
+            fitted=(joined(*map(measured, every)) for every in fitted),
+            calibration=(joined(*map(measured, every)) for every in held),
+            test=(measured(case) for every in checked for case in every),
         )
     splits = {name: np.asarray(work.samples.split(name)) for name in ("train", "validation", "test")}
     if work.is_trajectory:
@@ -268,7 +268,7 @@ def with_errors(work: Any, network: Any, batch: Batch, kind: Mapping[str, Any] |
 
 
 def of_case(work: Any, network: Any, case: Any) -> Measured:
-    """Return the samples of a `training.evaluation.cases.Case` with the errors of a network."""
+    """Return `training.data.views.Samples` of a kind with the errors of a network."""
     found = with_errors(work, network, case.whole, case.kind)
     level = torch.full((len(case),), case.noise, dtype=torch.float64)
     return found if case.varied else replace(found, noise=level)

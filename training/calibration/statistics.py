@@ -6,8 +6,9 @@ lie beyond them; per axis the logarithms of the total variation of its lines, an
 frequency. A parameter is a statistic itself.
 
 The roughness is apart from them, as it depends on the resolution: per channel and axis, the logarithm of the size of
-second differences of neighbours. It tells levels of noise apart, and interfaces from smooth fields. Samples that calibrate come with the errors of a
-network on them.
+second differences of neighbours. It tells levels of noise apart, and interfaces from smooth fields.
+
+Samples that calibrate come with the errors of a network on them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -24,13 +24,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from physics.numerics.grid import block_mean, common_grid
 from schema.problem import Description, Quantity
+from training.data.augment import noisy
 from training.data.dataset import Rows, SampleGroup
 from training.data.pools import ThisProcess, chosen
+from training.losses import Batch
 from training.messages import UserError
 from training.problems.problem import PROBLEMS, Array, Conditions, Fields, Problem, Stream
 
@@ -38,6 +41,7 @@ Split = Literal["train", "validation", "test"]
 STREAM_OF: dict[Split, Stream] = {"train": "train", "validation": "train", "test": "test"}
 """The stored group that holds each split: validation samples follow the training samples."""
 
+BATCH = 10  # bounds the memory of measuring
 GRADIENTS = "gradients of the output"  # their key among a sample's tensors, which no name on the wire is like
 
 Points = int | tuple[int, ...]
@@ -68,15 +72,22 @@ def only_pair(description: Description) -> Pair:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples in memory: tensors `[sample, ...]` by name on the wire in physical units, and `GRADIENTS` if requested.
+    """Samples in memory, of one kind on one grid: tensors `[sample, ...]` by name on the wire in physical units.
 
-    Where the problem fixes its output grid, outputs lie on the common grid of `physics.numerics.grid`, on which
-    symmetries are exact.
+    There are `GRADIENTS`, too, if requested. Where the problem fixes its output grid, outputs lie on the common grid of
+    `physics.numerics.grid`, on which symmetries are exact. Networks and solvers see the inputs with their noise.
     """
 
     tensors: Mapping[str, Array]
     problem: Problem
     provenance: str  # where the samples come from
+    mesh: int = 0  # points per axis that the truth was computed on
+    noise: float = 0.0  # level of the noise on the inputs
+    # Deviation of the training inputs at each point, which noise is relative to; by default the samples' own.
+    unit: Array | None = None
+    conditions: str = ""  # the ranges of the parameters in words, where they are not their defaults
+    varied: tuple[str, ...] = ()  # the optional inputs that are varied
+    seed: int | Sequence[int] = 0  # of the noise
 
     @property
     def inputs(self) -> Array:
@@ -92,14 +103,57 @@ class Samples:
         return {one.name: self.tensors[one.name] for one in self.problem.description.parameters}
 
     @property
+    def observed(self) -> Array:
+        """The inputs with their noise, drawn alike at every call and not kept in memory."""
+        rng = np.random.default_rng(self.seed)
+        return noisy(self.inputs, self.spread, (self.noise,), rng) if self.noise else self.inputs
+
+    @property
+    def spread(self) -> Array:
+        """The unit of noise."""
+        return self.deviation if self.unit is None else self.unit
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """What tells them from others on the same grid."""
+        named: dict[str, Any] = {"noise": self.noise, "conditions": self.conditions} | dict.fromkeys(
+            self.varied, "varied"
+        )
+        return {name: value for name, value in named.items() if value}
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells a row of figures from the others: the grid, and noise and conditions where there are some."""
+        return {"grid": list(self.inputs.shape[1:])} | self.kind
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def batches(self, parts: Iterable[slice]) -> Iterator[Batch]:
+        """Return parts of the samples; the weight of their energy norm is that of inputs without noise."""
+        arguments, truth = self.arguments, self.targets
+        for rows in parts:
+            weight = torch.from_numpy(self.inputs[rows]) if self.problem.energy_weight else None
+            inputs = [torch.from_numpy(each[rows]) for each in arguments]
+            yield Batch(inputs, [torch.from_numpy(truth[rows])], weight=weight)
+
+    @property
+    def whole(self) -> Batch:
+        """All samples together."""
+        return next(self.batches([slice(None)]))
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.batches(slice(start, start + BATCH) for start in range(0, len(self), BATCH))
+
+    @property
     def optional(self) -> tuple[str, ...]:
         """The names of the optional inputs that the samples have."""
         return tuple(one.name for one in self.problem.optional if one.name in self.tensors)
 
     @property
-    def arguments(self) -> dict[str, Array]:
-        """The arguments of an operator behind the input, by name."""
-        return {name: self.tensors[name] for name in self.optional} | self.parameters
+    def arguments(self) -> list[Array]:
+        """The arguments of an operator."""
+        return [self.observed, *(self.tensors[name] for name in (*self.optional, *self.parameters))]
 
     @property
     def targets(self) -> Array:
@@ -135,7 +189,7 @@ class Samples:
         defaults = {one.name: np.full_like(self.inputs, one.default) for one in self.problem.optional}
         return replace(self, tensors={**self.tensors, **defaults})
 
-    def varied(self, rows: slice, rng: Generator) -> Samples:
+    def with_varied(self, rows: slice, rng: Generator) -> Samples:
         """Vary the optional inputs of some samples on the stored mesh, and solve.
 
         Raises:
@@ -221,7 +275,7 @@ def read(
         if gradients:
             slopes = stored.fields(pair.output.name, rows)
             tensors[GRADIENTS] = np.stack([gradient(each)[chosen] for each in slopes])
-        return Samples(tensors, wanted, str(stored.attributes["provenance"]))
+        return Samples(tensors, wanted, str(stored.attributes["provenance"]), fine)
 
 
 def deviation(path: Path, count: int, problem: Problem) -> Array:

@@ -20,8 +20,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from schema.problem import Axis, Description, Quantity
-from training.data.views import only_pair
-from training.evaluation.cases import Case
+from training.data.views import Samples, only_pair
 from training.evaluation.measures import Parity
 from training.evaluation.rows import case_name
 from training.metrics import METRICS
@@ -64,9 +63,9 @@ def ranks(errors: NDArray[np.float64]) -> dict[str, int]:
     return {"best": int(order[0]), "median": int(order[len(order) // 2]), "worst": int(order[-1])}
 
 
-def draw(case: Case, found: Array, target: Path, title: str) -> None:
+def draw(case: Samples, found: Array, target: Path, title: str) -> None:
     """Write the picture of predictions in the format that the file's name ends with."""
-    errors, inputs = METRICS.items["relative_l2"](found, case.truth), case.inputs
+    errors, inputs = METRICS.items["relative_l2"](found, case.targets), case.observed
     pair = only_pair(case.problem.description)
     rows = [
         Drawn(
@@ -74,8 +73,8 @@ def draw(case: Case, found: Array, target: Path, title: str) -> None:
             index,
             float(errors[index]),
             {pair.input.name: inputs[index]},
-            {name: float(values[index]) for name, values in case.samples.parameters.items()},
-            {pair.output.name: case.truth[index]},
+            {name: float(values[index]) for name, values in case.parameters.items()},
+            {pair.output.name: case.targets[index]},
             {pair.output.name: found[index]},
         )
         for rank, index in ranks(errors).items()

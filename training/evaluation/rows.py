@@ -17,8 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from schema.card import Measured
-from training.data.views import only_pair
-from training.evaluation.cases import Case
+from training.data.views import Samples, only_pair
 from training.evaluation.measures import Fields, account, milliseconds, row, timed
 from training.problems.problem import Array, Conditions
 
@@ -27,7 +26,7 @@ IMPATIENT_FIELDS = 10  # enough for a first look: a direct solve's error hardly 
 PATIENT_FIELDS = 100  # at most: the mean error of a direct solve is then known to some per cent
 
 
-def report(work: Any, network: Any, cases: Iterable[Case], *, patient: bool = True) -> dict[str, Any]:
+def report(work: Any, network: Any, cases: Iterable[Samples], *, patient: bool = True) -> dict[str, Any]:
     """Measure a network of a workload and the classical solver: a card's `errors`, `classical` and `clock`.
 
     `patient` waits for the solver on up to a hundred fields, and where it takes seconds for each.
@@ -39,12 +38,12 @@ def report(work: Any, network: Any, cases: Iterable[Case], *, patient: bool = Tr
     return account(rows, baselines, time="of the processor, one thread")
 
 
-def errors(work: Any, network: Any, case: Case) -> dict[str, Any]:
+def errors(work: Any, network: Any, case: Samples) -> dict[str, Any]:
     """Return the network's row: its errors and times on one case."""
     return row(case.key, work.measured(network, case)) | milliseconds(network, *case.arguments)
 
 
-def classical(work: Any, case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
+def classical(work: Any, case: Samples, most: int = IMPATIENT_FIELDS) -> dict[str, Any]:
     """Return a card's row of the classical solver on at most `most` fields, fewer where it is slow.
 
     Raises:
@@ -52,7 +51,7 @@ def classical(work: Any, case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, 
     """
     baseline = case.problem.require_baseline()
     outputs, times = [], []
-    for index, field in enumerate(case.inputs[: min(most, SLOW_FIELDS) if baseline.slow else most]):
+    for index, field in enumerate(case.observed[: min(most, SLOW_FIELDS) if baseline.slow else most]):
         output, seconds = timed(partial(solve, case, index, field))
         outputs.append(output)
         times.append(seconds)
@@ -62,21 +61,21 @@ def classical(work: Any, case: Case, most: int = IMPATIENT_FIELDS) -> dict[str, 
     return row(case.key, {name: each.numpy() for name, each in found.items()}) | method
 
 
-def solve(case: Case, index: int, field: Array) -> Fields:
+def solve(case: Samples, index: int, field: Array) -> Fields:
     """Solve for one field, that of the sample `index` with its noise, classically on its own grid."""
     description = case.problem.description
     pair = only_pair(description)
-    inputs = {pair.input.name: field} | {name: values[index] for name, values in case.samples.parameters.items()}
+    inputs = {pair.input.name: field} | {name: values[index] for name, values in case.parameters.items()}
     conditions = Conditions(case.mesh, case.noise * case.spread if case.noise else 0.0)
     return np.asarray(case.problem.solve(inputs, conditions)[pair.output.name])
 
 
-def has_baseline(case: Case, points: int, *, patient: bool) -> bool:
+def has_baseline(case: Samples, points: int, *, patient: bool) -> bool:
     """Return whether the classical solver is measured: a slow one up to some points per axis, and with patience."""
     baseline = case.problem.baseline
     if baseline is None or (case.noise and not baseline.noise):
         return False
-    return not baseline.slow or (patient and max(case.inputs.shape[1:]) <= points)
+    return not baseline.slow or (patient and max(case.observed.shape[1:]) <= points)
 
 
 def beside(card: Measured) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:

@@ -6,8 +6,9 @@ What the batches hold is in `training.fit.batches`; here are the network, its lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.calibration import CalibrationSamples, affordable, calibration_samples
+from training.calibration import FEWEST_FITTED, CalibrationSamples, affordable, calibration_samples
 from training.checkpoint import MOST_EXAMPLES, Tensors
+from training.data import generate
+from training.data.prepare import prepare
 from training.evaluation import measures, rows
+from training.evaluation.drawn import CALIBRATION_SEED
 from training.evaluation.measures import LOST, Measures, estimates, parities, processor
 from training.fit.batches import STATISTICS_SAMPLES, Batches
-from training.fit.samples import renewed
 from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.metrics import METRICS, Grid, measured
 from training.metrics.fields import relative_l2, scalar_errors, scalar_squares, weighed
 from training.operators import Operator, build
-from training.problems.problem import Conditions, Problem
-from training.problems.sections import INSIDE
+from training.problems.problem import Conditions, Problem, trajectories_of
+from training.problems.sections import INSIDE, DataSection
 from training.recipe import Recipe, RecipeError
 
 EXAMPLE_BYTES = 2**23  # of all test samples in a checkpoint: longer trajectories are cut
 TINY = 1e-30  # the least mean square of errors in deviations, which keeps the root's slope finite
+RENEWED = {"validation": 0.4, "test": 0.3}  # shares of new samples that calibrate and check, the rest is fitted
 ROLLOUTS = ("rollout", "correlation_time", "spectrum")
 
 
@@ -320,8 +324,36 @@ class OperatorWorkload(Batches):
         return np.concatenate([self.predictions(network, batch)[0].numpy() for batch in batches])
 
     def renewed(self, samples: int, files: tuple[str, ...] = ()) -> OperatorWorkload:
-        found: OperatorWorkload = renewed(self, samples, files)
-        return found
+        """Return the workload of new samples alone, which are divided as those of a training are.
+
+        Samples that our samplers make are drawn. A half as many as calibrate are fitted; of trajectories as many check.
+        """
+        name = self.recipe.name
+        if self.drawn is not None:
+            if files:
+                raise ScopeError(f"{name}: its samples are drawn, so --samples makes new ones, and not --files")
+            found = copy(self)
+            found.drawn = copy(self.drawn)
+            found.drawn.new = samples
+            return found
+        generated = None if files else trajectories_of(self.file.name)
+        if generated is not None:
+            drawn = DataSection(files=generated.file.data.files, validation=samples, test=samples)
+            problem = generated.file.model_copy(update={"data": drawn, "seed": CALIBRATION_SEED})
+            draw = partial(generated.draw, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
+            path = generate.trajectories(replace(generated, file=problem, draw=draw), self.data)
+        elif files:
+            named = {"files": files, "coarse": None, **RENEWED}
+            file = self.recipe.file
+            problem = file.model_copy(update={"data": file.data.model_copy(update=named)})
+            path = prepare(problem, Path(), self.data)
+        else:
+            raise ScopeError(
+                f"{name}: a user's samples cannot be drawn: --files names files of new ones, and without any the "
+                "validation samples calibrate"
+            )
+        recipe = self.recipe.model_copy(update={"problem": problem, "samples": path.name, "coarse": None})
+        return type(self)(recipe, self.data, progress=self.progress)
 
     def estimated(self, network: Any, rollout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return a card's rows of frames with error estimates by the validation trajectories, checked with the test."""

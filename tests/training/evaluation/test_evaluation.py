@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from training import recipes
 from training.checkpoint import read_card
 from training.data.generate import DataConfig, Request, prepare
 from training.data.pools import LocalPool, ThisProcess
-from training.data.views import Samples, deviation, only_pair, read
+from training.data.views import Samples, Split, deviation, only_pair, read
 from training.evaluation import rows
-from training.evaluation.cases import Case, Sides, Stored, measured_grids, noise_units
+from training.evaluation.drawn import DrawnSamples, Sides, measured_grids, noise_units
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.workload import Scope
 from training.metrics import METRICS
@@ -97,11 +97,11 @@ def test_noise_makes_a_difference_and_is_the_same_at_every_call(
 ) -> None:
     samples = read(stored, "test", 2, 141, problem=DARCY_INVERSE)
     unit = deviation(stored, 6, DARCY_INVERSE)
-    clean, noisy, again = (Case(samples, 141, level, unit).inputs for level in (0.0, 0.1, 0.1))
+    clean, noisy, again = (replace(samples, noise=level, unit=unit).observed for level in (0.0, 0.1, 0.1))
     np.testing.assert_array_equal(clean, samples.inputs)
     np.testing.assert_array_equal(noisy, again)
     assert ((noisy - clean) / unit).std() == pytest.approx(0.1, rel=0.02)
-    assert rows.errors(work, operator, Case(samples, 141, 0.1, unit))["fields"] == 2
+    assert rows.errors(work, operator, replace(samples, noise=0.1, unit=unit))["fields"] == 2
 
 
 def test_a_row_holds_errors_and_times_and_is_laid_out_below_its_place(card: CheckpointCard) -> None:
@@ -162,9 +162,9 @@ def test_the_energy_is_that_of_the_coefficient_on_the_grid(tmp_path: Path) -> No
     a = np.stack([darcy.example(29, seed=seed) for seed in (1, 2)])
     u = np.stack([darcy.solve(one) for one in a])
     tensors = {"coefficient": a.astype(np.float32), "solution": u.astype(np.float32)}
-    case = Case(Samples(tensors, DARCY, "drawn"), mesh=421)
+    case = Samples(tensors, DARCY, "drawn", mesh=421)
     work = workload("darcy", tmp_path, DATA.model_copy(update={"mesh": 421}))
-    found = work.measures([torch.from_numpy(1.5 * case.truth)], case.whole)
+    found = work.measures([torch.from_numpy(1.5 * case.targets)], case.whole)
     errors = [found[name].numpy() for name in ("relative_energy", "relative_l2", "relative_h1")]
     np.testing.assert_allclose(errors, np.full((3, 2), 0.5), rtol=1e-6)
 
@@ -175,8 +175,7 @@ def test_pictures_are_drawn_of_planes_and_lines(problem: str, shape: tuple[int, 
 
     inputs, outputs, found = np.random.default_rng(0).standard_normal((3, *shape), dtype=np.float32)
     pair = only_pair(PROBLEMS[problem].description)
-    samples = Samples({pair.input.name: inputs, pair.output.name: outputs}, PROBLEMS[problem], "drawn")
-    case = Case(samples, mesh=64)
+    case = Samples({pair.input.name: inputs, pair.output.name: outputs}, PROBLEMS[problem], "drawn", mesh=64)
     pictures.draw(case, found, tmp_path / "deep" / "picture.png", "a title")
     assert (tmp_path / "deep" / "picture.png").read_bytes().startswith(b"\x89PNG")
 
@@ -207,15 +206,16 @@ def test_scales_of_pictures_are_robust() -> None:
     assert pictures.even([0 * noise]).norm.vmax == 1
 
 
-@dataclass(frozen=True)
-class Watched(Stored):
-    """Stored samples that note which grids are read."""
+class Watched(DrawnSamples):
+    """Drawn samples that note which grids are read."""
 
-    grids: list[int | Sides] = field(default_factory=list)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.seen = list[int | Sides]()
 
-    def read(self, points: int | Sides, count: int) -> Samples:
-        self.grids.append(points)
-        return super().read(points, count)
+    def read(self, path: Path, split: Split, count: int, points: int | Sides, *, after: int = 0) -> Samples:
+        self.seen.append(points)
+        return super().read(path, split, count, points, after=after)
 
 
 def forced(inputs: Fields, conditions: Conditions) -> Fields:
@@ -240,11 +240,13 @@ def test_the_mesh_is_read_once_for_defaults_and_varied_inputs(tmp_path: Path) ->
     )
     path = prepare(Request(problem, 16, 0, 4, 0), tmp_path, ThisProcess(), progress=False)
     data = DataConfig(mesh=16, train=1, validation=0, test=4, grids=(8,))
-    stored = Watched(problem, data, (0.0,), seed=0, vary=True, path=path, split="test", count=4)
-    [cases] = stored.by_grid(apart=False)
-    assert stored.grids == [16, (8,)]
+    recipe = recipes.read_fields(recipes.find("burgers-tiny"), ["fit.noise=[]"])
+    stored = Watched(recipe.model_copy(update={"data": data}), tmp_path)
+    stored.problem = problem
+    [cases] = stored.kinds(path, "test", 4, vary=True, apart=False)
+    assert stored.seen == [16, (8,)]
     for case in cases:  # drawn, at the defaults, and varied: the solution of each has its own parameters
         initial, *force, viscosity, time = case.arguments
         expected = viscosity[:, None] * initial + time[:, None] + sum(force)
-        np.testing.assert_allclose(case.truth, expected, rtol=1e-6)
+        np.testing.assert_allclose(case.targets, expected, rtol=1e-6)
     assert [len(case) for case in cases] == [2, 4, 2]
