@@ -21,9 +21,8 @@ from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.data.readers import ReadError
 from training.problems.draft_file import DraftError
-from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.sections import DataError
+from training.problems.sections import DataError, unconfirmed
 
 RNG = np.random.default_rng(0)
 K = 1 + RNG.random((20, 8, 9))

@@ -18,9 +18,8 @@ from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import checksum, prepare
 from training.data.readers import ReadError, open_file
-from training.problems.marks import unconfirmed
 from training.problems.problem_file import ProblemFile, ProblemFileError, read_problem_file
-from training.problems.sections import DataError
+from training.problems.sections import DataError, unconfirmed
 
 CONFIRMED = re.compile(r"  # guess: (samples are counted by folders|time is the first axis).*")
 
