@@ -1,4 +1,4 @@
-"""What a request's cells say of its points: `boundary`, `distance` and `area`, where a model takes them.
+"""What a request's cells say of its points, where a model takes it: `boundary`, `distance`, `area`, `boundary_normal`.
 
 A caller who has points and triangles sends these as `cells` in place of the inputs that a training on mesh files
 derives from them. Cells are `[cell, node]` of one type: polygons of so many corners on a plane; tetrahedra, pyramids,
@@ -9,19 +9,20 @@ counted before (`Derivation.bytes`), is in proportion to the points.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from physics.numerics.cells import Cells, UnknownCellsError, boundary, distance, repeated, sizes
+from physics.numerics.cells import Cells, UnknownCellsError, boundary, distance, normals, repeated, sizes
 from schema.card import COORDINATES, Card
 from serving import checks
 from serving.errors import Problem, Where
 
 CELLS = "cells"
-DERIVED = ("boundary", "distance", "area")
+DERIVED = ("boundary", "distance", "area", "boundary_normal")
 #: Nodes of all cells per point, by dimensions. The cells of a plane have at most six (Euler's formula: there are fewer
 #: than three edges per point, each of two cells); tetrahedra some thirty, and all that five points can have are fewer.
 MOST_NODES = {2: 6, 3: 64}
@@ -100,8 +101,9 @@ class Derivation:
             detail = f"{self._label(index)} names points {count} times; a mesh of so many points does at most {limit}"
             raise Problem("wrong-input", detail, where=_at(*self._index(index)))
         work = NODE_BYTES * named + POINT_BYTES * self._counts + SAMPLE_BYTES
-        self.bytes = 4 * samples * most * len(names) + int(work.max()) + max(one.size for one in each)
-        self.arrays |= {name: np.zeros((samples, most)[self._single :], np.float32) for name in names}
+        sides = {name: (samples, most, *(dimensions,) * (name == DERIVED[3])) for name in names}
+        self.bytes = 4 * sum(map(math.prod, sides.values())) + int(work.max()) + max(one.size for one in each)
+        self.arrays |= {name: np.zeros(side[self._single :], np.float32) for name, side in sides.items()}
         self._names, self._work = names, np.cumsum(np.broadcast_to(work, samples))
         self.work = int(self._work[-1])
 
@@ -154,7 +156,8 @@ class Derivation:
         except UnknownCellsError as error:
             detail = f"{label}: {error}: send {' and '.join(DERIVED[:2])} as inputs"
             raise Problem("wrong-input", detail, where=_at(*self._index(index))) from error
-        return {"boundary": marked, "distance": distance(places, marked), "area": sizes(known, places)}
+        found = {"boundary": marked, "distance": distance(places, marked), "area": sizes(known, places)}
+        return found if DERIVED[3] not in self._names else found | {DERIVED[3]: normals(known, places, marked)}
 
     def _check_every(self, nodes: NDArray[Any], count: int, index: int) -> None:
         """Refuse points that no cell has, which would be taken for some inside."""

@@ -1,4 +1,4 @@
-"""What follows from the cells of a mesh: the nodes on its boundary, how far the others are, and the sizes of the cells.
+"""What follows from the cells of a mesh: the nodes on its boundary, distances to them, normals, and sizes of cells.
 
 Types of cells have the names of `meshio`, whose order of nodes is that of VTK: corners, then the middles of the
 edges, then those of some facets.
@@ -304,3 +304,49 @@ def sizes(cells: Cells, points: Points) -> Points:
             volume += float(np.abs(np.linalg.det(corners)).sum()) / 6
         found[own] += volume / len(own)
     return found
+
+
+def normals(cells: Cells, points: Points, marked: NDArray[np.bool_]) -> Points:
+    """Return the outward normals of the boundary at its nodes, as long as the part of it that each stands for.
+
+    In space the length is an area. The nodes of a facet share it equally. What the facets of a cell give to their
+    nodes, those of its neighbours take away again, so that inside nothing is left. The sum of a pressure times these
+    vectors is the force on the boundary.
+
+    Args:
+        cells: Of the mesh; cells in space are convex.
+        points: Its nodes.
+        marked: Which of them lie on the boundary; it is 0 at all others.
+
+    Example:
+        >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+        >>> normals(Cells.of(np.array([[0, 1, 2, 3]]), 2), points, np.ones(4, bool)).tolist()
+        [[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]]
+    """
+    found = np.zeros(points.shape)
+    for kind, nodes in cells.blocks:
+        corners = points[nodes[:, : kind.corners]]
+        for facet, members in zip(kind.facets, kind.nodes, strict=True):
+            vectors = outward(points[nodes[:, facet]], corners)
+            np.add.at(found, nodes[:, members], vectors[:, np.newaxis] / len(members))
+    for cell in cells.polyhedra:
+        own = points[np.unique(np.concatenate(cell))][np.newaxis]
+        for face in cell:
+            np.add.at(found, face, outward(points[face][np.newaxis], own) / len(face))
+    return np.where(marked[:, np.newaxis], found, 0.0)
+
+
+def outward(facets: Points, cells: Points) -> Points:
+    """Return the vectors `[facet, dimension]` of the areas of facets `[facet, corner, dimension]`, out of their cells.
+
+    `cells` are the corners of the cell of each, `[facet, corner, dimension]`, on a plane in their order around it.
+    """
+    if facets.shape[2] == 2:
+        x, y = np.moveaxis(cells, 2, 0)
+        turn = np.sign((x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1))
+        along = facets[:, 1] - facets[:, 0]
+        return np.asarray(turn[:, np.newaxis] * np.stack([along[:, 1], -along[:, 0]], axis=1))
+    first = facets[:, :1]
+    vectors = np.cross(facets[:, 1:-1] - first, facets[:, 2:] - first).sum(axis=1) / 2
+    out = (vectors * (facets.mean(axis=1) - cells.mean(axis=1))).sum(axis=1)
+    return np.asarray(np.where(out[:, np.newaxis] < 0, -vectors, vectors))

@@ -18,6 +18,7 @@ export function unsupported(card) {
 
 export const COORDINATES = "coordinates"; // the first input of a model on points
 export const [BOUNDARY, DISTANCE] = ["boundary", "distance"]; // inputs that follow from the cells of a mesh
+export const NORMAL = "boundary_normal"; // and another, which the page takes from the data of a mesh alone
 export const COUNTS = "counts"; // and a parameter of it, for samples that are padded
 const COMPONENT = "component"; // the axis of a vector field, before those of the grid; on points behind them
 const FRAME = "frame"; // the axis of a trajectory's frames, before it

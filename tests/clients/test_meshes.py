@@ -224,8 +224,10 @@ WEIGHED = TensorInfo("area", ("batch", "point"), shape=(None, None))
     ids=["triangles", "quadrilateral", "pentagon", "tetra10", "hexahedra"],
 )
 def test_what_follows_from_cells_is_what_the_service_derives(points: Any, cells: Any) -> None:
-    info = on_points(points.shape[1], WEIGHED)
-    known = Cells.of(cells, points.shape[1])
+    dimensions = points.shape[1]
+    normal = TensorInfo("boundary_normal", ("batch", "point", COMPONENT), components=("x", "y", "z")[:dimensions])
+    info = on_points(dimensions, WEIGHED, normal)
+    known = Cells.of(cells, dimensions)
     marked = known_cells.boundary(known, points)
     padded = np.pad(cells, [(1, 2), (0, 0)], constant_values=-1)
     two = with_cells({"coordinates": np.stack([points] * 2), "cells": cells}, info)
@@ -235,11 +237,24 @@ def test_what_follows_from_cells_is_what_the_service_derives(points: Any, cells:
         np.testing.assert_array_equal(found["boundary"], marked)
         np.testing.assert_allclose(found["distance"], known_cells.distance(points, marked), atol=1e-6)
         np.testing.assert_allclose(found["area"], known_cells.sizes(known, points), rtol=1e-6)
+        expected = known_cells.normals(known, points, marked)
+        np.testing.assert_allclose(found["boundary_normal"], expected, atol=1e-6)
     assert SOLIDS == known_cells.SOLIDS
 
 
-def test_the_area_around_the_points_of_a_mesh_follows_from_its_cells() -> None:
-    assert arrays_of(cubes(), on_points(3, WEIGHED))["area"].sum() == pytest.approx(27)
+def test_area_and_normals_follow_from_the_cells_of_a_mesh_that_may_share_no_points(tmp_path: Path) -> None:
+    normal = TensorInfo("boundary_normal", ("batch", "point", COMPONENT), components=("x", "y", "z"))
+    mesh = cubes()
+    own = mesh.cells_dict["hexahedron"].ravel()
+    apart = meshio.Mesh(mesh.points[own], {"hexahedron": np.arange(64).reshape(8, 8)}, {"Source": np.arange(64.0)})
+    for each in (mesh, apart):
+        found = arrays_of(each, on_points(3, WEIGHED, normal))
+        assert found["area"].sum() == pytest.approx(27)
+        each.write(tmp_path / "cubes.vtu")
+        with open_file(tmp_path / "cubes.vtu") as file:
+            trained = file.array("boundary_normal").read()[0]
+        assert found["boundary_normal"] == pytest.approx(trained, abs=1e-6)
+    assert found["boundary_normal"][np.unique(own, return_index=True)[1]].sum(axis=0) == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize(

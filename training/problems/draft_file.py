@@ -24,6 +24,10 @@ COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, 
 DRAFTED = "# drafted by describe, which replaces this file unless it is edited: "
 LINEAR = "# linear = true  # where the outputs are linear in it; quick and laptop try it"
 UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML holds
+NORMALS = """\
+# [inputs.boundary_normal]  # out of the domain, as long as the part of the boundary that a node stands for; 0 inside
+# components = [{}]"""
+SPACED = {2: '"x", "y"', 3: '"x", "y", "z"'}
 ROLES = {"inputs": "input", "parameters": "parameter", "outputs": "output"}
 
 
@@ -164,7 +168,7 @@ class Draft:
             lines += [f"{key} = {json.dumps(value)}{self.mark(f'axes.{axis}.{key}')}" for key, value in entry.items()]
         if self.points:
             line = f'# weights = "{AREA}"  # of the cells around each node: what every point counts in loss and errors'
-            weights = [line] if self.cells else []
+            weights = [line, NORMALS.format(SPACED[self.points["dimensions"]])] if self.cells else []
             named = {key: self.keys.get(str(value), value) for key, value in self.points.items()}
             entries = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in named.items()]
             return "\n".join([*lines, "", "[points]", *entries, *weights, *self.of_time(), ""])

@@ -25,12 +25,15 @@ from tests import toy_points
 SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0.5, 0.5]], np.float32)
 TRIANGLES = np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]])
 PLATE = ("boundary", "distance")
+EVERY = ("boundary", "distance", "area", "boundary_normal")
 
 
 def card(*names: str, dimensions: int = 2) -> Card:
     document = toy_points._card("cloud", dimensions)
     field = document["inputs"][1]
-    document["inputs"] = [document["inputs"][0], *(field | {"name": name, "meaning": name} for name in names)]
+    vector = document["inputs"][0]
+    others = ((vector if name == "boundary_normal" else field) | {"name": name, "meaning": name} for name in names)
+    document["inputs"] = [vector, *others]
     return Card.model_validate(document)
 
 
@@ -50,17 +53,19 @@ def read(content: Any, known: Card) -> dict[str, NDArray[Any]]:
     return checks.batch(derived(arrays, known) if among(arrays, known) else arrays, known)[0]
 
 
-def test_boundary_distance_and_area_follow_from_triangles() -> None:
-    known = card("boundary", "distance", "area")
+def test_boundary_distance_area_and_normals_follow_from_triangles() -> None:
+    known = card(*EVERY)
     found = derived({"coordinates": SQUARE, "cells": TRIANGLES}, known)
     assert found["boundary"].tolist() == [1, 1, 1, 1, 0]
     assert found["distance"] == pytest.approx([0, 0, 0, 0, np.sqrt(0.5)])
     assert found["area"].sum() == pytest.approx(1)
+    assert found["boundary_normal"].tolist() == [[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5], [0, 0]]
     batch = np.stack([np.pad(SQUARE, [(0, 2), (0, 0)], constant_values=np.nan), np.pad(2 * SQUARE, [(0, 2), (0, 0)])])
     padding = np.pad(TRIANGLES, [(1, 0), (0, 2)], constant_values=-1)
     counts, area = np.array([5, 5]), np.ones((2, 7))
     found = derived({"coordinates": batch, "counts": counts, "area": area, "cells": padding}, known)
     assert found["distance"][:, 4] == pytest.approx([np.sqrt(0.5), np.sqrt(2)])
+    assert found["boundary_normal"][:, 1].tolist() == [[0.5, -0.5], [1, -1]]
     assert found["area"] is area  # what was sent stays
 
 
@@ -161,12 +166,12 @@ def layers(side: int) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @pytest.mark.parametrize("form", ["polygon", "triangles", "tetrahedra"])
 def test_the_memory_of_cells_is_counted_before_it_is_taken(form: str) -> None:
-    known, angles = card("boundary", "distance", "area"), np.linspace(0, 2 * np.pi, 3000, endpoint=False)
+    known, angles = card(*EVERY), np.linspace(0, 2 * np.pi, 3000, endpoint=False)
     points, cells = np.stack([np.cos(angles), np.sin(angles)], axis=1), np.arange(3000)[np.newaxis]
     if form == "triangles":
         cells = np.stack([np.zeros(2998, int), np.arange(1, 2999), np.arange(2, 3000)], axis=1)
     elif form == "tetrahedra":
-        known, (points, cells) = card("boundary", "distance", "area", dimensions=3), layers(14)
+        known, (points, cells) = card(*EVERY, dimensions=3), layers(14)
     derivation = Derivation({"coordinates": points.astype(np.float32), "cells": cells}, known)
     tracemalloc.start()
     for piece in derivation.pieces():

@@ -279,7 +279,7 @@ def test_exports_of_openfoam_are_runs_by_the_names_of_their_cases(tmp_path: Path
         meshio.Mesh(square, {"triangle": triangles}, fields).write(folder / f"case{number}_100.vtk")
     text = described(tmp_path / "cases")
     assert f'files = ["{tmp_path / "cases"}/*/*/*_100.vtk"]' in text
-    assert {*unconfirmed(text).values()} == {"outputs", "samples"}
+    assert {*unconfirmed(text).values()} == {"outputs"}
 
 
 def test_a_folder_of_other_files_is_said_to_hold_them(tmp_path: Path) -> None:

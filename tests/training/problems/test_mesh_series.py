@@ -68,7 +68,7 @@ def test_arrays_of_frames_beside_a_series_are_states_or_known_in_advance(outputs
         np.save(run / "power.npy", power)
         expected[number] = wind, power
     text = CliRunner().invoke(app, ["describe", str(tmp_path / "runs"), "--outputs", outputs]).stdout
-    assert {*unconfirmed(text).values()} == {"samples", "inputs"}
+    assert {*unconfirmed(text).values()} == {"inputs"}
     (tmp_path / "runs.toml").write_text(re.sub(r"  # guess:.*", "", text[text.index("# ") :]))
     problem = read_problem_file(tmp_path / "runs.toml")
     assert problem["power"].per_frame

@@ -6,8 +6,9 @@ data that are few whole numbers, such as regions and materials, the field `mater
 node that have the number 2: 0 where a mesh has no such cells. Where the cells are known, two fields follow from them:
 `boundary`, 1 on nodes of facets that belong to one cell, 0 elsewhere, and `distance` to the nearest of these nodes; and
 `area`, weights of the nodes: the area (in space the volume) of the cells around each, which a cell's nodes share
-equally. Values are float32 where that loses no digits of what varies. They are read when they are needed: memory holds
-those of the files that were read last (`recent.py`).
+equally. A problem file may name `boundary_normal`, too: vectors out of the domain at nodes on the boundary, as long as
+the part of it that each stands for, and 0 inside. Values are float32 where that loses no digits of what varies. They
+are read when they are needed: memory holds those of the files that were read last (`recent.py`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ import numpy as np
 from meshio._mesh import topological_dimension
 from numpy.typing import NDArray
 
-from physics.numerics.cells import KINDS, Cells, Indices, UnknownCellsError, boundary, distance, polygon, sizes
+from physics.numerics.cells import KINDS, Cells, Indices, UnknownCellsError, boundary, distance, normals, polygon, sizes
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import EXODUS, named_in
 from training.data.readers.recent import RECENT, reread, stamp_of
 from training.data.readers.vtk import guarded, read_polydata
 
-AREA = "area"
+AREA, NORMAL = "area", "boundary_normal"
 MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
 RESOLVED = 100  # values of this size in units of their variation have five digits of it in float32
 topological_dimension.update({"pyramid13": 3, "wedge15": 3})  # which meshio's readers return, but its meshes refuse
@@ -85,7 +86,8 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     arrays, unknown = sample(mesh, points)
     found = {name: regions(mesh, blocks, len(points)) for name, blocks in mesh.cell_data.items()}
     found = {name: each for name, each in found.items() if each and name not in mesh.point_data}
-    means = {name: arrays.pop(name) for name in found if name in arrays}  # which problem files may name, too
+    named = {*found} | ({NORMAL} - {*mesh.point_data, *mesh.cell_data})
+    means = {name: arrays.pop(name) for name in named if name in arrays}  # which problem files may name, too
     arrays |= {f"{name}={value}": share for name, each in found.items() for value, share in each.items()}
     kinds = {name: np.asarray(blocks[0]).dtype for name, blocks in mesh.cell_data.items()}
     kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
@@ -136,9 +138,11 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[dict[str, ND
     unknown = ""
     try:
         shared, to = joined_nodes(mesh, points)
-        marked = boundary(known_cells(shared, points), points)[to]
+        cells = known_cells(shared, points)
+        once = boundary(cells, points)
+        marked, out = once[to], normals(cells, points, once)[to]
         area = sizes(known_cells(mesh, points), points)
-        found |= {"boundary": marked.astype(np.float64), "distance": distance(points, marked), AREA: area}
+        found |= {"boundary": marked.astype(np.float64), "distance": distance(points, marked), AREA: area, NORMAL: out}
     except UnknownCellsError as error:
         unknown = str(error)
     return found | fields_of(mesh, points), unknown

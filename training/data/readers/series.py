@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import EXODUS, is_temporal, lists_in, meshes_in, named_in
 from training.data.readers.mesh import (
+    AREA,
+    NORMAL,
     described,
     first_bad,
     in_plane,
@@ -89,8 +91,9 @@ def opened(path: Path, series: Series, stamp: Stamp) -> DataFile:
     if steps == 1:
         return replace(made, format="series")
     stored = whole_fields_of(first, points)
-    followed = made.arrays.keys() & {"coordinates", "boundary", "distance", "area"}  # unless a field has the name
-    still = {name: made.arrays[name] for name in made.arrays if name in followed - stored.keys()}
+    derived = {"coordinates", "boundary", "distance", AREA, NORMAL} - stored.keys()  # unless a field has the name
+    still = {name: one for name, one in made.arrays.items() if name in derived}
+    followed = {name: one for name, one in made.parts.items() if name in derived}
     # Whole numbers of cells that change, as of damage, are no regions but a field.
     changed = {name for name in made.regions if np.ptp(loaded(path, stamp)[name], axis=0).any()}
     shares = {name: name.rpartition("=")[0] for name in made.arrays}
@@ -98,7 +101,7 @@ def opened(path: Path, series: Series, stamp: Stamp) -> DataFile:
     changing = {
         name: one
         for name, one in {**made.arrays, **made.parts}.items()
-        if name not in still and shares.get(name) not in changed
+        if name not in {*still, *followed} and shares.get(name) not in changed
     }
     late = {*second.point_data, *second.cell_data} - {*first.point_data, *first.cell_data}
     left_out = dict.fromkeys(sorted(late), "the first step has none")
@@ -117,7 +120,7 @@ def opened(path: Path, series: Series, stamp: Stamp) -> DataFile:
         made,
         format="series",
         arrays=still | {name: one for name, one in arrays.items() if name not in made.parts.keys() - changed},
-        parts={name: arrays[name] for name in made.parts.keys() - changed},
+        parts=followed | {name: arrays[name] for name in made.parts.keys() - changed - followed.keys()},
         regions={name: values for name, values in made.regions.items() if name not in changed},
         left_out={**made.left_out, **left_out},
         samples="one series of meshes per sample",

@@ -19,7 +19,8 @@ from petrov_client._models import ModelInfo
 from petrov_client._schema import COMPONENT, COORDINATES, COUNTS, FRAME, ParameterInfo, TensorInfo
 
 Array = npt.NDArray[Any]
-BOUNDARY, DISTANCE, AREA = "boundary", "distance", "area"
+BOUNDARY, DISTANCE, AREA, NORMAL = "boundary", "distance", "area", "boundary_normal"
+DERIVED = frozenset({BOUNDARY, DISTANCE, AREA, NORMAL})
 #: By which name a caller passes the cells of points, from which they follow.
 CELLS = "cells"
 Nodes = tuple[tuple[int, ...], ...]
@@ -123,7 +124,7 @@ def arrays_of(mesh: Any, info: ModelInfo, *, changing: bool = False) -> dict[str
     for tensor in (one for one in info.inputs[1:] if (FRAME in one.axes) == changing):
         if tensor.name in data:
             found[tensor.name] = _at_points(data[tensor.name], tensor, kept)
-        elif tensor.name in {BOUNDARY, DISTANCE, AREA} and tensor.default is None:
+        elif tensor.name in DERIVED and tensor.default is None:
             found[tensor.name] = _of_cells(tensor.name, mesh, found[COORDINATES]).astype(np.float32)
     return found
 
@@ -194,6 +195,9 @@ def _of_cells(name: str, mesh: Any, points: Array) -> Array:
             [(each, np.asarray(mesh.cells_dict[kind])) for kind, each in _known(mesh, points.shape[1]).items()], points
         )
     edge = on_boundary(mesh, points)
+    if name == NORMAL:
+        kinds, place = _joined(mesh, points)
+        return normals(kinds, points, edge)[place]
     return edge if name == BOUNDARY else distance(points, edge)
 
 
@@ -209,7 +213,7 @@ def with_cells(passed: Mapping[str, Any], info: ModelInfo) -> dict[str, Any]:
     found = dict(passed)
     if CELLS not in found or CELLS in {each.name for each in info.arguments}:
         return found
-    cells, names = found.pop(CELLS), [each.name for each in info.inputs if each.name in {BOUNDARY, DISTANCE, AREA}]
+    cells, names = found.pop(CELLS), [each.name for each in info.inputs if each.name in DERIVED]
     made = [name for name in names if name not in found]
     if not made:
         reason = f"{' and '.join(names)} are passed already" if names else f'no input of "{info.name}" does'
@@ -221,7 +225,7 @@ def with_cells(passed: Mapping[str, Any], info: ModelInfo) -> dict[str, Any]:
         raise InvalidInput(f"expected (point, 2 or 3) but got {points.shape}", where=Where(COORDINATES))
     counts = _counts(found.get(COUNTS, 0), *batch.shape[:2])
     each = _of_samples(cells, len(batch))
-    values = {name: np.zeros(batch.shape[:2], np.float32) for name in made}
+    values = {name: np.zeros(batch.shape[: 3 if name == NORMAL else 2], np.float32) for name in made}
     for index, (coordinates, nodes, count) in enumerate(zip(batch, each, counts.tolist(), strict=True)):
         where = Where(CELLS) if single else Where(CELLS, (index,))
         if not np.isfinite(coordinates[:count]).all():
@@ -285,7 +289,8 @@ def _following(sent: Array, points: Array, where: Where) -> dict[str, Array]:
     kinds = [(_linear(edges) if flat else FACETS[3][SOLIDS[corners]], nodes.astype(np.int64))]
     edge = _marked(kinds, points, where)
     _check_every_point(nodes, len(points), where)
-    return {BOUNDARY: edge, DISTANCE: distance(points, edge), AREA: sizes(kinds, points)}
+    follows = {BOUNDARY: edge, DISTANCE: distance(points, edge), AREA: sizes(kinds, points)}
+    return follows | {NORMAL: normals(kinds, points, edge)}
 
 
 def with_outputs(mesh: Any, outputs: Mapping[str, Array], tensors: Iterable[TensorInfo | ParameterInfo]) -> Any:
@@ -326,15 +331,20 @@ def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
         InvalidInput: There are no cells of the mesh's own dimension, or some of an unknown type, or of
             two sizes beside each other.
     """
+    kinds, place = _joined(mesh, points)
+    found = _marked(kinds, points, Where(BOUNDARY))[place]
+    every = np.concatenate([np.asarray(mesh.cells_dict[kind]).ravel() for kind in _known(mesh, points.shape[1])])
+    _check_every_point(every, len(points), Where(BOUNDARY))
+    return found
+
+
+def _joined(mesh: Any, points: Array) -> tuple[list[tuple[Facets, Array]], Array]:
+    """Return cells that share nodes, where each has its own (discontinuous elements), and the node of every point."""
     known = _known(mesh, points.shape[1])
     every = np.concatenate([np.asarray(mesh.cells_dict[kind]).ravel() for kind in known])
     _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
-    apart = len(np.unique(every)) == len(every)  # every cell has nodes of its own, as discontinuous elements
-    place = first[to.ravel()] if apart else np.arange(len(points))
-    kinds = [(facets, place[np.asarray(mesh.cells_dict[kind])]) for kind, facets in known.items()]
-    found = _marked(kinds, points, Where(BOUNDARY))[place]
-    _check_every_point(every, len(points), Where(BOUNDARY))
-    return found
+    place = first[to.ravel()] if len(np.unique(every)) == len(every) else np.arange(len(points))
+    return [(facets, place[np.asarray(mesh.cells_dict[kind])]) for kind, facets in known.items()], place
 
 
 def _check_every_point(nodes: Array, count: int, where: Where) -> None:
@@ -405,6 +415,30 @@ def sizes(kinds: list[tuple[Facets, Array]], points: Array) -> Array:
                 size += np.abs(np.linalg.det(np.stack(fan, axis=1))) / 6
         np.add.at(found, nodes, np.abs(size)[:, None] / nodes.shape[1])
     return found
+
+
+def normals(kinds: list[tuple[Facets, Array]], points: Array, edge: Array) -> Array:
+    """Return vectors out of the domain at points on its boundary, as long as the part of it that each stands for.
+
+    What the facets of a cell give to their points, those of its neighbours take away again, so that inside nothing is
+    left.
+    """
+    found, flat = np.zeros(points.shape), points.shape[1] == 2
+    for (facets, every), nodes in kinds:
+        corners = points[nodes[:, : 1 + max(node for facet in facets for node in facet)]]
+        x, y = np.moveaxis(corners[:, :, :2], 2, 0)
+        turn = np.sign((x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1))
+        for facet, members in zip(facets, every, strict=True):
+            own = points[nodes[:, facet]]
+            if flat:
+                along = own[:, 1] - own[:, 0]
+                vectors = turn[:, None] * np.stack([along[:, 1], -along[:, 0]], axis=1)
+            else:
+                vectors = np.cross(own[:, 1:-1] - own[:, :1], own[:, 2:] - own[:, :1]).sum(axis=1) / 2
+                out = (vectors * (own.mean(axis=1) - corners.mean(axis=1))).sum(axis=1)
+                vectors = np.where(out[:, None] < 0, -vectors, vectors)
+            np.add.at(found, nodes[:, members], vectors[:, None] / len(members))
+    return np.where(edge[:, None], found, 0.0)
 
 
 def _dimension(kind: str | int) -> int:

@@ -11,7 +11,7 @@ import pytest
 from meshio._vtk_common import vtk_to_meshio_type
 from numpy.typing import NDArray
 
-from physics.numerics.cells import EDGES_OF, KINDS, boundary, sizes
+from physics.numerics.cells import EDGES_OF, KINDS, boundary, normals, sizes
 from training.data.readers import DataFile, open_file
 from training.data.readers.mesh import known_cells
 
@@ -72,7 +72,12 @@ def test_weights_sum_to_the_measure_and_facets_are_on_the_boundary(kind: str) ->
     placed = np.array(points)[:, : 2 if shape in {"triangle", "quad"} else 3]
     mesh = known_cells(meshio.Mesh(placed, [meshio.CellBlock(kind, np.arange(count)[np.newaxis])]), placed)
     assert sizes(mesh, placed).sum() == pytest.approx(MEASURE[shape], rel=1e-6)
-    assert boundary(mesh, placed).tolist() == [True] * (count - inside) + [False] * inside
+    marked = boundary(mesh, placed)
+    assert marked.tolist() == [True] * (count - inside) + [False] * inside
+    out = normals(mesh, placed, marked)
+    assert out.sum(axis=0) == pytest.approx(0, abs=1e-12)
+    linear = known.facets == known.nodes  # the integral of the field x over the boundary, by the means of corners
+    assert not linear or (out * placed).sum() == pytest.approx(MEASURE[shape] * placed.shape[1], rel=1e-6)
 
 
 def box(side: int) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
@@ -97,6 +102,10 @@ def test_the_boundary_of_a_box_of_hexahedra_and_wedges_is_its_surface(tmp_path: 
     assert surface.sum() == 98
     assert values(file, "distance") == pytest.approx(np.minimum(points, 1 - points).min(axis=1), abs=1e-6)
     assert values(file, "area").sum() == pytest.approx(1, rel=1e-6)
+    out = values(file, "boundary_normal")
+    assert (out[surface] * points[surface]).sum() == pytest.approx(3, rel=1e-6)
+    assert (out[~surface] == 0).all()
+    assert (out[(points == 0.5).sum(axis=1) == 2][:, :].round(6) != 0).sum() == 6  # one component on each face
 
 
 def test_cell_data_come_from_cells_of_the_mesh_s_own_dimension(tmp_path: Path) -> None:
