@@ -285,8 +285,9 @@ def sizes(rows: Sequence[Row], target: Path) -> None:
     for axis, key, label in zip(axes, ("seconds", "megabytes"), ("seconds of one core", "megabytes"), strict=True):
         values = [row[key] for row in rows]
         axis.plot(points, values, marker="o", color=COLOURS[1], label="measured")
-        linear = [values[-1] * count / points[-1] for count in points]
-        axis.plot(points, linear, linestyle="--", color="gray", label="linear")
+        slope = (values[-1] - values[0]) / (points[-1] - points[0])
+        line = [values[0] + slope * (count - points[0]) for count in points]
+        axis.plot(points, line, linestyle="--", color="gray", label="a constant and a linear part")
         axis.set(xscale="log", yscale="log", xlabel="points", ylabel=label)
         axis.grid(visible=True, alpha=0.3)
     axes[0].legend(frameon=False)
