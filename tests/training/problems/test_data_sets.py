@@ -294,7 +294,7 @@ CASES = {
         meshes_per_run,
         ("runs",),
         "p,press",
-        {"samples"},
+        set(),
         {"coordinates": XY[:, NODES], "p": STRESS[:, NODES], "press": 2 * STRESS[:, NODES]},
     ),
     "a netCDF file per run": Case(file_per_run, ("run*.nc",), "u", {"samples"}, {"k": K, "u": FRAMES, "nu": NU}),

@@ -11,6 +11,8 @@ from glob import escape, glob
 from itertools import islice, takewhile
 from pathlib import Path
 
+import numpy as np
+
 from training.data.readers.data_file import DataFile, ReadError, natural
 from training.data.readers.formats import SUFFIXES, UNREAD, meshes_in, open_file
 from training.data.readers.layout import (
@@ -68,7 +70,20 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
         file = with_counts(file, [file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
     elif of_tensors(files):
         file = merged([file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
+    elif len(files) > 1:
+        file = without_constants(file, stack.enter_context(open_file(files[-1], layout)))
     return DataSet(file, files)
+
+
+def without_constants(file: DataFile, last: DataFile) -> DataFile:
+    """Return a file without the numbers of all its samples that are the same in the last file, such as spacings."""
+    left_out = {
+        name: f"it is {one.rows(0, 1)} in {file.path.name} and in {last.path.name}"
+        for name, one in file.arrays.items()
+        if not one.shape and name in last.arrays and np.array_equal(one.rows(0, 1), last.arrays[name].rows(0, 1))
+    }
+    arrays = {name: one for name, one in file.arrays.items() if name not in left_out}
+    return replace(file, arrays=arrays, left_out={**file.left_out, **left_out})
 
 
 def with_counts(file: DataFile, parts: Sequence[DataFile]) -> DataFile:
