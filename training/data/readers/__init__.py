@@ -1,8 +1,10 @@
 """Readers of the files in which people keep simulations, one layout per file."""
 
-from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, natural
-from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
-from training.data.readers.layout import (
+from training.data.readers.data_file import (
+    UNEVEN,
+    DataFile,
+    LazyArray,
+    ReadError,
     are_splits,
     arranged,
     as_column,
@@ -10,9 +12,11 @@ from training.data.readers.layout import (
     in_order,
     is_complex,
     last_axis_at,
+    natural,
     of_points_in_cells,
     real_part,
 )
+from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
 
 __all__ = [
     "READERS",

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from scipy import io
 from scipy.io.matlab import MatReadError
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.hdf5 import datasets, opened, text, without_records
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, without_records
+from training.data.readers.hdf5 import datasets, opened, text
 
 PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
 NAME = "array"

@@ -1,16 +1,20 @@
-"""A data file: its arrays, described at once and read a few samples at a time.
+"""A data file: its arrays, described at once and read a few samples at a time, and brought into one layout.
 
 A reader is a function of a path that returns a context with a `DataFile`; `training.data.readers.formats` chooses it.
+The layout has samples on the first axis, and frames on the second. Files count samples on the first axis of their
+arrays, on the last one, or hold one sample each. Arrays whose axes have names are in that layout already. Of records,
+which have several fields, each field is an array.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -172,3 +176,225 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
 def natural(name: str | Path) -> tuple[Any, ...]:
     """Return a sort key in which 10 follows 9."""
     return tuple(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(name)))
+
+
+PAIRS = {("real", "imag"), ("r", "i")}  # the names of the parts of complex numbers in HDF5
+VALIDATION, TEST = 1, 2
+SPLITS = {"train": 0, "training": 0, "test": TEST, "testing": TEST}
+SPLITS |= dict.fromkeys(("valid", "val", "validation", "dev"), VALIDATION)
+"""What groups and files of samples for training, validation and test are called."""
+LEADING = {"time": 0, "component": 1}  # the order of named axes behind the samples'; the grid's follow
+UNNAMED = "array"  # what readers call the one array of a file that has no names
+MOST_TENSORS = 16  # the most files that are taken for one tensor each
+
+
+def arranged(file: DataFile, sample: str) -> tuple[DataFile, ...]:
+    """Return a file with samples on the first axis of its arrays: itself, or a file for each of its samples.
+
+    Raises:
+        ReadError: `sample` is `group`, and the file has no groups of samples.
+    """
+    if sample == "group" and not file.samples.startswith("one group"):
+        raise ReadError(f"{file.path}: expected a group per sample, with data sets of the same names in each")
+    if file.pieces:
+        return file.pieces
+    if sample == "last":
+        arrays = {name: samples_last(one) if one.dimensions is None else one for name, one in file.arrays.items()}
+        return (replace(file, arrays=arrays),)
+    if sample == "file" and not file.samples:
+        return (replace(file, arrays={name: as_sample(one) for name, one in file.arrays.items()}),)
+    return (file,)
+
+
+def samples_last(one: LazyArray) -> LazyArray:
+    """Return an array whose last axis counts samples with that axis first. It is read as a whole."""
+    whole = cache(one.read)
+    turn = cache(lambda: np.moveaxis(whole(), -1, 0))
+    shape = (*one.shape[-1:], *one.shape[:-1])
+    return replace(one, shape=shape, rows=lambda start, stop: turn()[start:stop])
+
+
+def as_sample(one: LazyArray) -> LazyArray:
+    """Return an array of one sample, which may be a number, with an axis of samples.
+
+    Of axes with names, time and components come first.
+    """
+    names = None if one.dimensions is None else (one.first, *one.dimensions)
+    order = sorted(range(len(one.shape)), key=lambda axis: LEADING.get(names[axis], 2) if names else 0)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(one.rows(0, one.samples)).transpose(order)[np.newaxis][start:stop]
+
+    shape = (1, *(one.shape[axis] for axis in order))
+    return replace(one, shape=shape, rows=rows, dimensions=names and tuple(names[axis] for axis in order))
+
+
+def as_column(one: LazyArray) -> LazyArray:
+    """Return a row `[1, sample]` of numbers as `[sample]`."""
+    return replace(one, shape=one.shape[1:], rows=lambda start, stop: one.read()[0, start:stop])
+
+
+def is_complex(one: LazyArray) -> bool:
+    """Return whether an array holds complex numbers, as such or as pairs of named parts."""
+    return one.dtype.kind == "c" or tuple(one.dtype.names or ()) in PAIRS
+
+
+def as_components(one: LazyArray, axis: int) -> LazyArray:
+    """Return an array of complex numbers as their real and imaginary parts, the two components of a new axis."""
+    shape = [*one.shape]
+    shape.insert(axis if axis >= 0 else len(shape), 2)
+    rows = partial(_stacked, one, axis)
+    return replace(one, shape=tuple(shape), dtype=real_part(one).dtype, rows=rows, dimensions=None)
+
+
+def _stacked(one: LazyArray, axis: int, start: int, stop: int) -> NDArray[Any]:
+    return np.stack(parts(one.rows(start, stop)), axis=axis)
+
+
+def real_part(one: LazyArray) -> LazyArray:
+    """Return the real part of an array of complex numbers."""
+    kind = one.dtype[0] if one.dtype.names else np.zeros((), one.dtype).real.dtype
+    return replace(one, dtype=kind, rows=lambda start, stop: parts(one.rows(start, stop))[0])
+
+
+def parts(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return real and imaginary parts."""
+    if names := values.dtype.names:
+        return values[names[0]], values[names[1]]
+    return values.real, values.imag
+
+
+def last_axis_at(one: LazyArray, position: int, dimensions: tuple[str, ...] | None = None) -> LazyArray:
+    """Return an array with its last axis, of frames or components, at a position, and the names of its new axes."""
+    shape = [*one.shape[:-1]]
+    shape.insert(position, one.shape[-1])
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.moveaxis(one.rows(start, stop), -1, position)
+
+    return replace(one, shape=tuple(shape), rows=rows, dimensions=dimensions)
+
+
+def of_tensors(files: Sequence[Path]) -> bool:
+    """Return whether several files are those of one tensor each by their names, which differ by more than numbers."""
+    stems = {path.stem.rstrip("0123456789") for path in files}
+    return 1 < len(files) == len(stems) <= MOST_TENSORS
+
+
+def split_of(name: str) -> int | None:
+    """Return which split the name of a group or file is that of, in the order of training, validation and test."""
+    found = {SPLITS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in SPLITS}
+    return found.pop() if len(found) == 1 else None
+
+
+def without_split(name: str) -> str:
+    """Return the name of a file without the word that says of which split it is."""
+    return "_".join(word for word in re.split(r"[_\-. ]+", name) if word.lower() not in SPLITS)
+
+
+def split_of_file(path: Path) -> int | None:
+    """Return which split a file is that of, by its name or else by that of its folder."""
+    found = split_of(path.stem)
+    return split_of(path.parent.name) if found is None else found
+
+
+def are_splits(files: Sequence[Path]) -> bool:
+    """Return whether several files are those of different splits by their names, or those of their folders."""
+    found = [split_of_file(path) for path in files]
+    return len({*found}) > 1 and None not in found
+
+
+def splits_last(files: Sequence[Path]) -> list[Path]:
+    """Return files with those for validation and those for tests at the end, where their names tell which they are."""
+    return sorted(files, key=lambda path: split_of_file(path) or 0) if are_splits(files) else [*files]
+
+
+def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None, axis: int = 1) -> LazyArray:
+    """Return an array without the points of a mesh that are in no cell, where an axis of it has all of them.
+
+    It is from another file than the mesh; see `DataFile.in_cells`.
+    """
+    if in_cells is None or one.shape[axis : axis + 1] != in_cells.shape:
+        return one
+    kept = np.flatnonzero(in_cells)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.take(one.rows(start, stop), kept, axis)
+
+    return replace(one, shape=(*one.shape[:axis], len(kept), *one.shape[axis + 1 :]), rows=rows)
+
+
+def samples_of(arrays: Mapping[str, LazyArray], start: str = "") -> int:
+    """Return the number of samples that most arrays have whose names begin so."""
+    counts = Counter(one.samples for name, one in arrays.items() if name.startswith(start))
+    return max(counts, key=lambda count: (counts[count], count), default=0)
+
+
+def joined(name: str, each: list[LazyArray]) -> LazyArray:
+    """Return arrays one after the other along the samples' axis; of numbers without axes, the first."""
+    if len(each) == 1 or not each[0].shape:
+        return replace(each[0], name=name)
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        found, first = [], 0
+        for one in each:
+            if start < first + one.samples and stop > first:
+                found.append(one.read(max(0, start - first), stop - first))
+            first += one.samples
+        return np.concatenate(found) if found else each[0].read(0, 0)
+
+    shape = (sum(one.samples for one in each), *each[0].shape[1:])
+    return replace(each[0], name=name, shape=shape, dtype=np.result_type(*(one.dtype for one in each)), rows=rows)
+
+
+def merged(files: Sequence[DataFile]) -> DataFile:
+    """Return open files of one tensor each as one file, its arrays named by the files where theirs are alike.
+
+    Files that hold several arrays of the same names are parts of one set, and the first one of them is returned.
+    """
+    names = [name for file in files for name in file.arrays if name != UNNAMED]
+    alike = len({*names}) < len(names)
+    if alike and any(len(file.arrays) > 1 for file in files):
+        return files[0]
+    labels = [
+        (file, name, file.path.stem if alike or name == UNNAMED else name) for file in files for name in file.arrays
+    ]
+    arrays = {label: replace(file.arrays[name], name=label) for file, name, label in labels}
+    sources = {label: ((file.path,), name) for file, name, label in labels}
+    formats = {file.format for file in files}
+    return replace(files[0], format=formats.pop() if len(formats) == 1 else "auto", arrays=arrays, sources=sources)
+
+
+def in_order(one: LazyArray, axes: Sequence[str]) -> LazyArray:
+    """Return an array whose axes have the names of a grid's, in another order, with its axes in theirs."""
+    names = [*(one.dimensions or ())]
+    own = [name for name in names if name not in LEADING]
+    if own == [*axes] or sorted(own) != sorted(axes):
+        return one
+    turned = iter(axes)
+    places = [0, *(1 + names.index(name if name in LEADING else next(turned)) for name in names)]
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.asarray(one.rows(start, stop)).transpose(places)
+
+    shape = tuple(one.shape[place] for place in places)
+    return replace(one, shape=shape, rows=rows, dimensions=tuple(names[place - 1] for place in places[1:]))
+
+
+def without_records(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
+    """Return arrays of numbers in place of those of records, which have several fields: `data.k` for `k` of `data`."""
+    found: dict[str, LazyArray] = {}
+    for name, one in arrays.items():
+        fields = one.dtype.fields
+        if fields is None or is_complex(one):
+            found[name] = one
+            continue
+        for key, (kind, *_) in fields.items():
+            base, sides = kind.subdtype or (kind, ())
+            label = f"{name}.{key}"
+            found[label] = LazyArray(label, (*one.shape, *sides), base, partial(_field, one, key), shared=one.shared)
+    return found if len(found) == len(arrays) else without_records(found)
+
+
+def _field(one: LazyArray, key: str, start: int, stop: int) -> NDArray[Any]:
+    return np.asarray(one.rows(start, stop))[key]

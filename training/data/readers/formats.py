@@ -23,7 +23,7 @@ from zipfile import BadZipFile
 
 import h5py
 
-from training.data.readers import hdf5
+from training.data.readers import hdf5, published
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural
 from training.data.readers.tables import kind_of_table
 
@@ -34,8 +34,8 @@ READERS = {
     "hdf5": "hdf5:open_hdf5",
     "mat": "arrays:open_matlab",
     "pt": "tensors:open_torch",
-    "pdebench": "hdf5:open_pdebench",
-    "well": "hdf5:open_the_well",
+    "pdebench": "published:open_pdebench",
+    "well": "published:open_the_well",
     "zarr": "labelled:open_zarr",
     "netcdf": "labelled:open_netcdf",
     "mesh": "mesh:open_mesh",
@@ -251,8 +251,8 @@ def detect_archive(path: Path) -> str:
 def detect_hdf5(path: Path) -> str:
     """Return the name of the reader for an HDF5 file."""
     with hdf5.opened(path) as file:
-        if hdf5.is_the_well(file):
+        if published.is_the_well(file):
             return "well"
         if "_NCProperties" in file.attrs:  # netCDF-4, whatever its suffix
             return "netcdf"
-        return "pdebench" if hdf5.is_single(file) or hdf5.is_per_sample(file) else "hdf5"
+        return "pdebench" if published.is_single(file) or published.is_per_sample(file) else "hdf5"

@@ -1,11 +1,8 @@
-"""HDF5: arrays under any names, one group per sample, and the layouts of PDEBench and The Well.
-
-PDEBench has two: one file of arrays (`.hdf5`), and one group per sample (`.h5`). The Well has scalars, and fields of
-order 0, 1 and 2 with axes that are absent where nothing varies.
+"""HDF5: arrays under any names, one group per sample, and the packing of their numbers.
 
 Numbers may not yet be values: conventions of netCDF (`scale_factor`, `add_offset`, `_FillValue`, `missing_value`) are
-met in HDF5 files of other programs, too. Values that are missing become NaN. Of records, which have several fields,
-each field is an array.
+met in HDF5 files of other programs, too. Values that are missing become NaN. Layouts of published sets are in
+`published`.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +18,22 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, natural, part
-from training.data.readers.layout import TEST, VALIDATION, is_complex, joined, last_axis_at, samples_of, split_of
+from training.data.readers.data_file import (
+    TEST,
+    VALIDATION,
+    DataFile,
+    LazyArray,
+    ReadError,
+    damage_named,
+    joined,
+    natural,
+    samples_of,
+    split_of,
+    without_records,
+)
 
 MISSING = ("_FillValue", "missing_value")
 PACKING = ("scale_factor", "add_offset")
-INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, component], PDEBench's, too
-FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
-AXES = ("x", "y", "z")  # of PDEBench
-ORDERS = ("t0_fields", "t1_fields", "t2_fields")
-BOUNDARIES = {"WALL": "wall", "OPEN": "open", "PERIODIC": "periodic"}  # of The Well
 
 
 @contextmanager
@@ -280,195 +282,3 @@ def numbers(value: Any) -> NDArray[Any]:
     """Return an attribute that holds numbers as a line of them; an empty one for another attribute."""
     found = np.ravel(np.asarray(value))
     return found if found.dtype.kind in "fiu" else np.empty(0)
-
-
-def without_records(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
-    """Return arrays of numbers in place of those of records, which have several fields: `data.k` for `k` of `data`."""
-    found: dict[str, LazyArray] = {}
-    for name, one in arrays.items():
-        fields = one.dtype.fields
-        if fields is None or is_complex(one):
-            found[name] = one
-            continue
-        for field, (kind, *_) in fields.items():
-            base, sides = kind.subdtype or (kind, ())
-            label = f"{name}.{field}"
-            rows = partial(_field, one, field)
-            found[label] = LazyArray(label, (*one.shape, *sides), base, rows, shared=one.shared)
-    return found if len(found) == len(arrays) else without_records(found)
-
-
-def _field(one: LazyArray, field: str, start: int, stop: int) -> NDArray[Any]:
-    return np.asarray(one.rows(start, stop))[field]
-
-
-# PDEBench
-
-
-@contextmanager
-def open_pdebench(path: Path) -> Iterator[DataFile]:
-    """Open a file of either layout, whichever it is."""
-    with opened(path) as file:
-        if is_per_sample(file):
-            yield per_sample(path, file)
-        elif is_single(file):
-            yield single(path, file)
-        else:
-            raise ReadError(
-                f"{path}: expected PDEBench's `tensor`, `density`, `velocity` or groups with `data` and `grid`, "
-                f"but found {', '.join(file)}"
-            )
-
-
-def is_single(file: h5py.File) -> bool:
-    """Return whether a file has the layout of arrays with an `x-coordinate` beside them, or that of `velocity`."""
-    return ("x-coordinate" in file and ("tensor" in file or "density" in file)) or {*file} >= {*INCOMPRESSIBLE, "t"}
-
-
-def is_per_sample(file: h5py.File) -> bool:
-    """Return whether a file has the layout of one group per sample, with `data` and `grid` in each."""
-    groups = sample_groups(file)
-    return bool(groups) and "data" in file[groups[0]] and "grid" in file[groups[0]]
-
-
-def single(path: Path, file: h5py.File) -> DataFile:
-    """Describe a file of arrays: Darcy flow, a scalar in one dimension, compressible or incompressible flow."""
-    if "velocity" in file:
-        return incompressible(path, file)
-    coordinates = {name: np.asarray(file[f"{name}-coordinate"]) for name in AXES if f"{name}-coordinate" in file}
-    if "nu" in file:
-        return darcy(path, file, coordinates)
-    # The number of times is often one more than that of the frames, so only the step means something.
-    names = [name for name in ("tensor", *FLOW) if name in file]
-    dimensions = ("time", *AXES[: file[names[0]].ndim - 2])
-    arrays = {name: array(file[name], name, dimensions) for name in names}
-    return DataFile(
-        path,
-        "pdebench",
-        arrays,
-        coordinates | ({"time": np.asarray(file["t-coordinate"])} if "t-coordinate" in file else {}),
-        remarks=("trajectories [sample, time, *grid]",),
-        samples="PDEBench",
-    )
-
-
-def darcy(path: Path, file: h5py.File, coordinates: dict[str, NDArray[Any]]) -> DataFile:
-    """Describe Darcy flow: `nu` [sample, x, y] in, `tensor` [sample, 1, x, y] out."""
-    tensor = file["tensor"]
-    solution = LazyArray(
-        "tensor", (len(tensor), *tensor.shape[2:]), tensor.dtype, lambda start, stop: tensor[start:stop, 0], AXES[:2]
-    )
-    beta = file.attrs.get("beta")
-    source = () if beta is None else (f"the source is beta = {np.asarray(beta).item():g} everywhere",)
-    found = {"nu": array(file["nu"], "nu", AXES[:2]), "tensor": solution}
-    remarks = ("Darcy flow", *source)
-    return DataFile(path, "pdebench", found, coordinates, remarks=remarks, samples="PDEBench", outputs=("tensor",))
-
-
-def incompressible(path: Path, file: h5py.File) -> DataFile:
-    """Describe incompressible flow: a force [sample, *grid, component] and trajectories with components last."""
-
-    def field(name: str) -> LazyArray:
-        lead = ("component",) if name == "force" else ("time", "component")
-        axes = AXES[: file[name].ndim - 1 - len(lead)]
-        return last_axis_at(LazyArray.of(name, file[name]), len(lead), (*lead, *axes))
-
-    found = {name: field(name) for name in INCOMPRESSIBLE}
-    moments = {"time": np.asarray(file["t"]).reshape(-1, found["velocity"].shape[1])[0]}
-    return DataFile(path, "pdebench", found, moments, remarks=("incompressible flow",), samples="PDEBench")
-
-
-def per_sample(path: Path, file: h5py.File) -> DataFile:
-    """Describe a file of groups: `data` [time, *grid, component] in each, with its grid beside it."""
-    groups = sorted(file, key=natural)
-    grid, data = file[groups[0]]["grid"], stacked(file, groups, "data")
-    axes = AXES[: len(data.shape) - 3]
-    found = last_axis_at(data, 2, ("time", "component", *axes))
-    coordinates = {name: np.asarray(grid[name]) for name in axes if name in grid}
-    remark = f"one group per sample: {groups[0]} … {groups[-1]}"
-    time = {"time": np.asarray(grid["t"])} if "t" in grid else {}
-    return DataFile(path, "pdebench", {"data": found}, coordinates | time, remarks=(remark,), samples="PDEBench")
-
-
-# The Well
-
-
-@contextmanager
-def open_the_well(path: Path) -> Iterator[DataFile]:
-    """Open one HDF5 file of a data set of The Well."""
-    with opened(path) as file:
-        axes = tuple(map(text, file["dimensions"].attrs["spatial_dims"]))
-        arrays = {one.name: one for one in fields(file, axes)}
-        title = f"The Well: {text(file.attrs.get('dataset_name'))}, {text(file.attrs['grid_type'])} grid"
-        said = positions(file, axes), boundaries(file, axes), (title,)
-        yield DataFile(path, "well", arrays | scalars(file), *said, samples="The Well")
-
-
-def is_the_well(file: h5py.File) -> bool:
-    """Return whether an HDF5 file follows the layout."""
-    return {"n_spatial_dims", "n_trajectories", "grid_type"} <= set(file.attrs) and "dimensions" in file
-
-
-def fields(file: h5py.File, axes: tuple[str, ...]) -> Iterator[LazyArray]:
-    """Describe the fields, tensors of order 2 with their components in one axis."""
-    for order, group in enumerate(ORDERS):
-        for name in map(text, file[group].attrs.get("field_names", ())) if group in file else ():
-            yield field(file, file[group][name], name, order, axes)
-
-
-def field(file: h5py.File, dataset: h5py.Dataset, name: str, order: int, axes: tuple[str, ...]) -> LazyArray:
-    """Describe one field as `[sample, time?, component?, *grid]`."""
-    samples, moving = int(file.attrs["n_trajectories"]), bool(dataset.attrs["time_varying"])
-    own, varying = bool(dataset.attrs["sample_varying"]), list(map(bool, dataset.attrs["dim_varying"]))
-    sides = tuple(len(file["dimensions"][axis]) for axis in axes)
-    lead = 1 if moving else 0  # the time axis
-    components = int(np.prod(dataset.shape[len(dataset.shape) - order :], dtype=int)) if order else 1
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        values = dataset[start:stop] if own else np.broadcast_to(dataset[()], (stop - start, *dataset.shape))
-        values = values.reshape(*values.shape[: values.ndim - order], components)
-        for position, (varies, side) in enumerate(zip(varying, sides, strict=True), start=1 + lead):
-            if not varies:
-                values = np.repeat(np.expand_dims(values, position), side, axis=position)
-        return np.moveaxis(values, -1, 1 + lead) if order else values[..., 0]
-
-    frames = (dataset.shape[1 if own else 0],) if moving else ()
-    shape = (samples, *frames, *((components,) if order else ()), *sides)
-    dimensions = (*(("time",) if moving else ()), *(("component",) if order else ()), *axes)
-    return LazyArray(name, shape, dataset.dtype, rows, dimensions, text(dataset.attrs.get("units")), shared=not own)
-
-
-def scalars(file: h5py.File) -> dict[str, LazyArray]:
-    """Describe the scalars, one number per sample, or one per frame where they vary in time."""
-    samples, found = int(file.attrs["n_trajectories"]), {}
-    for name in map(text, file["scalars"].attrs.get("field_names", ())) if "scalars" in file else ():
-        dataset = file["scalars"][name]
-        own = bool(dataset.attrs["sample_varying"])
-        rows = partial(part, dataset) if own else partial(repeated, dataset)
-        axes = ("time",) if dataset.attrs["time_varying"] else ()
-        shape = (samples, *dataset.shape[int(own) :])
-        found[name] = LazyArray(name, shape, dataset.dtype, rows, axes, shared=not own)
-    return found
-
-
-def repeated(dataset: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
-    """Return what is the same for all samples for each of some."""
-    return np.broadcast_to(dataset[()], (stop - start, *dataset.shape))
-
-
-def positions(file: h5py.File, axes: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return the positions of grid points and frames; where samples differ, those of the first."""
-    names = {axis: axis for axis in axes} | ({"time": "time"} if "time" in file["dimensions"] else {})
-    values = {axis: np.asarray(file["dimensions"][name]) for axis, name in names.items()}
-    return {axis: value[0] if value.ndim > 1 else value for axis, value in values.items()}
-
-
-def boundaries(file: h5py.File, axes: tuple[str, ...]) -> dict[str, str]:
-    """Return each axis' boundary; where its two ends differ, the last one that the file lists."""
-    found = {}
-    for group in file.get("boundary_conditions", {}).values():
-        dims = group.attrs["associated_dims"]
-        named = [dims] if isinstance(dims, (str, bytes)) else list(dims)
-        kind = BOUNDARIES.get(text(group.attrs["bc_type"]).upper())
-        found.update({axis: kind for axis in map(text, named) if kind and axis in axes})
-    return found

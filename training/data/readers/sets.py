@@ -13,15 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.readers.data_file import DataFile, ReadError, natural
-from training.data.readers.formats import SUFFIXES, UNREAD, meshes_in, open_file
-from training.data.readers.layout import (
+from training.data.readers.data_file import (
     TEST,
     VALIDATION,
+    DataFile,
+    ReadError,
     are_splits,
     arranged,
     joined,
     merged,
+    natural,
     of_points_in_cells,
     of_tensors,
     samples_of,
@@ -30,6 +31,7 @@ from training.data.readers.layout import (
     splits_last,
     without_split,
 )
+from training.data.readers.formats import SUFFIXES, UNREAD, meshes_in, open_file
 
 ARRAYS = {*SUFFIXES, ".h5", ".hdf5"}
 MESHES = {"mesh", "series"}  # the formats of files that have nodes
