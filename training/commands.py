@@ -63,14 +63,14 @@ def fit(
     python -m training fit heat.toml --operator grid-transformer
     """
     from training import checkpoint
-    from training.fit import processes, run
-    from training.fit.run_folder import RunFolder
+    from training.fit import run
+    from training.fit.run_folder import RunFolder, from_first, is_first, joined, launch, process_count
     from training.fit.start import begin
     from training.recipe import Recipe
 
     try:
-        with processes.joined():
-            chosen, to = processes.from_first(
+        with joined():
+            chosen, to = from_first(
                 lambda: begin(recipe, preset, overrides or [], out, data, resume=resume, operator=operator)
             )
             if resume and RunFolder(to).finished(chosen):
@@ -79,19 +79,19 @@ def fit(
                 )
                 typer.echo(to)
                 return
-            if isinstance(chosen, Recipe) and chosen.samples and processes.first():
+            if isinstance(chosen, Recipe) and chosen.samples and is_first():
                 warn_of_data(data / chosen.samples)
-            if devices > 1 and processes.count() == 1:
-                processes.launch(devices)
+            if devices > 1 and process_count() == 1:
+                launch(devices)
             else:
                 run.train(chosen, to, data, resume=resume, init=init, workers=workers)
     except KeyboardInterrupt as stop:
-        if processes.count() == 1:
+        if process_count() == 1:
             again = typed(*sys.argv[1:], *([] if resume else ["--resume"]))
             advice = f"stopped; what is finished is kept, and this goes on with it: {again}"
             console.print(advice, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(STOPPED) from stop
-    if processes.count() > 1:
+    if process_count() > 1:
         return  # the process that launched them goes on; of torchrun's, none does
     if chosen.problem_file is not None:
         source = Path(recipe) if Path(recipe).suffix == ".toml" else None

@@ -28,8 +28,9 @@ from training.evaluation.measures import LOST, Measures, estimates, parities, pr
 from training.fit.batches import STATISTICS_SAMPLES, Batches
 from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
+from training.losses.relative import scalar_errors, scalar_squares
 from training.metrics import METRICS, Grid, measured
-from training.metrics.fields import relative_l2, scalar_errors, scalar_squares, weighed
+from training.metrics.fields import relative_l2, weighed
 from training.operators import Operator, build
 from training.problems.problem import Conditions, Problem, trajectories_of
 from training.problems.sections import INSIDE, DataSection

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from schema.card import CheckpointCard
 from training import calibration, checkpoint
 from training.data.pools import RayPool, ThisProcess, chosen
-from training.fit import processes, search
+from training.fit import search
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run_folder import (
     RunError,
@@ -29,6 +29,10 @@ from training.fit.run_folder import (
     RunLog,
     StateIO,
     expect_room,
+    from_first,
+    is_first,
+    local_process_count,
+    process_count,
     progress,
     read_log,
     state_bytes,
@@ -104,7 +108,7 @@ def train(
     work.check()  # what can be checked before samples are generated
     expect_room(run.path, state_bytes(work.parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))
     expect_room(work.data, work.sample_bytes)
-    state = processes.from_first(lambda: run.open(recipe, resume=resume))
+    state = from_first(lambda: run.open(recipe, resume=resume))
     raced: dict[str, Any] = {}
     if isinstance(recipe, Recipe) and recipe.race:
         check_shares(recipe.fit.batch, recipe)
@@ -113,7 +117,7 @@ def train(
     task = work.task(init, workers)
     check_shares(task.batch_sampler.batch, recipe)
     fit(task, work, run, state)
-    if processes.first():
+    if is_first():
         finish(work, task.network.eval(), run, raced)
     return folder
 
@@ -131,17 +135,17 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
         return search.supported(work, task, event.symmetries)
 
     every = OperatorWorkload(recipe, data)
-    samples, naive = every.samples, processes.from_first(lambda: search.naive_error(every))
+    samples, naive = every.samples, from_first(lambda: search.naive_error(every))
     directed = any(
         one.components or samples.statistic(one.name, "minimum") < 0 < samples.statistic(one.name, "maximum")
         for one in recipe.file.parameters
     )
-    cluster = processes.count() == 1 and isinstance(found := chosen(ThisProcess()), RayPool)
+    cluster = process_count() == 1 and isinstance(found := chosen(ThisProcess()), RayPool)
     pool = Elsewhere(found) if cluster else ThisProcess()
     turns = Trainer(partial(advance, workers), data)
     event = search.Race(recipe, run, samples.sides, turns, holding, pool, naive=naive, directed=directed)
     winner = event.winner()
-    if processes.first() and not run.metrics.exists():
+    if is_first() and not run.metrics.exists():
         shutil.copyfile(event.home(event.found["winner"]).metrics, run.metrics)
     return winner, event.newest(event.found["winner"]), event.account()
 
@@ -150,13 +154,13 @@ def advance(workers: int, turn: Turn, data: Path, init: Path | None) -> float:
     """Train a candidate of a race for a turn, and return its error on validation samples."""
     work, home = OperatorWorkload(turn.recipe, data, progress=False), turn.home
     home.path.mkdir(parents=True, exist_ok=True)
-    state = processes.from_first(lambda: home.open(turn.recipe, resume=True))
+    state = from_first(lambda: home.open(turn.recipe, resume=True))
     task = work.task(init, workers)
     task.budget.until = turn.until
     try:
         fit(task, work, home, state, keep=False)
     except RunError:
-        if processes.count() > 1:  # the others go on
+        if process_count() > 1:  # the others go on
             raise
         return search.LOST  # it diverged
     return search.last_error(work, home)
@@ -164,9 +168,9 @@ def advance(workers: int, turn: Turn, data: Path, init: Path | None) -> float:
 
 def check_shares(batch: int, recipe: BaseRecipe) -> None:
     """Check that the processes of the run share every batch equally."""
-    if batch % processes.count():
+    if batch % process_count():
         raise RecipeError(
-            f"{recipe.name}: expected a batch that {processes.count()} processes share equally but found {batch}: "
+            f"{recipe.name}: expected a batch that {process_count()} processes share equally but found {batch}: "
             "--set fit.batch changes it"
         )
 
@@ -279,17 +283,17 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
             *([WeightAveraging(multi_avg_fn=partial(averaged, decay=average))] if average else []),
             # The best first: a state that is saved before it has chosen would forget its choice when it is resumed.
             *([best, newest] if config.keep == "best" else [newest]),
-            *([RunLog(run.metrics, work.metric.name)] if processes.first() else []),
-            *([progress(run.metrics)] if processes.first() and work.progress else []),
+            *([RunLog(run.metrics, work.metric.name)] if is_first() else []),
+            *([progress(run.metrics)] if is_first() and work.progress else []),
         ],
         plugins=[StateIO()],
         logger=False,
         enable_model_summary=False,
         enable_progress_bar=False,
         accelerator="auto",
-        devices=processes.local_count(),
-        num_nodes=processes.count() // processes.local_count(),
-        strategy="ddp" if processes.count() > 1 else "auto",
+        devices=local_process_count(),
+        num_nodes=process_count() // local_process_count(),
+        strategy="ddp" if process_count() > 1 else "auto",
         use_distributed_sampler=False,  # every process takes its part of each batch
     )
 

@@ -40,9 +40,8 @@ from schema.problem import candidate_symmetries
 from training.data.pools import Pool, ThisProcess
 from training.evaluation.measures import mean_prediction, naive
 from training.files import read_json, write_json
-from training.fit import processes
 from training.fit.operator_workload import OperatorWorkload
-from training.fit.run_folder import RunError, RunFolder, read_log, training_seconds
+from training.fit.run_folder import RunError, RunFolder, from_first, is_first, read_log, training_seconds
 from training.fit.start import LEAST_SAMPLES, started
 from training.fit.turns import Ended, Turn, begin_copy
 from training.fit.workload import Task
@@ -150,7 +149,7 @@ class Race:
         #: What is known so far: errors by round and name, who went on, seconds of all turns, symmetries that may hold,
         #: the winner.
         empty: dict[str, Any] = {"rounds": [], "seconds": 0.0}
-        self.found = processes.from_first(lambda: read_json(self.file) if self.file.is_file() else empty)
+        self.found = from_first(lambda: read_json(self.file) if self.file.is_file() else empty)
 
     def winner(self) -> Recipe:
         """Hold the race, or what is left of one that was killed, and return the winner's recipe."""
@@ -161,13 +160,13 @@ class Race:
             if "symmetries" not in self.found:
                 knows = number == 0 or self.learned(self.found["rounds"][number - 1][left[0]])
                 ask = partial(self.holding, self.entry(left[0]), self.newest(left[0]))
-                self.keep(symmetries=processes.from_first(ask) if knows else ())
+                self.keep(symmetries=from_first(ask) if knows else ())
             held = self.found["symmetries"]
             # The copy starts from the state that the original leaves in its turn, so it is the first to begin.
             copies = [f"{left[0]}{WITH}{', '.join(held)}"] if held else []
             left = self.best(number, [*copies, left[0]], last=True)
         if "winner" not in self.found:
-            own = processes.from_first(lambda: training_seconds(self.home(left[0]).metrics))
+            own = from_first(lambda: training_seconds(self.home(left[0]).metrics))
             self.keep(winner=left[0], seconds=max(0.0, self.found["seconds"] - own))
         return self.entry(left[0])
 
@@ -191,7 +190,7 @@ class Race:
             decided = [*decided, self.ahead(number, errors, last=last)]
             self.keep(left=decided)
         left: list[str] = decided[number]
-        if processes.first():
+        if is_first():
             for name in names:
                 if name not in left:
                     shutil.rmtree(self.home(name).path, ignore_errors=True)
@@ -201,7 +200,7 @@ class Race:
         """Decide who goes on after a round, from the best to the worst."""
         ranked = sorted(errors, key=lambda name: errors[name] * self.candidate(name).handicap)
         if len(self.found["rounds"]) > number + 1:  # an earlier release has removed the others, and did not note it
-            return processes.from_first(lambda: [name for name in ranked if self.home(name).path.exists()])
+            return from_first(lambda: [name for name in ranked if self.home(name).path.exists()])
         half, waits = math.ceil(len(ranked) / 2), number < PATIENCE[self.learned(min(errors.values()))] and not last
         behind = [name for name in ranked[half:] if waits and not self.learned(errors[name]) and errors[name] < LOST]
         return ranked[:half] + behind
@@ -244,7 +243,7 @@ class Race:
         Raises:
             RunError: It has none: its training diverged at once, as that of all others.
         """
-        found = processes.from_first(lambda: self.home(name).newest())
+        found = from_first(lambda: self.home(name).newest())
         if found is None:
             raise RunError(
                 f"{self.home(name).path}: the trainings of all networks diverged: try a lower fit.learning_rate"
@@ -254,14 +253,14 @@ class Race:
     @staticmethod
     def say(line: str) -> None:
         """Write a line of progress to standard error."""
-        if processes.first():
+        if is_first():
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
 
     def keep(self, **facts: Any) -> None:
         """Write down what is known."""
         self.found |= facts
-        if processes.first():
+        if is_first():
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.file, self.found)
 
@@ -322,4 +321,4 @@ def naive_error(work: OperatorWorkload) -> float:
 
 def last_error(work: OperatorWorkload, run: RunFolder) -> float:
     """Return the validation error at the end of a turn."""
-    return processes.from_first(lambda: float(read_log(run.metrics)[-1][work.metric.name]))
+    return from_first(lambda: float(read_log(run.metrics)[-1][work.metric.name]))

@@ -12,9 +12,8 @@ from typing import Any
 
 from training.data.pools import Pool
 from training.files import replacing
-from training.fit import processes
 from training.fit.operator_workload import OperatorWorkload
-from training.fit.run_folder import RunFolder
+from training.fit.run_folder import RunFolder, is_first
 from training.recipe import Recipe
 
 Files = Mapping[str, bytes]
@@ -125,7 +124,7 @@ def unpack(files: Files, folder: Path) -> None:
 
 def begin_copy(copy: RunFolder, recipe: Recipe, state: Path) -> None:
     """Have a candidate begin with the state and the log of another one, unless it has begun."""
-    if not processes.first() or copy.recipe.exists():
+    if not is_first() or copy.recipe.exists():
         return
     original = RunFolder(state.parent.parent)
     files = {f"{copy.state.name}/{state.name}": state.read_bytes(), copy.recipe.name: recipe.model_dump_json().encode()}

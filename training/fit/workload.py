@@ -28,7 +28,7 @@ from training import checkpoint, optimisation
 from training.calibration import CalibrationSamples
 from training.checkpoint import Tensors
 from training.data.dataset import Rows
-from training.fit import processes
+from training.fit.run_folder import from_first, process_count, process_rank
 from training.losses import Batch
 from training.messages import UserError
 from training.nn.attention import penalty
@@ -199,9 +199,9 @@ class Task(pl.LightningModule):
     def part(self, share: float, chosen: Rows, rng: Generator) -> Batch:
         """Return this process's part of a training batch; all processes draw the same batch."""
         batch = self.work.draw(chosen, rng, share)
-        if processes.count() == 1:
+        if process_count() == 1:
             return batch
-        mine = slice(processes.rank(), None, processes.count())
+        mine = slice(process_rank(), None, process_count())
         parts = (each[mine] if isinstance(each, Tensor) else each and [one[mine] for one in each] for each in batch)
         return Batch._make(parts)
 
@@ -236,7 +236,7 @@ class Task(pl.LightningModule):
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Seed dropout by (seed, step, process): a resumed run draws the same, whatever the loaders drew before."""
-        torch.manual_seed(torch_seed(self.batch_sampler.seed, self.global_step, processes.rank()))
+        torch.manual_seed(torch_seed(self.batch_sampler.seed, self.global_step, process_rank()))
 
     def objective(self, batch: Batch) -> Tensor:
         """Return the loss, plus the penalty of matrices that are to be orthogonal, where the network has any."""
@@ -273,7 +273,7 @@ class Task(pl.LightningModule):
         A schedule of steps takes its next step, one of processor time goes where the share is, between two steps.
         """
         del metric
-        self.budget.share = processes.from_first(lambda: self.budget.advance(self.global_step))
+        self.budget.share = from_first(lambda: self.budget.advance(self.global_step))
         self.trainer.should_stop = self.budget.share >= self.budget.until
         if self.budget.seconds is not None:
             scheduler.last_epoch = self.budget.share * (scheduler.total_steps - 1) - 1

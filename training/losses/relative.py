@@ -11,6 +11,8 @@ Both norms are sums over the grid relative to the true field, so units cancel:
 D u holds the differences of neighbours along every axis, without the pair across the end of a periodic axis (Cao,
 NeurIPS 2021, arXiv 2105.14995, section 5). They are not divided by the spacing: where all axes have the same and none
 is periodic, e_D is the H1 error of `training.metrics`, elsewhere it is not. `fit.h1` weighs e_D in every recipe.
+
+The error of a number is in units of its deviation over the training samples: no unit and no offset changes it.
 """
 
 from __future__ import annotations
@@ -96,3 +98,30 @@ def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:
 
 
 LOSS = Loss("relative", compute)
+
+
+# Numbers
+
+
+def scalar_squares(prediction: Tensor, truth: Tensor, deviation: Tensor) -> Tensor:
+    """Return the square of the error of every sample `[batch]` in deviations, the mean over the components.
+
+    A prediction of the mean of the training samples has an error near 1.
+
+    Args:
+        prediction: Numbers `[batch, (component)]`.
+        truth: The true ones.
+        deviation: Of the training samples, `[(component)]`.
+
+    Example:
+        >>> import torch
+        >>> scalar_squares(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 2.0]))
+        tensor([0.5000])
+    """
+    squares = ((prediction - truth) / deviation).square()
+    return squares if squares.ndim == 1 else squares.mean(dim=1)
+
+
+def scalar_errors(prediction: Tensor, truth: Tensor, deviation: Tensor) -> Tensor:
+    """Return the error of every sample `[batch]` in deviations; see `scalar_squares`."""
+    return scalar_squares(prediction, truth, deviation).sqrt()

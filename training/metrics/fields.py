@@ -1,4 +1,4 @@
-r"""The error measures of fields, and the errors of numbers.
+r"""What an error measure is, where the values lie that it compares, and the measures of fields.
 
 With e = p - u, norms that are means over the points (by their weights where they have any) and over the components:
 
@@ -14,23 +14,14 @@ periodic axis the last point is a neighbour of the first, elsewhere walls are le
 inside. On scattered points it is fitted to each point's nearest neighbours, `gradients`. u-bar is the mean in space per
 component. E(k) is the energy of the waves whose number rounds to k, so e_E is at most e_L2: it sees amplitudes and no
 phases.
-
-The error in the energy norm of a problem on a plane whose coefficient a is an input, such as Darcy's pressure, is
-
-.. math::
-    e_a = \left(\frac{\int a\,|\nabla e|^2}{\int a\,|\nabla u|^2}\right)^{1/2}
-
-by the quadratic form of the finite volumes on the grid,
-:math:`v^T A(a) v = \sum_{faces} a_{face} (v_1 - v_2)^2\, length/distance`, with the mean of both sides' a on a face and
-v = 0 on the walls (`physics.numerics.volumes`): the norm in which that method is optimal.
-
-The error of a number is in units of its deviation over the training samples: no unit and no offset changes it.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 import torch
@@ -38,8 +29,166 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from physics.numerics import volumes
-from training.metrics.measure import ErrorMeasure, Grid, relative
+Fields = NDArray[np.floating[Any]]
+
+
+@runtime_checkable
+class SpacedAxis(Protocol):
+    """What a grid is made from: an axis of a problem, as `schema.problem.Axis` is one."""
+
+    @property
+    def boundary(self) -> str:
+        """What lies at its ends; `periodic` where they meet."""
+
+    def spacing(self, points: int) -> float:
+        """Return the distance between neighbours of so many points."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the values of fields lie, and what else an error measure may need beside prediction and truth.
+
+    Fields are `[batch, (component), *grid]`, on points of their own `[batch, point, (component)]`.
+
+    Example:
+        >>> Grid.unit((5, 9)).spacings
+        (0.25, 0.125)
+    """
+
+    spacings: tuple[float, ...] = ()  # distance between neighbours along every axis; none for scattered points
+    periodic: tuple[bool, ...] = ()  # whether the last point of an axis is a neighbour of the first
+    scattered: bool = False  # every sample has points of its own
+    # Coordinates of scattered points `[sample, point, dimension]`, which all frames of a sample share, one after
+    # another in the batch. Without them there are no gradients.
+    coordinates: Tensor | None = None
+    weights: Tensor | None = None  # what every scattered point counts in norms `[batch, point]`; None: all alike
+    inside: Tensor | None = None  # 1 in the domain `[batch, *grid]`, 0 outside and at padding; None: all inside
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)  # of the samples, by name
+    # The input a of the energy norm, by its name, and the distance from the outermost points to the wall, in sides.
+    energy_weight: str | None = None
+    wall: float = 0.0
+    frames: bool = False  # the samples are frames of trajectories
+
+    @classmethod
+    def unit(cls, sides: Sequence[int]) -> Grid:
+        """Return the grid of the unit cube with points at both ends of every axis."""
+        return cls(tuple(1 / max(1, side - 1) for side in sides), (False,) * len(sides))
+
+    @classmethod
+    def of(cls, axes: Sequence[SpacedAxis], sides: Sequence[int]) -> Grid:
+        """Return the grid of the axes of a problem with so many points on each."""
+        spacings = (axis.spacing(side) for axis, side in zip(axes, sides, strict=True))
+        return cls(tuple(spacings), tuple(axis.boundary == "periodic" for axis in axes))
+
+    @property
+    def axes(self) -> int:
+        """The number of axes that points are counted along."""
+        return 1 if self.scattered else len(self.spacings)
+
+    def by_component(self, values: Tensor) -> Tensor:
+        """Return a field as `[batch, component, *grid]`."""
+        if self.scattered and values.ndim == 3:
+            return values.mT
+        return values.flatten(1, values.ndim - 1 - self.axes) if values.ndim > 1 + self.axes else values[:, None]
+
+    def shares(self, values: Tensor) -> Tensor:
+        """Return what every point of `[batch, component, *grid]` counts in means: `[batch or 1, 1, *grid]`, sum 1."""
+        share = torch.ones_like(values[:1, :1])
+        for factor in (self.inside, self.weights):
+            share = share if factor is None else share * factor[:, None].to(values.dtype)
+        return share / share.flatten(1).sum(dim=1).reshape(-1, *(1,) * (share.ndim - 1))
+
+    def on_cpu(self) -> Grid:
+        """Return the grid with its tensors in the memory of the processor."""
+        parts = {name: getattr(self, name) for name in ("coordinates", "weights", "inside")}
+        moved: dict[str, Any] = {name: one.cpu() for name, one in parts.items() if one is not None}
+        return replace(self, **moved, inputs={name: one.cpu() for name, one in self.inputs.items()})
+
+    def repeated(self, frames: int) -> Grid:
+        """Return the grid of every one of so many frames, one after another, of each sample.
+
+        Coordinates stay those of the samples, so that what follows from them alone is computed once for all frames.
+        """
+        inputs = {name: each.repeat_interleave(frames, dim=0) for name, each in self.inputs.items()}
+        parts = {name: getattr(self, name) for name in ("weights", "inside")}
+        known: dict[str, Any] = {
+            name: each.repeat_interleave(frames, dim=0) for name, each in parts.items() if each is not None
+        }
+        return replace(self, inputs=inputs, frames=True, **known)
+
+
+@dataclass(frozen=True)
+class ErrorMeasure:
+    """An error measure: a function of tensors that is used on tensors and arrays.
+
+    Example:
+        >>> import numpy as np
+        >>> def compute(prediction, truth, grid):
+        ...     return (prediction - truth).abs().flatten(1).mean(dim=1)
+        >>> measure = ErrorMeasure("mean_error", "mean of the absolute error", compute)
+        >>> measure(np.array([[1.0, 2.0]]), np.array([[1.0, 0.0]]))
+        array([1.])
+    """
+
+    name: str  # its key in logs, cards and reports
+    meaning: str  # in a few words, for cards and reports
+    # Returns errors `[batch]` of predictions and truth, fields as `Grid` has them, and their grid. NaN where a truth
+    # has no such error, such as a relative one of a field that is constant.
+    compute: Callable[[Tensor, Tensor, Grid], Tensor]
+    applies: Callable[[Grid], bool] = lambda grid: True  # noqa: ARG005 -- whether it is defined on a grid
+    lost: float = 1e3  # what counts for a rollout that overflows
+
+    @overload
+    def __call__(self, prediction: Tensor, truth: Tensor, grid: Grid | None = None) -> Tensor: ...
+
+    @overload
+    def __call__(self, prediction: Fields, truth: Fields, grid: Grid | None = None) -> NDArray[np.float64]: ...
+
+    def __call__(self, prediction: Any, truth: Any, grid: Grid | None = None) -> Any:
+        """Return the errors `[batch]`: of tensors in their precision, of arrays in double precision as an array.
+
+        Args:
+            prediction: A field `[batch, (component), *grid]`, on scattered points `[batch, point, (component)]`.
+            truth: The true field, in the same units.
+            grid: Where the values lie; by default on all axes but the first, `Grid.unit`.
+
+        Raises:
+            ValueError: The shapes differ, or the function returns something else than a number per sample.
+        """
+        if prediction.shape != truth.shape:
+            raise ValueError(f"expected fields of one shape but got {(*prediction.shape,)} and {(*truth.shape,)}")
+        grid = Grid.unit(truth.shape[1:]) if grid is None else grid
+        if isinstance(truth, Tensor):
+            return self.checked(self.compute(prediction, truth, grid), truth)
+        found, wanted = (torch.from_numpy(np.asarray(each, dtype=np.float64)) for each in (prediction, truth))
+        return self.checked(self.compute(found, wanted, grid), wanted).numpy()
+
+    def checked(self, errors: Tensor, truth: Tensor) -> Tensor:
+        """Require a number per sample."""
+        if errors.shape != truth.shape[:1]:
+            raise ValueError(f"{self.name}: expected errors of shape {(len(truth),)} but got {(*errors.shape,)}")
+        return errors
+
+
+def relative(error: Tensor, size: Tensor, scale: Tensor) -> Tensor:
+    """Divide errors by sizes of the truth `[batch]`; NaN where a size is zero up to the rounding of what it is made of.
+
+    `scale` is the norm of those values: the deviation of a constant field is its rounding.
+    """
+    return torch.where(size > 4 * torch.finfo(size.dtype).eps * scale, error / size, torch.nan)
+
+
+def measured(
+    measures: Mapping[str, ErrorMeasure], predictions: Sequence[Tensor], truths: Sequence[Tensor], grid: Grid
+) -> dict[str, Tensor]:
+    """Compute every measure that is defined on a grid: by name the mean over the outputs, `[batch]`."""
+    pairs = [*zip(predictions, truths, strict=True)]
+    return {
+        name: torch.stack([measure(*pair, grid) for pair in pairs]).nanmean(dim=0)
+        for name, measure in measures.items()
+        if measure.applies(grid)
+    }
+
 
 NEIGHBOURS = {1: 3, 2: 8, 3: 14}  # of a scattered point by dimension: enough for a gradient beside a boundary, too
 
@@ -235,47 +384,7 @@ def on_waves(grid: Grid) -> bool:
     return not grid.scattered and grid.inside is None and bool(grid.periodic) and all(grid.periodic)
 
 
-def relative_energy(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
-    """Return e_a of each sample of fields `[batch, row, column]`; it has no gradient."""
-    coefficient, pairs = grid.inputs[str(grid.energy_weight)], []
-    for a, p, u in zip(*(each.double().cpu().numpy() for each in (coefficient, prediction, truth)), strict=True):
-        A, e, v = volumes.matrix(a, grid.wall), (p - u).ravel(), u.ravel()
-        pairs.append((e @ (A @ e), v @ (A @ v)))
-    error, size = torch.tensor(pairs, dtype=torch.float64).T
-    return (error / size).sqrt().to(truth)
-
-
-def scalar_squares(prediction: Tensor, truth: Tensor, deviation: Tensor) -> Tensor:
-    """Return the square of the error of every sample `[batch]` in deviations, the mean over the components.
-
-    A prediction of the mean of the training samples has an error near 1.
-
-    Args:
-        prediction: Numbers `[batch, (component)]`.
-        truth: The true ones.
-        deviation: Of the training samples, `[(component)]`.
-
-    Example:
-        >>> import torch
-        >>> scalar_squares(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 2.0]))
-        tensor([0.5000])
-    """
-    squares = ((prediction - truth) / deviation).square()
-    return squares if squares.ndim == 1 else squares.mean(dim=1)
-
-
-def scalar_errors(prediction: Tensor, truth: Tensor, deviation: Tensor) -> Tensor:
-    """Return the error of every sample `[batch]` in deviations; see `scalar_squares`."""
-    return scalar_squares(prediction, truth, deviation).sqrt()
-
-
 METRIC = (
-    ErrorMeasure(
-        "relative_energy",
-        "relative error in the energy norm",
-        relative_energy,
-        lambda grid: grid.energy_weight in grid.inputs,
-    ),
     ErrorMeasure("relative_l2", "relative L2 error", relative_l2),
     ErrorMeasure(
         "relative_h1",
