@@ -168,7 +168,9 @@ class Quantity(FieldFacts, Tensor):
 
     @property
     def in_words(self) -> str:
-        return super().in_words if self.meaning else self.integral or super().in_words
+        if self.meaning or not self.integral:
+            return super().in_words
+        return f"{super().in_words}, the {self.integral}"
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,7 @@ export function unsupported(card) {
 
 export const COORDINATES = "coordinates"; // the first input of a model on points
 export const [BOUNDARY, DISTANCE] = ["boundary", "distance"]; // inputs that follow from the cells of a mesh
-export const NORMAL = "boundary_normal"; // and another, which the page takes from the data of a mesh alone
+const [AREA, NORMAL] = ["area", "boundary_normal"]; // and others, which the page takes from the data of a mesh alone
 export const COUNTS = "counts"; // and a parameter of it, for samples that are padded
 const COMPONENT = "component"; // the axis of a vector field, before those of the grid; on points behind them
 const FRAME = "frame"; // the axis of a trajectory's frames, before it
@@ -27,6 +27,11 @@ const HISTORY = "history"; // the axis of the frames of a state that a rollout s
 /** Return whether every sample has points of its own, of a mesh or a cloud. */
 export function scattered({ inputs: [first] }) {
   return first?.name === COORDINATES && first.axes.at(-1) === COMPONENT;
+}
+
+/** Return whether points of a boundary can be moved: no input is derived from them that the page cannot derive anew. */
+export function bendable(card) {
+  return scattered(card) && !spatial(card) && !card.inputs.some(({ name }) => name === AREA || name === NORMAL);
 }
 
 /** Return whether a model takes parameters alone, so that a request says the grid of the outputs. */

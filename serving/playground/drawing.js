@@ -30,7 +30,8 @@ export class Drawing {
     Object.assign(this, { inputs, channel, panel });
     const { surface } = panel.view;
     if (cards.spatial(inputs.card)) new Turner(surface, () => inputs.turned());
-    else this.fixed ? new Mover(surface, this) : new Pen(surface, this);
+    else if (!this.fixed) new Pen(surface, this);
+    else if (cards.bendable(inputs.card)) new Mover(surface, this);
   }
 
   /** Whether it cannot be drawn on: brushes paint points of a grid. */

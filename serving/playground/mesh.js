@@ -209,7 +209,6 @@ function distances({ shape: [count, width], data }, marks) {
 /** Return the points that can be moved: those with `boundary` 1, else the ends of edges of one triangle alone. */
 export function movable(fields, triangles) {
   const marks = fields[BOUNDARY];
-  if (fields[cards.NORMAL]) return []; // which would not follow
   if (marks?.shape.length === 1 && marks.data.includes(1)) return [...marks.data.keys()].filter((i) => marks.data[i] === 1);
   return [...new Set(outline(triangles))].sort((a, b) => a - b);
 }

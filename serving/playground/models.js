@@ -157,7 +157,8 @@ export function setForward(card) {
 }
 
 function movesAbout() {
-  return cards.spatial(state.model.card) ? "drag to turn it" : "drag the boundary";
+  if (cards.spatial(state.model.card)) return "drag to turn it";
+  return cards.bendable(state.model.card) ? "drag the boundary" : "of the sample";
 }
 
 /** Move the tools to where there is room: under the inputs, or beside the summary if the inputs are the taller column. */
@@ -172,15 +173,17 @@ function describe(isCurve, isInverse) {
   const isFixed = cards.scattered(state.model.card);
   const isSpatial = cards.spatial(state.model.card);
   const move = "Drag a point of the boundary: points within reach follow, with their values. Space chooses a point, arrow keys move it. Upload a mesh of your own as .vtu, or arrays as .npz.";
+  const choose = "Choose a test sample, or upload a mesh of your own as .vtu, or arrays as .npz. The points stay where they are: inputs follow from them.";
   const turn = "Drag a picture, or use the arrow keys, to turn the points. Upload a mesh of your own as .vtu, or arrays as .npz.";
   const isAsked = cards.asked(state.model.card);
   const enter = "Enter numbers, or take those of a test sample.";
-  at("hint").textContent = isAsked ? enter : isSpatial ? turn : isFixed ? move : isCurve ? pull : paint;
+  at("hint").textContent = isAsked ? enter : isSpatial ? turn : isFixed ? (cards.bendable(state.model.card) ? move : choose) : isCurve ? pull : paint;
   for (const part of [at("value-row"), at("swatches")]) part.hidden = isCurve || isFixed || isAsked;
   for (const part of [at("blobs"), at("fill")]) part.hidden = isFixed || isAsked;
   at("grid-label").hidden = isFixed || !cards.gridded(state.model.card);
-  at("undo").hidden = isSpatial;
-  at("size-row").hidden = isSpatial || isAsked;
+  const isStill = isFixed && !cards.bendable(state.model.card);
+  at("undo").hidden = isStill;
+  at("size-row").hidden = isStill || isAsked;
   at("upload").hidden = isAsked;
   if (isFixed !== (at("size").max === WIDEST_REACH)) Object.assign(at("size"), isFixed ? { max: WIDEST_REACH, value: 40 } : { max: 30, value: 9 });
   inputs.showSize();

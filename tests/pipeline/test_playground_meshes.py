@@ -229,6 +229,16 @@ def test_the_page_knows_the_facets_that_the_client_knows(person: Visit) -> None:
         assert page[str(dimensions)] == {number: facets for number, facets in known.items() if number != "-1"}
 
 
+def test_points_stay_where_inputs_follow_from_them_that_the_page_does_not_derive(person: Visit) -> None:
+    code = """async (names) => {
+      const cards = await import(new URL('playground/card.js', document.baseURI));
+      const lead = { name: cards.COORDINATES, axes: ["batch", "point", "component"], shape: [null, null, 2] };
+      return names.map((name) => cards.bendable({ inputs: [lead, { name, axes: ["batch", "point"] }] }));
+    }"""
+    found = person.page.evaluate(code, ["boundary", "distance", "source", "area", "boundary_normal"])
+    assert found == [True, True, True, False, False]
+
+
 def test_twenty_thousand_triangles_are_moved(person: Visit) -> None:
     before = opened(person, SHEET)
     assert len(before["coordinates"]) == SIDE**2

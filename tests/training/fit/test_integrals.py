@@ -164,8 +164,8 @@ def test_trained_and_exported_it_is_the_integral_of_the_field(tmp_path: Path) ->
     folder = train(short(found, tmp_path), tmp_path / "run", tmp_path / "data")
     made = checkpoint.load(folder)
     assert [one["output"] for one in made.card.scalars] == ["drag", "total", "flux", "flux", "through"]
-    assert made.description["drag"].meaning == "integral of p over where, times -2"
-    assert made.description["total"].meaning == "integral of p over domain"
+    assert made.description["drag"].meaning == "drag, the integral of p over where, times -2"
+    assert made.description["total"].meaning == "total, the integral of p over domain"
 
 
 @pytest.mark.parametrize(
