@@ -28,8 +28,8 @@ from threadpoolctl import threadpool_limits
 
 import physics.darcy
 from benchmarks.harness import Array, Row, feed, interleave, one_thread, timed
-from export.layout import CARD
 from export.released import FOLDER, GRAPH
+from export.triton_config import CARD
 from physics import burgers, cole_hopf, navier_stokes
 from physics.families import FAMILIES
 from physics.numerics import volumes

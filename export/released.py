@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 
 from export import triton_config
-from export.layout import (
+from export.triton_config import (
     CARD,
     CERTIFICATE,
     CONFIG,

@@ -29,9 +29,9 @@ import torch
 
 from export import triton_config
 from export.graphs.to_onnx import GraphError
-from export.layout import CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
 from export.parity import ParityError
 from export.signature import Signature
+from export.triton_config import CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
 from export.versions import COMPANIONS, FORMATS, ONNX, CardError, Companion, belongs, build, companions, signature_of
 from schema.card import QUALITY
 from training import checkpoint as checkpoints

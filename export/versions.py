@@ -25,8 +25,8 @@ from export.derivatives import agreement
 from export.derivatives.differentiate import differentiate, differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
-from export.layout import CARD, CERTIFICATE, sha256
 from export.signature import Signature
+from export.triton_config import CARD, CERTIFICATE, sha256
 from schema.card import KINDS, REFINED, Card, CheckpointCard, Kind, Measured
 from schema.problem import SequenceDescription
 from training.calibration.error_estimate import OUTSIDE, fewest

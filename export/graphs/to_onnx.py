@@ -24,8 +24,7 @@ from onnxscript.rewriter import _basics, _matcher
 from onnxscript.rewriter.pattern import Constant
 from torch.export import Dim
 
-from export.graphs.deployable import example, shape_checks_off
-from export.graphs.one_trace import one_trace
+from export.graphs.deployable import example, one_trace, shape_checks_off
 from schema.card import FRAME
 
 if TYPE_CHECKING:

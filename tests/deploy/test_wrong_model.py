@@ -15,8 +15,8 @@ from onnx import numpy_helper
 
 import physics.darcy
 from export.graphs import to_onnx
-from export.layout import CARD, CERTIFICATE, CONFIG
 from export.released import FOLDER
+from export.triton_config import CARD, CERTIFICATE, CONFIG
 from petrov_client import Client, Unavailable
 from tests.conftest import RunService, wait_until
 from tests.deploy.conftest import Prometheus

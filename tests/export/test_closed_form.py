@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from export import released
-from export.layout import CONFIG
+from export.triton_config import CONFIG
 from petrov_client import Client
 from physics import burgers, cole_hopf
 from physics.numerics.grid import relative_l2

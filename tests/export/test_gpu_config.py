@@ -12,7 +12,7 @@ from google.protobuf import json_format, text_format
 from tritonclient.grpc import model_config_pb2 as pb
 from typer.testing import CliRunner
 
-from export import layout, released, triton_config
+from export import released, triton_config
 from export.signature import Signature
 from serving.local_triton.backends.device import cuda_options
 from training.problems.problem import PROBLEMS
@@ -75,17 +75,17 @@ def test_the_config_of_an_earlier_export_is_renewed_where_models_are_installed(t
     repository = tmp_path / "model_repository"
     for name, text in (("heat_quick", EARLIER), ("by_hand", EARLIER.partition("\n")[2])):
         (repository / name).mkdir(parents=True)
-        (repository / name / layout.CONFIG).write_text(text)
+        (repository / name / triton_config.CONFIG).write_text(text)
     shutil.copytree(ROOT / "model_repository" / "burgers", repository / "burgers")
-    before = (repository / "burgers" / layout.CONFIG).read_bytes()
+    before = (repository / "burgers" / triton_config.CONFIG).read_bytes()
     done = CliRunner().invoke(released.app, ["install", "--repository", str(repository), str(tmp_path)])
     assert "heat_quick: its config says what to do on a GPU" in done.output
-    renewed = parsed((repository / "heat_quick" / layout.CONFIG).read_text())
+    renewed = parsed((repository / "heat_quick" / triton_config.CONFIG).read_text())
     assert cuda_options(as_triton_sends(renewed), 0).items() >= FLOAT32.items()
     assert not renewed.instance_group
     assert renewed.parameters["intra_op_thread_count"].string_value == "0"
-    assert (repository / "by_hand" / layout.CONFIG).read_text() == EARLIER.partition("\n")[2]
-    assert (repository / "burgers" / layout.CONFIG).read_bytes() == before
+    assert (repository / "by_hand" / triton_config.CONFIG).read_text() == EARLIER.partition("\n")[2]
+    assert (repository / "burgers" / triton_config.CONFIG).read_bytes() == before
 
 
 def test_a_config_without_a_word_of_gpus_is_float32_in_the_embedded_backend() -> None:

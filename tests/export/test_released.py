@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
-from export import layout, parity, released, triton_config
+from export import parity, released, triton_config
 from export.graphs import to_onnx
 from export.signature import Signature
 from export.versions import ONNX, companions, signature_of
@@ -32,7 +32,9 @@ def repository(tmp_path: Path) -> Path:
     """Return a repository as a clone has it: with the configs of the models alone."""
     for name in MODELS:
         (tmp_path / "model_repository" / name).mkdir(parents=True)
-        shutil.copyfile(ROOT / "model_repository" / name / layout.CONFIG, config(tmp_path / "model_repository" / name))
+        shutil.copyfile(
+            ROOT / "model_repository" / name / triton_config.CONFIG, config(tmp_path / "model_repository" / name)
+        )
     return tmp_path / "model_repository"
 
 
@@ -43,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def config(model: Path) -> Path:
-    return model / layout.CONFIG
+    return model / triton_config.CONFIG
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -155,40 +157,40 @@ def test_a_clone_gets_version_one_with_its_derivatives_and_the_examples(folder: 
 def test_another_checkpoint_before_it_keeps_its_number(folder: Path, repository: Path) -> None:
     released.install(folder, repository)
     for name in MODELS:
-        card = repository / name / "1" / layout.CARD
+        card = repository / name / "1" / triton_config.CARD
         card.write_text(json.dumps(read(card) | {"checkpoint": {"sha256": "earlier"}}))
-        certificate = repository / name / "1" / layout.CERTIFICATE
+        certificate = repository / name / "1" / triton_config.CERTIFICATE
         certificate.write_text(json.dumps(read(certificate) | {"checkpoint": {"sha256": "earlier"}}))
     released.install(folder, repository)
     for name in MODELS:
-        assert layout.versions(repository / name) == [1, 2]
-        assert read(repository / name / "2" / layout.CARD)["version"] == 2
-        assert read(repository / name / "2" / layout.CERTIFICATE)["version"] == 2
+        assert triton_config.versions(repository / name) == [1, 2]
+        assert read(repository / name / "2" / triton_config.CARD)["version"] == 2
+        assert read(repository / name / "2" / triton_config.CERTIFICATE)["version"] == 2
 
 
 def test_an_earlier_version_with_other_tensors_is_taken_out(folder: Path, repository: Path) -> None:
     released.install(folder, repository)
-    card = repository / "darcy" / "1" / layout.CARD
+    card = repository / "darcy" / "1" / triton_config.CARD
     card.write_text(json.dumps(read(card) | {"quality": [], "checkpoint": {"sha256": "earlier"}}))
-    certificate = repository / "darcy" / "1" / layout.CERTIFICATE
+    certificate = repository / "darcy" / "1" / triton_config.CERTIFICATE
     certificate.write_text(json.dumps(read(certificate) | {"checkpoint": {"sha256": "earlier"}}))
     released.install(folder, repository)
-    assert layout.versions(repository / "darcy") == [2]
+    assert triton_config.versions(repository / "darcy") == [2]
 
 
 NESTED = b"[" * 100_000  # deeper than any reader of JSON follows
 
 
 @pytest.mark.parametrize("model", ["darcy", "darcy_vjp"])
-@pytest.mark.parametrize(("file", "content"), [(released.GRAPH, b"cut off"), (layout.CERTIFICATE, NESTED)])
+@pytest.mark.parametrize(("file", "content"), [(released.GRAPH, b"cut off"), (triton_config.CERTIFICATE, NESTED)])
 def test_a_damaged_version_is_replaced(folder: Path, repository: Path, model: str, file: str, content: bytes) -> None:
     released.install(folder, repository)
     (repository / model / "1" / file).write_bytes(content)
     released.install(folder, repository)
-    assert layout.versions(repository / model) == [1]
-    newest = layout.newest(repository / model)
+    assert triton_config.versions(repository / model) == [1]
+    newest = triton_config.newest(repository / model)
     assert (newest / released.GRAPH).read_bytes() == (folder / "published" / model / released.GRAPH).read_bytes()
-    assert not layout.damaged(newest)
+    assert not triton_config.damaged(newest)
 
 
 def test_an_earlier_version_that_is_damaged_is_taken_out(folder: Path, repository: Path) -> None:
@@ -196,11 +198,11 @@ def test_an_earlier_version_that_is_damaged_is_taken_out(folder: Path, repositor
     (repository / "darcy/1" / released.GRAPH).write_bytes(b"cut off")
     shutil.rmtree(repository / "darcy/2")
     released.install(folder, repository)
-    assert layout.versions(repository / "darcy") == [1]
+    assert triton_config.versions(repository / "darcy") == [1]
     shutil.copytree(repository / "darcy/1", repository / "darcy/2")
     (repository / "darcy/1" / released.GRAPH).write_bytes(b"cut off")
-    layout.prune(repository / "darcy", layout.tensors_of(repository / "darcy/2"), folder)
-    assert layout.versions(repository / "darcy") == [2]
+    triton_config.prune(repository / "darcy", triton_config.tensors_of(repository / "darcy/2"), folder)
+    assert triton_config.versions(repository / "darcy") == [2]
 
 
 def test_folders_with_odd_names_are_no_versions(folder: Path, repository: Path) -> None:
@@ -208,12 +210,12 @@ def test_folders_with_odd_names_are_no_versions(folder: Path, repository: Path) 
         (repository / "darcy" / name).mkdir()
         (repository / name).mkdir()
     released.install(folder, repository)
-    assert layout.versions(repository / "darcy") == [1]
+    assert triton_config.versions(repository / "darcy") == [1]
 
 
 @pytest.mark.parametrize("content", [NESTED, b"[]", b"{"])
 def test_a_damaged_release_is_a_sentence(folder: Path, repository: Path, content: bytes) -> None:
-    (folder / released.FOLDER / "darcy" / layout.CERTIFICATE).write_bytes(content)
+    (folder / released.FOLDER / "darcy" / triton_config.CERTIFICATE).write_bytes(content)
     with pytest.raises(released.ReleaseError, match="is damaged or of another checkpoint"):
         released.install(folder, repository)
 
@@ -222,7 +224,7 @@ def test_a_release_of_another_checkpoint_is_not_installed(folder: Path, reposito
     (folder / "config.json").write_text((folder / "config.json").read_text() + "\n")
     with pytest.raises(released.ReleaseError, match="is damaged or of another checkpoint"):
         released.install(folder, repository)
-    assert layout.versions(repository / "darcy") == []
+    assert triton_config.versions(repository / "darcy") == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
@@ -250,7 +252,7 @@ def test_a_model_without_a_config_is_not_installed(folder: Path, repository: Pat
     config(repository / "darcy_vjp").unlink()
     with pytest.raises(released.ReleaseError, match="darcy_vjp has no config"):
         released.install(folder, repository)
-    assert layout.versions(repository / "darcy") == []
+    assert triton_config.versions(repository / "darcy") == []
 
 
 def test_installation_imports_no_package_of_training(folder: Path, repository: Path) -> None:

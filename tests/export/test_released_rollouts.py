@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from export.graphs import to_onnx
-from export.layout import CERTIFICATE
+from export.triton_config import CERTIFICATE
 
 pytestmark = pytest.mark.timeout(900)  # large graphs are read and optimised, on a busy machine
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"

@@ -22,7 +22,7 @@ from onnx import numpy_helper
 
 import physics.darcy
 from export.graphs import to_onnx
-from export.layout import CARD, CERTIFICATE
+from export.triton_config import CARD, CERTIFICATE
 from petrov_client import Client, GrpcClient, PetrovError, Unavailable
 from tests.conftest import wait_until
 from tests.pipeline.conftest import Pipeline, Service

@@ -19,8 +19,8 @@ from onnx import numpy_helper
 
 import physics.darcy
 from export.graphs import to_onnx
-from export.layout import CARD, CONFIG
 from export.released import FOLDER
+from export.triton_config import CARD, CONFIG
 from petrov_client import Client, GrpcClient, InvalidInput
 from physics import burgers, cole_hopf, navier_stokes
 from physics.families import FAMILIES

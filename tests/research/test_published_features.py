@@ -13,8 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from export.graphs import to_onnx
-from export.graphs.deployable import shape_checks_off
-from export.graphs.one_trace import one_trace
+from export.graphs.deployable import one_trace, shape_checks_off
 from research.cao2021.graphs import (
     GraphAttentionConfig,
     GraphAttentions,

@@ -212,3 +212,22 @@ def wire_name(name: str) -> str:
     """Return a name in the form that the wire allows: lower case letters, digits and underscores."""
     made = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return made if made[:1].isalpha() else f"field_{made}".rstrip("_")
+
+
+def are_centres(first: float, last: float, step: float) -> bool:
+    """Return whether points are the centres of cells, whose outermost ends are rounder numbers than the points.
+
+    Example:
+        >>> are_centres(-0.95, 0.95, 0.1), are_centres(-1.0, 1.0, 0.1)
+        (True, False)
+    """
+
+    def digits(value: float) -> int:
+        return len(f"{abs(value):.5e}".partition("e")[0].replace(".", "").rstrip("0")) or 1
+
+    return digits(first - step / 2) + digits(last + step / 2) < digits(first) + digits(last)
+
+
+def rounded(length: float) -> float:
+    """Return a length without the digits that rounding left."""
+    return float(f"{abs(length):.6g}")

@@ -28,7 +28,7 @@ from training.problems.ambiguity import (
     times_of,
 )
 from training.problems.checks import FEWEST
-from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
+from training.problems.draft_file import Draft, DraftError, Tensor, are_centres, quoted, rounded, shown, wire_name
 from training.problems.draft_points import IN_ADVANCE, number_per_frame, time_step
 from training.problems.problem_file import AXES
 from training.problems.roles import (
@@ -392,22 +392,3 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int, beside: Sequen
 def are_positions(values: NDArray[np.float64], side: int) -> bool:
     """Return whether numbers may be the positions of the points of an axis."""
     return len(values) == side and bool(np.isfinite(values).all() and np.ptp(values))
-
-
-def are_centres(first: float, last: float, step: float) -> bool:
-    """Return whether points are the centres of cells, whose outermost ends are rounder numbers than the points.
-
-    Example:
-        >>> are_centres(-0.95, 0.95, 0.1), are_centres(-1.0, 1.0, 0.1)
-        (True, False)
-    """
-
-    def digits(value: float) -> int:
-        return len(f"{abs(value):.5e}".partition("e")[0].replace(".", "").rstrip("0")) or 1
-
-    return digits(first - step / 2) + digits(last + step / 2) < digits(first) + digits(last)
-
-
-def rounded(length: float) -> float:
-    """Return a length without the digits that rounding left."""
-    return float(f"{abs(length):.6g}")

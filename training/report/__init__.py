@@ -1,7 +1,8 @@
 """The report of a run on a user's data: what the model is worth, and what would improve it next."""
 
 from training.report.collect import collect, expected_seconds, load, shares, train_on_share
-from training.report.page import duration, report_command, show, source_of, write
+from training.report.page import report_command, show, source_of, write
+from training.report.verdict import duration
 
 __all__ = [
     "collect",

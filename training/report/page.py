@@ -25,7 +25,7 @@ from training.fit.search import WITH
 from training.messages import ROOT, typed
 from training.metrics import METRICS
 from training.report.collect import Report, advise, sentence
-from training.report.verdict import RULE, Worth, percent
+from training.report.verdict import RULE, Worth, duration, percent
 
 STYLES = {Worth.USABLE: "bold green", Worth.ROUGH: "bold yellow", Worth.NOT_USABLE: "bold red"}
 PAGE, NUMBERS = "report.html", "report.json"
@@ -291,14 +291,6 @@ def choice(race: Mapping[str, Any]) -> str:
 def amount_rows(report: Report) -> list[tuple[str, str]]:
     """Return the validation error by number of training samples; nothing where it was not measured."""
     return [(str(samples), percent(figures["relative_l2"])) for samples, figures in report.by_amount]
-
-
-def duration(seconds: float) -> str:
-    """Write a time in the unit that suits it."""
-    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size or unit == "ms":
-            return f"{seconds / size:.3g} {unit}"
-    raise AssertionError
 
 
 COLOURS = {"training": "#009E73", "validation": "#0072B2", "test": "#D55E00"}  # Okabe and Ito's colours

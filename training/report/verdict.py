@@ -153,3 +153,11 @@ def flat(work: OperatorWorkload, values: Mapping[str, NDArray[np.float32]]) -> N
             continue  # the same everywhere
         columns.append(wide / np.sqrt(wide.shape[1]))
     return np.concatenate(columns, axis=1) if columns else np.zeros((len(next(iter(values.values()))), 1))
+
+
+def duration(seconds: float) -> str:
+    """Write a time in the unit that suits it."""
+    for unit, size in (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size or unit == "ms":
+            return f"{seconds / size:.3g} {unit}"
+    raise AssertionError

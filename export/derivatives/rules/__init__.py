@@ -3,7 +3,7 @@
 `RULES` has one rule per operator; another module adds one with the decorator `rule`.
 """
 
-from export.derivatives.rules import layout, linear
+from export.derivatives.rules import linear
 from export.derivatives.rules.elementwise import CONSTANT, RULES, Step
 
-__all__ = ["CONSTANT", "RULES", "Step", "layout", "linear"]
+__all__ = ["CONSTANT", "RULES", "Step", "linear"]

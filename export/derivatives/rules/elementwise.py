@@ -1,10 +1,8 @@
-"""What a rule receives, the table of rules, and the rules of operators that work entry by entry.
+"""What a rule receives, the table of rules, and the rules of entries by themselves and of sums along axes.
 
 A rule returns the gradients of an operator's inputs by that of its result. A gradient may have size 1 along an axis on
 which all of its entries are equal; `Step.whole` spreads it.
 """
-
-# ruff: noqa: ARG005 - a formula need not depend on all of g, x and z
 
 from __future__ import annotations
 
@@ -20,6 +18,8 @@ from export.graphs.to_onnx import GraphError
 
 if TYPE_CHECKING:
     from export.derivatives.tape import Tape
+
+# ruff: noqa: ARG005 - a formula need not depend on all of g, x and z
 
 
 @dataclass(frozen=True)
@@ -243,3 +243,67 @@ def where(step: Step) -> dict[int, str]:
     if step.wanted[2]:
         found[2] = step.collected(tape.where(step.x(0), zero, step.g), 2)
     return found
+
+
+# Reductions
+
+
+def kept(step: Step, tensor: str) -> str:
+    """Return a tensor of the result's shape with the reduced axes as axes of size 1."""
+    axes = reduced(step)
+    shape = tuple(ONE if axis in axes else size for axis, size in enumerate(step.shape()))
+    return step.tape.as_shape(tensor, shape)
+
+
+def reduced(step: Step) -> list[int]:
+    """Return the axes that a node reduces."""
+    rank = len(step.shape())
+    if len(step.node.input) > 1 and step.x(1):
+        return [int(axis) % rank for axis in step.tape.value(step.x(1))]
+    return list(range(rank))
+
+
+@rule("ReduceSum")
+def reduce_sum(step: Step) -> dict[int, str]:
+    """Repeat the gradient along the axes of the sum."""
+    return {0: kept(step, step.whole)}
+
+
+@rule("ReduceMean")
+def reduce_mean(step: Step) -> dict[int, str]:
+    """Repeat the gradient along the axes of the mean, over their number of entries."""
+    tape, count = step.tape, ONE
+    for axis in reduced(step):
+        count = count * step.shape()[axis]
+    dtype = tape.types[step.g]
+    number = tape.unary("Cast", tape.size(count), dtype=dtype, to=dtype)
+    return {0: tape.binary("Div", kept(step, step.whole), number)}
+
+
+@rule("ReduceMax", "ReduceMin")
+def reduce_extreme(step: Step) -> dict[int, str]:
+    """Share the gradient evenly among all entries that reach the extreme value."""
+    tape, dtype = step.tape, step.tape.types[step.g]
+    reached = tape.compare("Equal", step.x(), kept(step, step.z))
+    mask = Operand(tape, tape.unary("Cast", reached, dtype=dtype, to=dtype))
+    share = Operand(tape, kept(step, step.whole)) / mask.total(reduced(step))
+    return {0: (mask * share).name}
+
+
+@rule("LayerNormalization")
+def layer_normalization(step: Step) -> dict[int, str]:
+    """Return (g - mean(g) - s mean(g s)) / deviation, with the standardised input s and g times the weights."""
+    rank = len(step.shape())
+    if any(step.wanted[1:]) or step.attribute("axis", -1) % rank != rank - 1:
+        raise step.unknown("expected constant weights and the last axis")
+    [x] = step.operands(step.x())
+    axes, size = [rank - 1], Operand(step.tape, step.tape.number(float(step.shape()[-1]), x.name))
+    shifted = x - x.total(axes) / size
+    variance = (shifted * shifted).total(axes) / size
+    deviation = (variance + step.attribute("epsilon", 1e-5)).map("Sqrt")
+    standard = shifted / deviation
+    whole, weight = step.operands(step.whole, step.x(1))
+    g = whole * weight
+    mean = g.total(axes) / size
+    slope = (g * standard).total(axes) / size
+    return {0: ((g - mean - standard * slope) / deviation).name}

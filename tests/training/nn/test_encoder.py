@@ -15,8 +15,7 @@ from torch.export import Dim
 
 import export.graphs.to_onnx
 import export.graphs.to_torchscript
-from export.graphs.deployable import shape_checks_off
-from export.graphs.one_trace import one_trace
+from export.graphs.deployable import one_trace, shape_checks_off
 from tests.training.nn.published import LINE, PRECISIONS, assert_published, assert_published_gradients, load_published
 from training.nn.attention import ATTENTION, SoftmaxAttention, build_attention
 from training.nn.encoder import EncoderConfig, EncoderLayer, LocalMixing, encoder_stack
