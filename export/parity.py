@@ -332,7 +332,7 @@ def draw(
         elif known is not None:
             field = field * known.deviation + (0 if base != tensor.name else known.mean)
         fields.append(field.astype(np.float32))
-    frame = [np.zeros(shapes[-1], np.int32)] if signature.frames or signature.asked else []
+    frame = [np.zeros(shapes[-1], np.int32)] if signature.frames or signature.takes_grid else []
     parameters = (
         numbers(each, parameter, seed, like.get(parameter.name))
         for each, parameter in zip(shapes[len(signature.inputs) :], signature.parameters, strict=False)

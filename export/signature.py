@@ -175,7 +175,7 @@ class Signature(Interface):
             shape=(None,) * (1 + len(self.grid.axes)),
             meaning="its shape is the grid of the outputs",
         )
-        last = (counted,) if self.frames else (wanted,) if self.asked else ()
+        last = (counted,) if self.frames else (wanted,) if self.takes_grid else ()
         return (*self.inputs, *self.parameters, *last)
 
     @property

@@ -244,7 +244,7 @@ class Interface(Frozen):
         return bool(self.inputs) and self.inputs[0].name == COORDINATES
 
     @property
-    def asked(self) -> bool:
+    def takes_grid(self) -> bool:
         """Whether no input of the model is on the grid, so that a request says the grid of the outputs."""
         own = [tensor for tensor in self.inputs if "." not in tensor.name]  # without cotangents
         return not any({*self.grid.axes} & {*tensor.axes} for tensor in own)
@@ -386,7 +386,7 @@ class Card(Measured, Interface, Identity):
 
     def grid_of(self, arrays: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the points per axis of inputs `[batch, (component), *grid]` by name."""
-        if GRID in arrays and self.asked:
+        if GRID in arrays and self.takes_grid:
             return tuple(arrays[GRID].shape[1:])
         return self.inputs[0].grid_of(arrays[self.inputs[0].name].shape)
 

@@ -392,7 +392,7 @@ class Schema(Frozen):
     """A map from fields and parameters to fields on a grid and numbers: what problem files and descriptions declare.
 
     Without any input field, the one tensor that a request may send for it is `grid`, whose shape says on which grid
-    the outputs are wanted; see `asked`.
+    the outputs are wanted; see `takes_grid`.
     """
 
     name: Name  # in recipes, checkpoints and cards; of a problem file also the model's on the wire
@@ -429,7 +429,7 @@ class Schema(Frozen):
         return (*self.inputs, *self.parameters, *self.outputs)
 
     @property
-    def asked(self) -> bool:
+    def takes_grid(self) -> bool:
         """Whether a request says the grid of the outputs, since there is no input on it."""
         return not self.inputs
 

@@ -75,7 +75,7 @@ def batch(
 
 def without_fields(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict[str, NDArray[Any]], bool]:
     """Check numbers alone, as `batch` does, which models without an input on the grid take."""
-    if not card.asked:
+    if not card.takes_grid:
         names = [tensor.name for tensor in card.inputs if tensor.points is None]
         detail = f"no input was sent, so the grid is unknown; send {' or '.join(names)}"
         raise Problem("wrong-input", detail, array=names[0])
@@ -96,7 +96,7 @@ def without_fields(arrays: Mapping[str, NDArray[Any]], card: Card) -> tuple[dict
     return {name: array for name, array in found.items() if array is not None} | numbers, single
 
 
-def asked(arrays: dict[str, NDArray[Any]], grid: Sequence[int] | None, card: Card) -> dict[str, NDArray[Any]]:
+def with_grid(arrays: dict[str, NDArray[Any]], grid: Sequence[int] | None, card: Card) -> dict[str, NDArray[Any]]:
     """Return the arrays for a model without an input on the grid, with the argument whose shape says the grid.
 
     That is the `grid` of the request or, where it says none, that of a cotangent or else the one that the model was

@@ -36,7 +36,7 @@ Solutions = tuple[dict[str, NDArray[np.float32]], NDArray[np.float32]]
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Purpose = Literal["example", "reference", "tolerance", "shadow"]
-MAX_WAITING = 64  # `predict` continues foreign inputs here, and its requests have a time limit
+MAX_WAITING = 64  # `predict` continues inputs out of distribution here, and its requests have a time limit
 NICENESS = 19  # the lowest priority, of what no request waits for
 RETRY_SECONDS = 2  # a solve on the largest grid takes about half a second
 

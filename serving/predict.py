@@ -229,7 +229,7 @@ class Predictor:
             checks.sent_frames(sent, card, frames)
             arrays, single = checks.batch(sent, card, frames)
             wanted = policy.points(card, exchange.grid)
-            arrays = checks.asked(arrays, wanted, card) if card.asked else arrays
+            arrays = checks.with_grid(arrays, wanted, card) if card.takes_grid else arrays
             lead, grid = arrays[card.names[0]], card.grid_of(arrays)
             cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
             if frames is not None:
@@ -400,7 +400,7 @@ class Predictor:
         card, policy, arrays, single = request.card, request.policy, inputs.arrays, inputs.single
         solver, finer = self.classical.solves(card), self._catalogue.refinement(card)
         policy.refuse_outside(card, quality, verdict, solver=solver, single=single)
-        coarse = (verdict.loose | verdict.foreign) & ~verdict.outside
+        coarse = (verdict.loose | verdict.out_of_distribution) & ~verdict.outside
         if coarse.any() and finer is not None:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
             some = {name: _chosen(array, coarse) for name, array in arrays.items()}
@@ -414,7 +414,7 @@ class Predictor:
                 outputs = _replaced(outputs, coarse, refined)
                 quality = quality.continued(coarse, REFINED, known.numbers)
                 verdict = policy.judge(card, quality, finer)
-        unmet, foreign = verdict.outside, verdict.foreign
+        unmet, unusual = verdict.outside, verdict.out_of_distribution
         if solver:
             unmet = unmet | verdict.loose
             if policy.outside != "refuse":
@@ -422,11 +422,11 @@ class Predictor:
         else:
             policy.require(card, quality, single=single)
         # An inexact solver continues what the network knows nothing about, too; it is better, and meets no demand.
-        foreign = foreign & ~unmet if self.classical.knows(card) else np.zeros_like(unmet)
-        if not (unmet | foreign).any():
+        unusual = unusual & ~unmet if self.classical.knows(card) else np.zeros_like(unmet)
+        if not (unmet | unusual).any():
             return outputs, quality
-        request.caller.owe(int((unmet | foreign).sum()) * inputs.cost * SOLVER_COST)
-        return await self.solved(request, inputs, unmet | foreign, (outputs, quality), foreign)
+        request.caller.owe(int((unmet | unusual).sum()) * inputs.cost * SOLVER_COST)
+        return await self.solved(request, inputs, unmet | unusual, (outputs, quality), unusual)
 
     async def solved(
         self,
@@ -434,12 +434,12 @@ class Predictor:
         inputs: Inputs,
         mask: NDArray[np.bool_],
         found: tuple[Outputs, Quality] | None = None,
-        foreign: NDArray[np.bool_] | None = None,
+        unusual: NDArray[np.bool_] | None = None,
     ) -> tuple[Outputs, Quality]:
         """Return classical solutions of all samples or, where outputs have been found, these with some replaced.
 
         They are solved one by one, so that others wait for one only, and the first that misses the tolerance ends it.
-        A foreign one that the solver does not accept keeps the output of the network.
+        An unusual one that the solver does not accept keeps the output of the network.
         """
         card, mask = request.card, mask.copy()
         solutions: list[Outputs] = []
@@ -449,7 +449,7 @@ class Predictor:
             try:
                 solution, bound = await self.classical.solve(card, one, "tolerance")
             except Problem as problem:
-                if foreign is None or not foreign[index] or problem.kind not in {"unsolvable", "body-too-large"}:
+                if unusual is None or not unusual[index] or problem.kind not in {"unsolvable", "body-too-large"}:
                     raise
                 mask[index] = False
                 continue

@@ -169,12 +169,12 @@ def is_vector(outputs: Mapping[str, NDArray[np.float32]], quality: str) -> bool:
 class Verdict(NamedTuple):
     """Which samples `[B]` are not good enough.
 
-    `loose` have a bound above the tolerance or the card's limit. `foreign` are outputs of the network for inputs below
-    the card's limit of novelty. `outside` are inputs outside, where the policy does not accept them.
+    `loose` have a bound above the tolerance or the card's limit. `out_of_distribution` are outputs of the network for
+    inputs below the card's limit of novelty. `outside` are inputs outside, where the policy does not accept them.
     """
 
     loose: NDArray[np.bool_]
-    foreign: NDArray[np.bool_]
+    out_of_distribution: NDArray[np.bool_]
     outside: NDArray[np.bool_]
 
 
@@ -192,7 +192,7 @@ class Policy:
     def points(self, card: Card, grid: tuple[int, ...] | None = None) -> tuple[int, ...] | None:
         """Return the grid that is asked for, by the body where the policy says none; only some models take one."""
         found = self.grid or grid
-        if found is not None and not card.asked:
+        if found is not None and not card.takes_grid:
             detail = f'grid: the inputs of "{card.model}" are on the grid of its outputs, which need not be said'
             raise Problem("invalid-parameter", detail)
         return found
@@ -237,7 +237,7 @@ class Policy:
     def judge(self, card: Card, quality: Quality, finer: Card | None = None) -> Verdict:
         """Return which samples are not good enough; the refinement with the card `finer` computed some of them."""
         quality, limits, none = quality.worst, card.limits, np.zeros(len(quality.by), np.bool_)
-        loose = foreign = outside = none
+        loose = unusual = outside = none
         if self.tolerance is not None:
             loose = self._loose(quality, self.tolerance)
         if limits.solve_bound is not None and SOLVE_BOUND in quality.numbers:
@@ -246,10 +246,10 @@ class Policy:
             # NaN is above every limit; the solver has none, since its solution may have no bound.
             loose = loose | (~(quality.numbers[SOLVE_BOUND] <= most) & (quality.by != SOLVER))
         if limits.novelty is not None and NOVELTY in quality.numbers:
-            foreign = (quality.numbers[NOVELTY] < limits.novelty) & (quality.by == NETWORK)
+            unusual = (quality.numbers[NOVELTY] < limits.novelty) & (quality.by == NETWORK)
         if self.outside != "answer" and quality.outside is not None:
             outside = quality.outside
-        return Verdict(loose, foreign, outside)
+        return Verdict(loose, unusual, outside)
 
     def refuse_outside(self, card: Card, quality: Quality, verdict: Verdict, *, solver: bool, single: bool) -> None:
         """Refuse inputs outside (`outside-training`), by the caller's wish or where no solver can replace them.

@@ -107,12 +107,12 @@ class _Trajectory:
         quality = quality.estimated(card.estimates, count, self.computed)
         verdict = request.policy.judge(card, quality)
         request.policy.refuse_outside(card, quality, verdict, solver=False, single=inputs.single)
-        foreign = verdict.foreign
-        if foreign.any() and predictor.classical.knows(card):
+        unusual = verdict.out_of_distribution
+        if unusual.any() and predictor.classical.knows(card):
             frames = int(inputs.arrays[FRAME].shape[1])
-            request.caller.owe(math.ceil(int(foreign.sum()) * inputs.cost * SOLVER_COST * count / frames))
+            request.caller.owe(math.ceil(int(unusual.sum()) * inputs.cost * SOLVER_COST * count / frames))
             here = inputs._replace(arrays=start)
-            outputs, quality = await predictor.solved(request, here, foreign, (outputs, quality), foreign)
+            outputs, quality = await predictor.solved(request, here, unusual, (outputs, quality), unusual)
             rollout.follow(start, outputs)
         self.computed += count
         self.frames = [

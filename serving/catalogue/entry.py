@@ -137,5 +137,5 @@ def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
             yield (
                 {tensor.name: np.ones(shapes[tensor.name], triton_to_np_dtype(tensor.dtype)) for tensor in card.inputs}
                 | numbers
-                | ({GRID: np.zeros((1, *grid), np.int32)} if card.asked else {})
+                | ({GRID: np.zeros((1, *grid), np.int32)} if card.takes_grid else {})
             )

@@ -44,7 +44,7 @@ function saveInput() {
   if (takesText(card)) return reader.tokens && save({ [card.inputs[0].name]: reader.tokens }, name, state.language);
   const request = state.forward ? state.result?.request : inputs.request();
   if (!request) return;
-  const isUsual = inputs.parameters.usual && !cards.asked(card);
+  const isUsual = inputs.parameters.usual && !cards.takesGrid(card);
   const sent = Object.entries(request).filter(([key]) => !isUsual || state.forward || !(key in inputs.parameters.values));
   save(Object.fromEntries(sent), name, state.language, !isPlain(fieldRequest()));
 }

@@ -35,13 +35,13 @@ export function bendable(card) {
 }
 
 /** Return whether a model takes parameters alone, so that a request says the grid of the outputs. */
-export function asked({ inputs }) {
+export function takesGrid({ inputs }) {
   return inputs.length === 0;
 }
 
 /** Return whether anything is on the grid. */
 export function gridded(card) {
-  return !asked(card) || outputFields(card).length > 0;
+  return !takesGrid(card) || outputFields(card).length > 0;
 }
 
 /** Return whether a model's outputs are trajectories. */
@@ -469,7 +469,7 @@ function onGrid(card, shape) {
 }
 
 function fromDistribution(card, { kind, index }) {
-  const own = asked(card) ? "The numbers are" : "The field is";
+  const own = takesGrid(card) ? "The numbers are" : "The field is";
   const distribution = card.training.distribution;
   if (kind === "sample") return { good: true, text: `The input is test sample ${index + 1}: the model was neither trained nor selected on it.` };
   if (!distribution) return null;

@@ -67,14 +67,14 @@ export class Inputs {
   /** Return the points per axis. */
   get grid() {
     if (!this.sample) return null;
-    if (cards.asked(this.card)) return this.sample.grid;
+    if (cards.takesGrid(this.card)) return this.sample.grid;
     const [{ shape }] = Object.values(this.sample.fields);
     return cards.scattered(this.card) ? shape.slice(0, 1) : shape.slice(-cards.dimensions(this.card));
   }
 
   /** Return the grid that a request says; none where the inputs have it, or nothing is on it. */
-  get asked() {
-    return cards.asked(this.card) && cards.gridded(this.card) ? this.grid : undefined;
+  get requestedGrid() {
+    return cards.takesGrid(this.card) && cards.gridded(this.card) ? this.grid : undefined;
   }
 
   /** Return whether all parameters, and all inputs that have a default, have it. */

@@ -64,7 +64,7 @@ export async function predict(signal) {
   const { sample } = inputs;
   const drawn = inputs.request();
   const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
-  const { outputs: found, headers, quality: reported, ...times } = await api.predict(model.name, state.version, request, signal, inputs.asked);
+  const { outputs: found, headers, quality: reported, ...times } = await api.predict(model.name, state.version, request, signal, inputs.requestedGrid);
   const said = quality(headers);
   if (!cards.outputFields(model.card).length) delete said.estimate; // it is the half-width of a number, in its units
   state.result = { outputs: named(model.card.outputs, found), quality: said, reported, ...times, revision, request, drawn, sample, truth: sample.truth };

@@ -381,7 +381,7 @@ def results(card: Card, sent: Mapping[str, Shape], grid: Shape | None = None) ->
             raise Problem("wrong-shape", detail, array=name)
     free = [tensor for tensor in card.inputs if tensor.points is None]
     lead = next((tensor for tensor in free if tensor.name in sent), None)
-    if lead is None and not card.asked:
+    if lead is None and not card.takes_grid:
         detail = f"no input was sent, so the grid is unknown; send {' or '.join(tensor.name for tensor in free)}"
         raise Problem("wrong-input", detail, array=free[0].name)
     counts = _counts(sent, card)

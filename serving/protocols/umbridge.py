@@ -460,7 +460,7 @@ class FieldModel:
             sent[argument.name] = values.reshape(self.shapes[argument.name])
         state, policy = self.request.state, self.config.policy
         # A product has fewer frames by default.
-        policy = replace(policy, frames=policy.count(self.card), grid=self.grid if self.card.asked else None)
+        policy = replace(policy, frames=policy.count(self.card), grid=self.grid if self.card.takes_grid else None)
         latest = not vector and self.config.version is None
         wanted = Prediction(card, state.request_id, state.caller, policy, latest=latest, ticket=state.ticket)
         return await self.service.predictor.predict(wanted, Arrays(sent | dict(vector)))

@@ -363,7 +363,7 @@ def spiked(x: Tensor) -> Tensor:
     return flat.reshape(x.shape)
 
 
-#: Foreign families by name; each maps scalar fields `[sample, *grid]` to others.
+#: Families out of distribution by name; each maps scalar fields `[sample, *grid]` to others.
 FAMILIES: Mapping[str, Callable[[Tensor], Tensor]] = {
     family.__name__: family for family in (scaled, constant, contrasted, shuffled, smoothed, compressed, spiked)
 }

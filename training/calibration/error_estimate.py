@@ -45,7 +45,9 @@ CLIP = 3.0  # deviations of a statistic beyond which sigma stays as it is
 HINGES = (-1.0, 0.0, 1.0)  # scores at which the slope of sigma's logarithm may change
 RIDGE = 10.0  # so many samples weigh as much as the assumption that the error does not depend on the input
 OUTSIDE = 0.01  # an input of a smaller p-value is outside the training distribution
-FOREIGN = 0.001  # and of one below this, nothing is known: of 999 calibration inputs or more, none is as unusual
+OUT_OF_DISTRIBUTION = (
+    0.001  # and of one below this, nothing is known: of 999 calibration inputs or more, none is as unusual
+)
 TINY = 1e-12  # an exact prediction has no logarithm
 
 Errors = Float[Tensor, " sample"]
@@ -241,7 +243,7 @@ class Novelty(nn.Module):
         """The p-value below which no calibration input is as unusual; None where there are too few to tell."""
         counts = [len(self.distances), *([len(self.others)] if hasattr(self, "others") else [])]
         # The one limit is for both groups, so that inputs of the smaller one can be below it.
-        return max(FOREIGN, self.least(min(counts))) if self.tells(min(counts)) else None
+        return max(OUT_OF_DISTRIBUTION, self.least(min(counts))) if self.tells(min(counts)) else None
 
     @staticmethod
     def least(count: int) -> float:

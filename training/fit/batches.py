@@ -165,7 +165,7 @@ class Batches(Workload[Recipe]):
             [stored] = following
             following = [torch.from_numpy(targets(self.problem.description, stored.numpy()))]
         arguments = [tensors[name] for name in self.file.argument_names]
-        if self.file.asked:
+        if self.file.takes_grid:
             sides = outputs[self.file.output_fields[0].name].shape[-len(self.file.axes) :]  # of coarse samples, too
             arguments.append(torch.zeros(len(arguments[0]), *sides, dtype=torch.int32))
         weight = self.problem.energy_weight

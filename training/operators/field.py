@@ -134,7 +134,7 @@ class FieldConfig(QuantitiesConfig, EncoderConfig):
         return tuple(not each for each in self.translation) or (True,) * len(self.working)
 
     @property
-    def asked(self) -> bool:
+    def takes_grid(self) -> bool:
         """Whether a last argument says the grid, since no input is on it."""
         return not self.input_components and not self.masked
 
@@ -221,7 +221,7 @@ class FieldOperator(Operator):
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
         """Take the statistics of training samples: all arguments of `forward`, then outputs."""
-        count = self.fields + len(self.config.parameter_scales) + self.config.asked
+        count = self.fields + len(self.config.parameter_scales) + self.config.takes_grid
         fields, numbers, inside = self.split(tensors[:count])
         split = count + len(self.config.output_components)
         truth, scalars = tensors[count:split], tensors[split : split + len(self.config.scalar_components)]
@@ -255,7 +255,7 @@ class FieldOperator(Operator):
         if self.config.output_components:
             found = self.solved(features[:, self.sources], detail) if self.sources else self.head(latent)
             found = found.movedim(-1, 1) if self.config.gated else found
-            lead = inputs[-1] if self.config.asked else fields
+            lead = inputs[-1] if self.config.takes_grid else fields
             sides = [torch.arange(side, device=fields.device) for side in lead.shape[-len(self.config.working) :]]
             values = self.output_normaliser.inverse(self.carried(found, sides))
             outputs = separated(values, self.config.output_components, self.config.output_scales, 1)
@@ -334,13 +334,13 @@ class FieldOperator(Operator):
 
         Fields `[batch, channel, *grid]` are on their scales, and of no meaning outside the domain.
         """
-        if self.config.asked:
+        if self.config.takes_grid:
             inputs = inputs[:-1]
         count = len(self.config.input_components)
         inside = None if self.mask is None else inputs[self.mask] > INSIDE
         if count:
             fields = stack(within(inputs[:count], inside), self.config.input_components, self.config.input_scales)
-        elif self.config.asked:
+        elif self.config.takes_grid:
             fields = inputs[0].reshape(-1, self.config.widths[0])[:, :0]
         else:  # a mask alone
             fields = inputs[0][:, None][:, :0]

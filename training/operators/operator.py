@@ -42,7 +42,7 @@ class Operator(nn.Module):
         quality: Names of the quality outputs of `with_quality`, in the order `error_bound`, `solve_bound`, `misfit`,
             `error_estimate`, `novelty`; none by default.
         solve_limit: The largest `solve_bound` of an output that is sent as it is; None where there is no such bound.
-        contains_solver: Whether it corrects a coarse solution of the equation, so that the service continues foreign
+        contains_solver: Whether it corrects a coarse solution of the equation, so that the service continues unusual
             inputs by the method alone.
         optional: Whether `forward` takes the problem's optional inputs, too, after the others.
         remark: What a card has to say about the method, such as a classical solution among the features.

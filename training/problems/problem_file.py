@@ -143,7 +143,7 @@ class ProblemFile(Schema):
         names = [tensor.name for tensor in self.tensors]
         if WEIGHTS in names and self.weights is not None:
             raise ValueError(f"{WEIGHTS}: the name is that of the weights of [points] (`key` names data)")
-        if self.asked and GRID in names:
+        if self.takes_grid and GRID in names:
             raise ValueError(
                 f"expected another name than {GRID!r}, by which a request says the grid (`key` names data)"
             )

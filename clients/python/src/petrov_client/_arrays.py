@@ -235,7 +235,7 @@ def check_input(
     mesh = array if is_mesh(array) else None
     passed, labels = _labelled(info, _named(info, array if mesh is None else arrays_of(mesh, info), named or {}))
     inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
-    if not inputs and info.asked:
+    if not inputs and info.takes_grid:
         return _numbers_alone(info, passed)
     if not inputs:
         names = " or ".join(each.name for each in info.inputs)

@@ -94,7 +94,7 @@ class ModelInfo:
         return f"{self.grid.minimum} to {self.grid.maximum} {unit}"
 
     @property
-    def asked(self) -> bool:
+    def takes_grid(self) -> bool:
         """Whether the inputs are numbers alone, so that `predict` takes the grid of the outputs."""
         return not any("." not in each.name for each in self.inputs)
 
