@@ -118,7 +118,7 @@ def respond(network: Graph, refined: Graph, fields: NDArray[np.float32]) -> tupl
     """Return the solutions that the gateway sends for coefficients `[B, H, W]`, and what is known about them."""
     solutions, quality = network(fields)
     verdict = ANY.judge(network.card, quality)
-    if (mask := verdict.loose | verdict.foreign).any():
+    if (mask := verdict.loose | verdict.out_of_distribution).any():
         solutions[mask], known = refined(fields[mask])
         quality = quality.continued(mask, REFINED, known.numbers)
     if (mask := ANY.judge(network.card, quality, refined.card).loose).any():
@@ -199,7 +199,7 @@ def foreign(checkpoints: Path, *, quick: bool) -> Iterator[Row]:
         found, quality = graph(fields)
         solved, truth = (np.stack([of(field) for field in fields]).reshape(len(fields), -1) for of in (method, exact))
         network = found.reshape(truth.shape)
-        continued = ANY.judge(graph.card, quality).foreign
+        continued = ANY.judge(graph.card, quality).out_of_distribution
         sides = {"network": network, "method": solved, "response": np.where(continued[:, None], solved, network)}
         errors = {name: relative_l2(each.astype(float), truth) for name, each in sides.items()}
         yield {
