@@ -18,7 +18,7 @@ from tests.toy_meshes import cooling, write_series
 from training.data import dataset
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
-from training.data.readers import ReadError, open_file, recent
+from training.data.readers import ReadError, mesh, open_file, recent
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import recipe
 from training.operators import points as operators
@@ -90,6 +90,25 @@ def test_what_is_read_again_is_what_was_read_first(tmp_path: Path, monkeypatch: 
             other.arrays["coordinates"].read()
             with pytest.raises(ReadError, match="expected a file that stays as it is, but it was changed"):
                 one.arrays["coordinates"].read()
+
+
+def test_files_of_one_mesh_share_what_follows_from_its_cells(tmp_path: Path) -> None:
+    points = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0.5, 0.5, 0.0]])
+    cells = np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]])
+    for name, some, end in (("a", cells, 0.0), ("b", cells, 1.0), ("c", cells[[0, 1, 3]], 2.0)):
+        used = np.unique(some)
+        data = {"f": points[used, 0] + end}
+        meshio.Mesh(points[used], {"triangle": np.searchsorted(used, some)}, data).write(tmp_path / f"{name}.vtu")
+    meshio.Mesh(points, {"triangle": cells[:3]}, {"f": points[:, 0]}).write(tmp_path / "d.vtu")  # no cell below
+    held, edges = [], []
+    for name in "abcd":
+        with open_file(tmp_path / f"{name}.vtu") as file:
+            [following] = mesh.FOLLOWING.held.values()
+            held.append(following)
+            edges.append(file.array("boundary").read()[0].tolist())
+            assert file.array("f").read()[0].min() == {"b": 1, "c": 2}.get(name, 0)
+    assert held[0] is held[1]
+    assert edges == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]
 
 
 @pytest.fixture
