@@ -26,7 +26,7 @@ from training.problems.problem_file import ProblemFile
 
 SIDE = 64  # points along an edge of a square
 FIELD = 4 * SIDE**2  # bytes of a field
-TENSORS = 7  # of a sample: two coordinates, the boundary, the distance to it, the area, and two fields
+TENSORS = 9  # of a sample: two coordinates, boundary, distance and area, two components of normals, and two fields
 
 
 def write(folder: Path, count: int) -> ProblemFile:
@@ -72,7 +72,8 @@ def test_memory_does_not_grow_with_the_number_of_mesh_files(tmp_path: Path, monk
     for count, name in ((4, "first"), (4, "few"), (16, "many")):  # the first time modules are imported, too
         problem = write(tmp_path / name, count)
         most[name] = most_memory(partial(prepare, problem, tmp_path, tmp_path / f"{name}-data"))
-    assert most["many"] - most["few"] < 3 * TENSORS * FIELD  # that of twelve more samples is twelve times as much
+    # That of twelve more samples is twelve times as much; what is known of a file has the size of some fields here.
+    assert most["many"] - most["few"] < 6 * TENSORS * FIELD
     assert not recent.RECENT.held
 
 
