@@ -163,13 +163,13 @@ def following(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArr
 
 def digest(mesh: meshio.Mesh, points: NDArray[np.float64]) -> str:
     """Return what tells points and cells from those of other meshes."""
-    found = hashlib.sha256(np.ascontiguousarray(points))
+    found = hashlib.sha256(np.ascontiguousarray(points).data)
     for block in mesh.cells:
         faces = [face for cell in block.data for face in cell] if is_polyhedra(block) else [block.data]
         sizes_of_cells = [len(cell) for cell in block.data] if is_polyhedra(block) else []
         found.update(f"{block.type} {sizes_of_cells} {[np.shape(face) for face in faces]}".encode())
         for face in faces:
-            found.update(np.ascontiguousarray(face, np.int64))
+            found.update(np.ascontiguousarray(face, np.int64).data)
     return found.hexdigest()
 
 
