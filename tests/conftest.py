@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +44,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A suite in a terminal, or where colours are asked for, sees the texts of a pipe; tests/terminal.py has terminals.
 os.environ |= {"TERM": "dumb", "COLUMNS": "80"}
 os.environ.pop("FORCE_COLOR", None)
+# What one process has compiled the others read, whatever the environment says: every process imports all tests, and
+# compiling them, with their assertions rewritten and the types of arguments checked, takes longer than all the rest.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Every HTTP client reads the certificates of the system, which takes longer than most tests: a process does so once.
 setattr(httpcore2, "default_ssl_context", functools.cache(httpcore2.default_ssl_context))  # noqa: B010 - as below
 
@@ -69,8 +74,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     distribution.sort(items)
 
 
+# Every process imports all packages as it collects, and hardly any of that is garbage: a sixth of that time.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Have the garbage collector leave out the imported packages, and run less often: an export is a tenth faster."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
