@@ -62,6 +62,10 @@ def fit(
     python -m training fit heat.toml --preset quick
     python -m training fit heat.toml --operator grid-transformer
     """
+    from training.problems.problem_file import own_problem
+
+    own_problem(recipe)  # one that is not ready is refused at once, and torch takes seconds to be imported
+
     from training import checkpoint
     from training.fit import run
     from training.fit.run_folder import RunFolder, from_first, is_first, joined, launch, process_count

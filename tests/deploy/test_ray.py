@@ -196,25 +196,33 @@ def test_a_killed_node_loses_no_sample_and_repeats_only_those_in_flight(nodes: N
             assert np.array_equal(expected[name], found[name], equal_nan=True), name
 
 
-def test_a_killed_node_changes_nothing_about_a_race(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_killed_node_changes_nothing_about_a_race(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     k = np.random.default_rng(0).standard_normal((44, 12))
     np.savez(tmp_path / "line.npz", k=k, u=k + np.roll(k, 1, axis=1))
     (tmp_path / "line.toml").write_text(PROBLEM)
     with nodes.running("-c", RACE, tmp_path, tmp_path / "ray") as log:
         wait_until(lambda: "race, round 1" in log.read_text())
         nodes.kill_one()
-        variables = os.environ | {"OMP_NUM_THREADS": "1"}
-        subprocess.run([sys.executable, "-c", RACE, tmp_path, tmp_path / "local"], env=variables, check=True)
+        here(RACE, monkeypatch, tmp_path, tmp_path / "local")
     found, expected = (checkpoint.load(tmp_path / name) for name in ("ray", "local"))
     assert found.card.race["rounds"] == expected.card.race["rounds"]
     for one, other in zip(found.operator.parameters(), expected.operator.parameters(), strict=True):
         assert one.equal(other)
 
 
-def test_a_calibration_by_a_cluster_is_that_of_one_process(nodes: Nodes, tmp_path: Path) -> None:
+def here(program: str, monkeypatch: pytest.MonkeyPatch, *arguments: Path) -> None:
+    """Run a program in this process, which has imported what it needs."""
+    monkeypatch.setattr(sys, "argv", ["", *map(str, arguments)])
+    exec(program, {"__name__": "__main__"})  # noqa: S102 - our own
+
+
+def test_a_calibration_by_a_cluster_is_that_of_one_process(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with nodes.running("-c", CALIBRATION, tmp_path / "ray"):
-        variables = os.environ | {"OMP_NUM_THREADS": "1"}
-        subprocess.run([sys.executable, "-c", CALIBRATION, tmp_path / "local"], env=variables, check=True)
+        here(CALIBRATION, monkeypatch, tmp_path / "local")
     found, expected = (np.load(tmp_path / name / "found.npz") for name in ("ray", "local"))
     assert len(expected) > 10
     for name in expected:

@@ -20,23 +20,18 @@ from training.fit import run
 from training import recipes
 from pathlib import Path
 
-read = recipes.read(recipes.find(sys.argv[1]))
-run.workload(read, Path("data"))
-print(*sorted(name for name in sys.modules if name.partition(".")[0] == "research"))
+for name in sys.argv[1:]:
+    run.workload(recipes.read(recipes.find(name)), Path("data"))
+    print(*sorted(name for name in sys.modules if name.partition(".")[0] == "research"))
 """
 
 
-def imported_by(recipe: str) -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED, recipe], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    return set(done.stdout.split())
-
-
 def test_a_recipe_of_fields_imports_no_corpora_and_no_networks_of_sequences() -> None:
-    found = imported_by("darcy-quick")
-    assert not {name for name in found if name.startswith(("research.sequences", "research.memorisation"))}
-    assert "research.sequences.training" in imported_by("listops-tiny")
+    command = [sys.executable, "-c", IMPORTED, "darcy-quick", "listops-tiny"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    fields, then = (line.split() for line in done.stdout.splitlines())
+    assert not {name for name in fields if name.startswith(("research.sequences", "research.memorisation"))}
+    assert "research.sequences.training" in then
 
 
 def test_problems_and_recipes_of_research_are_found_by_name() -> None:

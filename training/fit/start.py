@@ -12,14 +12,14 @@ from training import checkpoint
 from training.data import generate
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
-from training.files import digest, parse, read_toml
+from training.files import digest, parse
 from training.fit.presets import AFTER_UNET, FEWER, PRESETS, fitting, preset_of, recipe
 from training.fit.run_folder import RunFolder
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Trajectories, trajectories_of
-from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.problem_file import ProblemFile, own_problem
 from training.recipe import BaseRecipe, Candidate, Coarse, Recipe, RecipeError, Start, changed
 from training.recipes import find, read
 
@@ -54,9 +54,8 @@ def problem_run(
     name: str, preset: str, overrides: Sequence[str], data: Path, operator: str | None = None
 ) -> ProblemRun | None:
     """Return the run that a name means: on a problem file's data, or on generated trajectories; else None."""
-    path = Path(name)
-    if path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path):  # and so no recipe
-        return ProblemRun(read_problem_file(path), preset, overrides, data, operator, folder=path.parent)
+    if (problem := own_problem(name)) is not None:
+        return ProblemRun(problem, preset, overrides, data, operator, folder=Path(name).parent)
     model, _, size = name.rpartition("-")
     generated = trajectories_of(model)
     return (

@@ -372,6 +372,13 @@ def is_taken(name: str) -> bool:
     return classical.has(name) or PROBLEMS.listed(name)
 
 
+def own_problem(name: str) -> ProblemFile | None:
+    """Read the problem file that a command's argument names; None for a recipe, which may be a TOML file, too."""
+    path = Path(name)
+    known = path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path)
+    return read_problem_file(path) if known else None
+
+
 def read_problem_file(path: Path) -> ProblemFile:
     """Read and check a problem file.
 

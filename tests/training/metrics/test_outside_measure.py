@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from training.commands import app
 from training.messages import Registry
 from training.metrics import METRICS
 
@@ -116,14 +118,8 @@ def test_the_energy_is_that_of_the_inputs_of_the_samples(run: Path) -> None:
 
 def test_without_the_package_there_is_no_such_measure_and_its_card_is_read(run: Path) -> None:
     assert "energy_norm" not in METRICS
-    done = subprocess.run(
-        [sys.executable, "-m", "training", "report", str(run), "--data", str(run.parent / "data"), "--no-amounts"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, ["report", str(run), "--data", str(run.parent / "data"), "--no-amounts"])
+    assert done.exit_code == 0, (done.output, done.exception)
     assert "energy_norm" not in read(run / "report.json")["errors"]["test"]
 
 

@@ -97,10 +97,13 @@ def test_checking_a_problem_file_needs_no_torch_and_says_what_was_read_and_guess
     assert "expected an array 'K' but found T [30 x 8 x 8] float64, k [30 x 8 x 8] float64" in said
 
 
-def test_make_refuses_an_unconfirmed_problem_file_before_it_installs_torch(tmp_path: Path) -> None:
+def test_an_unconfirmed_problem_file_is_refused_before_torch_is_installed_or_imported(tmp_path: Path) -> None:
     write_heat(tmp_path / "heat.h5")
     assert make(tmp_path, FILE="heat.h5").returncode == 0
     (tmp_path / "heat.toml").rename(tmp_path / "my heat.toml")
+    begun = run(sys.executable, "-c", WITHOUT_TORCH, "fit", "my heat.toml", folder=tmp_path)
+    assert begun.returncode == 1
+    assert "which arrays are outputs" in " ".join(begun.stderr.split())
     installed = ("SERVE=", "READ=", "APP=torch", f"BIN={Path(sys.prefix) / 'bin'}")
     done = run(
         "make",
