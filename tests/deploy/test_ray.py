@@ -203,7 +203,7 @@ def test_a_killed_node_changes_nothing_about_a_race(
     np.savez(tmp_path / "line.npz", k=k, u=k + np.roll(k, 1, axis=1))
     (tmp_path / "line.toml").write_text(PROBLEM)
     with nodes.running("-c", RACE, tmp_path, tmp_path / "ray") as log:
-        wait_until(lambda: "race, round 1" in log.read_text())
+        wait_until(lambda: "race, round 1" in log.read_text(), 240)
         nodes.kill_one()
         here(RACE, monkeypatch, tmp_path, tmp_path / "local")
     found, expected = (checkpoint.load(tmp_path / name) for name in ("ray", "local"))
