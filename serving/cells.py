@@ -36,11 +36,6 @@ def derivable(card: Card) -> tuple[str, ...]:
     return tuple(tensor.name for tensor in card.inputs if tensor.name in DERIVED) if card.scattered else ()
 
 
-def among(arrays: Mapping[str, NDArray[Any]], card: Card) -> bool:
-    """Return whether arrays of a request have cells, which are no input of the model."""
-    return CELLS in arrays and CELLS not in card.names
-
-
 def check_names(sent: Collection[str], card: Card) -> None:
     """Check the names of a request's arrays, where cells may stand for the inputs that follow from them."""
     if CELLS in sent and CELLS not in card.names:

@@ -249,7 +249,7 @@ class Predictor:
         if request.ticket is not None:
             copied = converted + checks.replaced_bytes(sent, card)
             request.ticket.settle(exchange.size + own_bytes(sent) + copied)
-        if cells.among(sent, card):
+        if cells.CELLS in sent and cells.CELLS not in card.names:
             sent = await self._derived(request, exchange.size, sent)
             converted = _converted_bytes(sent)
         inputs = await offload(max(exchange.size, converted), check)

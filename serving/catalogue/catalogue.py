@@ -30,8 +30,7 @@ from google.protobuf.text_format import ParseError
 from schema.card import KINDS, REFINED, Card, Kind
 from serving.catalogue.budget import Budget, Instruments, Limit
 from serving.catalogue.documents import Model, ModelSummary, Readiness
-from serving.catalogue.entry import Entry, samples
-from serving.catalogue.repository import Repository, base
+from serving.catalogue.repository import Entry, Repository, base, samples
 from serving.device import Device
 from serving.errors import Problem
 from serving.settings import Settings
