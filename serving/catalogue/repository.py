@@ -181,7 +181,6 @@ def example(repository: Path, card: Card, index: int) -> tuple[dict[str, Any], d
 # One model as the catalogue knows it, and the inputs that warm it
 
 
-logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
 TURN_SECONDS = 2.0  # that a model stays loaded at least where not all of them fit
 
