@@ -166,10 +166,9 @@ def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(
     names, repository = ("first", "second", "whole"), tmp_path / "repository"
     folders = [Path(shutil.copytree(ROOT / "checkpoints" / "memoriser", tmp_path / name)) for name in names]
     (folders[1] / "weights.safetensors").unlink()
-    export = [sys.executable, "-m", "export", *folders, "--repository", repository]
-    ran = subprocess.run(export, cwd=ROOT, check=False, capture_output=True, text=True)
-    assert ran.returncode == 1
-    said = "".join(ran.stderr.split())  # lines are broken anywhere
+    done = CliRunner().invoke(command.app, [*map(str, folders), "--repository", str(repository)])
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
+    said = "".join(done.output.split())  # lines are broken anywhere
     assert "second/weights.safetensors" in said
     positions = [said.index(word) for word in ("firstversion1:published", "secondisnotpublished", "wholeversion1")]
     assert positions == sorted(positions), "reported in another order than requested"
