@@ -61,7 +61,11 @@ def describe(
     with ExitStack() as stack:
         found = open_set(stack, [path for given in files for path in named(given)], layout)
         file = found.file
-        names = [outputs] if outputs in file.arrays else [name for name in map(str.strip, outputs.split(",")) if name]
+        names = (
+            [outputs]
+            if outputs and outputs in file.arrays
+            else [name for name in map(str.strip, outputs.split(",")) if name]
+        )
         made = draft(file, found.files, found.folder, names, found.runs)
         title = f"{(found.runs or found.files[0]).name}: {file.format}"
         table = Table("array", "shape", "type", "units", "taken as", title=title, title_justify="left")

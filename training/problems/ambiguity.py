@@ -18,7 +18,7 @@ from training.data.readers import LazyArray
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
 READ = 1 << 24  # bytes of an array that are looked at
 MOST_ROWS = 64
-TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan"})
+TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan", "sim_time"})
 STEPS = frozenset(
     {"t", "time", "times", "step", "steps", "timestep", "frame", "frames", "snapshot", "iteration", "iter"}
 )
@@ -138,7 +138,7 @@ def doubt_of_points(fields: Sequence[LazyArray], sides: tuple[int, ...]) -> str:
 
 def repeated_row(one: LazyArray) -> LazyArray | None:
     """Return the times or coordinates that an array [sample, point] repeats for every sample; None of other arrays."""
-    if last_name(one) not in TIMES | SPACE or len(one.shape) != 2 or min(one.shape) < 2:
+    if last_name(one) not in TIMES | SPACE or len(one.shape) != 2 or one.shape[1] < 2:
         return None
     values = one.read()
     alike = values.dtype.kind in "fiu" and (values == values[:1]).all()

@@ -326,7 +326,7 @@ def check_duplicates(problem: ProblemFile, columns: dict[str, Column], found: di
         if splits[0] != splits[1]:
             raise DataError(
                 f"{lead.parts[0].path}: samples {first} ({splits[0]}) and {sample} ({splits[1]}) have equal inputs: "
-                "leave one out, or the figures on unseen samples would be too good"
+                "leave one out, or the figures on unseen samples would be too good; steps in time are no samples"
             )
 
 

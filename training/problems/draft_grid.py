@@ -69,7 +69,13 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     if not made.moving and len(made.tensors) < 2:
-        raise DraftError(nothing(made, file, "two fields, or a field and numbers per sample, an input and an output,"))
+        raise DraftError(
+            nothing(
+                made,
+                file,
+                "two fields, or a field and numbers per sample, an input and an output as arrays of their own,",
+            )
+        )
     assign_roles(made, file, outputs, doubt)
     seen: Counter[str] = Counter()
     for index, tensor in enumerate(made.tensors):  # several arrays may have one name on the wire

@@ -159,7 +159,35 @@ def on_a_line(folder: Path) -> None:
     np.savez(folder / "set.npz", u=MOVING[:, :, 0], t=0.1 * np.arange(6), params=XY[:, :3, 0])
 
 
+def clouds(folder: Path) -> None:
+    samples = [{"pos": xy[: 7 - n % 2], "u": xy[: 7 - n % 2, 0], "k": xy[: 7 - n % 2, 1]} for n, xy in enumerate(XY)]
+    torch.save([{name: torch.tensor(each) for name, each in one.items()} for one in samples], folder / "set.pt")
+
+
+def with_index(folder: Path) -> None:
+    for number, xy in enumerate(XY):
+        rows = [f"{line},{x},{y},{x},{x * y}" for line, (x, y) in enumerate(xy)]
+        (folder / f"p_{number:02}.csv").write_text("\n".join([",x,y,k,u", *rows]))
+
+
+SEVEN = np.arange(7) < 7 - np.arange(20)[:, None] % 2
 CASES = {
+    "clouds of unequal sizes": Case(
+        clouds,
+        "set.pt",
+        {
+            "coordinates": np.where(SEVEN[..., None], XY, XY[:, :1]),  # padded with the first point
+            "u": XY[..., 0] * SEVEN,
+            "k": np.where(SEVEN, XY[..., 1], XY[:, :1, 1]),
+            "counts": SEVEN.sum(axis=1),
+        },
+    ),
+    "tables with the index of pandas": Case(
+        with_index,
+        "p_*.csv",
+        {"coordinates": XY, "k": XY[..., 0], "u": XY.prod(axis=2), "counts": np.full(20, 7)},
+        said=("# left out: column 1: it has no name, and numbers the lines",),
+    ),
     "numbers beside trajectories on a line": Case(
         on_a_line,
         "set.npz",

@@ -27,7 +27,10 @@ from scipy.io.matlab import MatReadError
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, without_records
 from training.data.readers.hdf5 import datasets, opened, text
 
-PICKLED = "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float))"
+PICKLED = (
+    "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float)), samples of "
+    "unequal sizes as groups of HDF5"
+)
 NAME = "array"
 """What the one array of a `.npy` file is called."""
 CELLS = "cells of MATLAB that are not arrays of numbers of one size: save them as one array"

@@ -69,10 +69,14 @@ def table(path: Path) -> DataFile:
             f"{path}: expected {len(names)} columns ({', '.join(names)[:80]}) in every line but found "
             f"{len(cells[bad])} in line {bad + 1} of the numbers: {cells[bad][:4]}"
         )
+    names = [name or f"column {number}" for number, name in enumerate(names, start=1)]
     refuse_duplicates(path, names)
     columns = dict(zip(names, zip(*cells, strict=True), strict=True))
     found = {name: np.array(values, float) for name, values in columns.items() if all(map(is_number, values))}
     left_out = {name: "a column that does not hold numbers alone" for name in columns if name not in found}
+    for name in [name for name, values in found.items() if name.startswith("column ") and counts_lines(values)]:
+        del found[name]  # as pandas writes its index
+        left_out[name] = "it has no name, and numbers the lines"
     along = next((each for axes in COORDINATES if len(each := named(found, axes)) > 1), [])
     key = next((name for name in found if name.lower() in COUNTING and repeats(found[name])), None)
     if along and len(found) > len(along) + (key is not None):
@@ -144,6 +148,11 @@ def cloud(path: Path, format_: str, along: list[str], columns: Columns, left_out
             found[name] = LazyArray.of(name, values[np.newaxis], units=units)
     remark = f"{', '.join(along)} are the coordinates of {len(points)} points: the file is one sample"
     return DataFile(path, format_, found, remarks=(remark,), samples="one file per sample", left_out=left_out)
+
+
+def counts_lines(values: NDArray[np.float64]) -> bool:
+    """Return whether numbers are those of the lines of a table."""
+    return bool((np.diff(values) == 1).all())
 
 
 def repeats(values: NDArray[np.float64]) -> bool:

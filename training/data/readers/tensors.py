@@ -5,7 +5,7 @@ The one reader that needs torch, which an environment that only describes data d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 
+PER_SAMPLE, UNEVEN = "one dict of tensors per sample", "its tensors have other sizes or types in other samples"
 NAME = "array"
 """What the one tensor of a file is called."""
 
@@ -44,9 +45,13 @@ def open_torch(path: Path) -> Iterator[DataFile]:
                 kind = next(type(value).__name__ for value in values if not isinstance(value, Tensor))
                 left_out[name] = f"it holds {kind}, and no tensor" + " in every sample" * per_sample
             elif len({(value.shape, value.dtype) for value in found}) > 1:
-                left_out[name] = "its tensors have other sizes or types in other samples"
+                left_out[name] = UNEVEN
             else:
                 arrays[name] = stacked(name, found) if per_sample else dense(name, found[0])
+    uneven = [name for name, reason in left_out.items() if reason == UNEVEN]
+    if len(uneven) > 1:  # clouds and graphs, of unequal numbers of points
+        yield of_pieces(path, [{name: one[name] for name in (*arrays, *uneven)} for one in samples], left_out)
+        return
     if not arrays:
         said = "".join(f"; {name}: {reason}" for name, reason in left_out.items())
         raise ReadError(
@@ -54,8 +59,16 @@ def open_torch(path: Path) -> Iterator[DataFile]:
         )
     # The layout of neuraloperator's files.
     outputs = ("y",) if {*arrays} == {"x", "y"} else ()
-    said = "one dict of tensors per sample" if per_sample else ""
+    said = PER_SAMPLE if per_sample else ""
     yield DataFile(path, "pt", arrays, outputs=outputs, samples=said, left_out=left_out)
+
+
+def of_pieces(path: Path, samples: Sequence[dict[str, Tensor]], left_out: Mapping[str, str]) -> DataFile:
+    """Describe samples whose tensors have unequal sizes, one after the other."""
+    each = [{name: stacked(name, [value]) for name, value in one.items()} for one in samples]
+    pieces = tuple(DataFile(path, "pt", arrays, samples=PER_SAMPLE) for arrays in each)
+    others = {name: reason for name, reason in left_out.items() if name not in each[0]}
+    return DataFile(path, "pt", each[0], samples=PER_SAMPLE, left_out=others, pieces=pieces)
 
 
 def leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
