@@ -138,7 +138,7 @@ def doubt_of_points(fields: Sequence[LazyArray], sides: tuple[int, ...]) -> str:
 
 def repeated_row(one: LazyArray) -> LazyArray | None:
     """Return the times or coordinates that an array [sample, point] repeats for every sample; None of other arrays."""
-    if last_name(one) not in TIMES | SPACE or len(one.shape) != 2 or one.shape[1] < 2:
+    if last_name(one) not in TIMES | SPACE or len(one.shape) != 2 or min(one.shape) < 2:
         return None
     values = one.read()
     alike = values.dtype.kind in "fiu" and (values == values[:1]).all()

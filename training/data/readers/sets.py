@@ -233,7 +233,8 @@ def runs_of(folder: Path) -> tuple[list[Path], list[set[str]]]:
 def word_of(path: Path, folder: Path) -> str:
     """Return the name of the folder that the name of a file has in it: its own, or one above as of OpenFOAM's cases."""
     above = [each.name for each in path.parent.relative_to(folder).parents if each.name]
-    inside = (word for word in above if word in path.name and not word.isdigit())
+    alone = "(?<![A-Za-z0-9]){}(?![A-Za-z0-9])"
+    inside = (word for word in above if not word.isdigit() and re.search(alone.format(re.escape(word)), path.name))
     return path.parent.name if path.parent.name in path.name else next(inside, path.parent.name)
 
 
