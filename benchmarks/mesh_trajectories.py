@@ -11,13 +11,11 @@ trajectories are used once per final training.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import math
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +30,7 @@ from torch.nn import functional
 
 from benchmarks.attentions import AttentionNetwork, PhysicsAttention
 from benchmarks.harness import Kept, Row
-from benchmarks.networks import CLIP, LOST, Settings, cycle, order
+from benchmarks.networks import LOST, Settings, descend, order
 
 COUNTS = (200, 20, 40)  # trajectories to train, to validate and to test
 SHOWN, LASTING = (1, 10, 50), 500  # frames that are shown, and the length of the rollouts that have to stay finite
@@ -341,33 +339,19 @@ def train(
     step: Step, meshes: Meshes, settings: Settings, seconds: float, seed: int, kind: str, noise: float
 ) -> tuple[float, int]:
     """Train in single steps from noisy states, and return the processor seconds and steps it took."""
-    tune = ctypes.CDLL(None).mallopt
-    for threshold in (-1, -3):  # the C library keeps freed memory, as in all trainings of ours
-        tune(threshold, 2**31 - 1)
-    optimiser, steps, started = settings.build_optimiser(step), 0, time.process_time()
     batches = order(len(meshes) * (meshes.states.shape[1] - 1), settings.batch, seed)
-    while (used := time.process_time() - started) < seconds:
-        for group in optimiser.param_groups:
-            group["lr"] = settings.learning_rate * cycle(used / seconds)
-        learn(step, optimiser, meshes, next(batches), kind, noise)
-        steps += 1
-    return used, steps
+    return descend(step, settings, seconds, lambda: objective(step, meshes, next(batches), kind, noise))
 
 
-def learn(
-    step: Step, optimiser: torch.optim.Optimizer, meshes: Meshes, chosen: Tensor, kind: str, noise: float
-) -> None:
-    """Make a step of training on frames that are chosen by their numbers among those of all samples."""
+def objective(step: Step, meshes: Meshes, chosen: Tensor, kind: str, noise: float) -> Tensor:
+    """Return the loss of a step from frames that are chosen by their numbers among those of all samples."""
     frames = meshes.states.shape[1] - 1
     rows, starts = chosen // frames, chosen % frames
     batch, index = meshes[rows], torch.arange(len(rows))
     before, after = batch.states[index, starts], batch.states[index, starts + 1]
     if noise:
         before = before + noise * step.state_moments[1] * torch.randn_like(before) * batch.weight
-    optimiser.zero_grad()
-    loss(step, batch, before, after, kind).backward()
-    nn.utils.clip_grad_norm_(step.parameters(), CLIP)
-    optimiser.step()
+    return loss(step, batch, before, after, kind)
 
 
 Rollout = Callable[[Meshes, int], Iterator[Tensor]]

@@ -99,23 +99,42 @@ def train(
     move: Callable[[Samples], Samples] | None = None,
     held: Samples | None = None,
 ) -> tuple[float, int]:
-    """Train a network on batches that `move` has augmented, and return the processor seconds and steps it took.
+    """Train a network on batches that `move` has augmented, as `descend` does."""
+    batches = order(len(samples), settings.batch, seed)
+
+    def objective() -> Tensor:
+        batch = samples[next(batches)]
+        return errors(network, batch if move is None else move(batch)).mean()
+
+    return descend(network, settings, seconds, objective, held)
+
+
+def descend(
+    network: nn.Module,
+    settings: Settings,
+    seconds: float,
+    objective: Callable[[], Tensor],
+    held: Samples | None = None,
+) -> tuple[float, int]:
+    """Train a network by the losses of the batches that `objective` draws: the loop of all networks.
 
     Where samples are held apart, the network keeps the weights that have the least error on them, of `CHECKS` times of
     the training; measuring it counts as none of its time.
+
+    Returns:
+        The processor seconds and the steps that it took.
     """
     tune = ctypes.CDLL(None).mallopt
     for threshold in (-1, -3):  # the C library keeps freed memory, for every network alike (glibc's malloc.h)
         tune(threshold, 2**31 - 1)
     optimiser = settings.build_optimiser(network)
-    batches, steps, started = order(len(samples), settings.batch, seed), 0, time.process_time()
+    steps, started = 0, time.process_time()
     means, last = [each.detach().clone() for each in network.parameters()], 0.0
     least, kept, checked = math.inf, copy.deepcopy(network.state_dict()), 0
     while (used := time.process_time() - started) < seconds:
         for group in optimiser.param_groups:
             group["lr"] = settings.learning_rate * cycle(used / seconds)
-        batch = samples[next(batches)]
-        step(network, optimiser, batch if move is None else move(batch))
+        step(network, optimiser, objective())
         steps += 1
         trained = time.process_time() - started
         if held is not None and trained >= seconds * (checked + 1) / CHECKS:
@@ -150,10 +169,10 @@ def order(samples: int, batch: int, seed: int) -> Iterator[Tensor]:
         yield from torch.from_numpy(rng.permutation(samples)).split(batch)
 
 
-def step(network: nn.Module, optimiser: torch.optim.Optimizer, batch: Samples) -> None:
+def step(network: nn.Module, optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
     """Make one step."""
     optimiser.zero_grad()
-    errors(network, batch).mean().backward()
+    loss.backward()
     nn.utils.clip_grad_norm_(network.parameters(), CLIP)
     optimiser.step()
 

@@ -57,7 +57,7 @@ def test_a_network_learns_what_follows_from_field_and_place(title: str) -> None:
     before = float(measure(model, data).mean())
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(150):
-        step(model, optimiser, points.cropped(data[torch.randint(32, (8,))]))
+        step(model, optimiser, errors(model, points.cropped(data[torch.randint(32, (8,))])).mean())
     assert float(measure(model, data).mean()) < before / 2
 
 
