@@ -15,7 +15,7 @@ from safetensors.numpy import save
 
 from schema.card import Card
 from serving import checks
-from serving.cells import Derivation, among
+from serving.cells import CELLS, Derivation
 from serving.codecs.binary import SAFETENSORS
 from serving.document import JSON
 from serving.errors import Problem
@@ -50,7 +50,8 @@ def read(content: Any, known: Card) -> dict[str, NDArray[Any]]:
     body = json.dumps(content).encode() if text else save({name: np.asarray(each) for name, each in content.items()})
     arrays = Body(body, JSON if text else SAFETENSORS, JSON).read(known, 2**26)
     arrays = checks.rectangular(arrays, checks.unequal(arrays, known))
-    return checks.batch(derived(arrays, known) if among(arrays, known) else arrays, known)[0]
+    follow = CELLS in arrays and CELLS not in known.names
+    return checks.batch(derived(arrays, known) if follow else arrays, known)[0]
 
 
 def test_boundary_distance_area_and_normals_follow_from_triangles() -> None:
