@@ -92,6 +92,7 @@ def test_frames_of_meshes_are_prepared(drawn: Arrays, tmp_path: Path) -> None:
         assert heat[:, :count] == pytest.approx(truth[:, :count], abs=1e-6)
         assert not heat[:, count:].any()
     assert samples.frames == FRAMES
+    assert presets.fitting(samples, PRESETS["quick"]).batch == 8  # of trajectories on grids there are 16
     described = samples.described
     assert described.frames is not None
     assert described.frames.states == ("start",)
