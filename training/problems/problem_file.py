@@ -49,11 +49,9 @@ from training.problems.sections import (
 
 AXES = 3  # the most axes of a grid
 WEIGHTS = "weights"  # the array of samples that says how much every point counts in the loss and in errors
-MOST_POINTS = 1_000_000
-"""The most points of a sample that a model accepts, or four times those of its data where that is more."""
+MOST_POINTS = 1_000_000  # of a sample that a model accepts, or four times those of its data where that is more
 FEWEST_POINTS = 4  # the least number of points of a sample
-RESERVED = frozenset({*QUALITY, "outside", "quality", "solved_by"})
-"""What responses say about errors, by these names."""
+RESERVED = frozenset({*QUALITY, "outside", "quality", "solved_by"})  # the names of what responses say about errors
 FINEST = {1: 8192, 2: 1024, 3: 128}  # the most points per axis that a model accepts, by the number of axes
 LONGEST = 1000  # the most frames of one rollout, or ten times those of a training trajectory where that is more
 ENDS = {"wall": "walls", "periodic": "periodic", "open": "open ends"}
