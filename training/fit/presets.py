@@ -35,7 +35,7 @@ POINTS = 8192  # about how many points a batch holds: in the same time, more ste
 LARGE_CLOUD = 2 * POINTS  # points of a sample beyond which a step sees `POINTS` of them, drawn at random
 BATCHES = {False: (4, 8), True: (4, 16)}
 """The smallest and largest batch of fields and of clouds, of trajectories on grids; powers of two, which several
-processes can share. After 20 s on trajectories on meshes, batches of 8 had half of the error of batches of 16."""
+processes can share. Short trainings of trajectories on meshes were better with 8 than with 16: docs/geometry.md."""
 RATE = 5e-3
 WARMUP = 0.03
 """The share of a training on fields during which the rate rises: a race tells little before it is near its highest."""
