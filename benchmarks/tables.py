@@ -551,11 +551,17 @@ def mesh_trajectories(found: Row) -> Cells:
     def errors(rows: Sequence[Row], frame: str) -> NDArray[Any]:
         return np.array([row["result"]["errors"][frame] for row in rows])
 
-    groups = grouped(tested(found), lambda row: (*trained(row), row["training"]["seconds"]))
+    def time_of(row: Row) -> float:  # none of what is not trained, whose rows are all the same
+        return float(row["training"]["seconds"]) if "parameters" in row["result"] else 0.0
+
+    groups = grouped(tested(found), lambda row: (*trained(row), time_of(row)))
     ours = {key: rows for key, rows in groups.items() if key[1] == "Petrov"}
     problems = [*dict.fromkeys(problem for problem, _, _ in groups)]
-    for (problem, title, seconds), rows in sorted(groups.items(), key=lambda group: problems.index(group[0][0])):
-        has_training = "parameters" in rows[0]["result"]
+    for (problem, title, seconds), rows in sorted(
+        groups.items(), key=lambda group: (problems.index(group[0][0]), group[0][2])
+    ):
+        has_training = seconds > 0
+        rows = rows if has_training else rows[:1]  # noqa: PLW2901
         # What is not trained is beside every seed of our first time.
         known = [each for key, each in ours.items() if key[0] == problem and (key[2] == seconds or not has_training)]
         beside = known[0] if known and title != "Petrov" else None
