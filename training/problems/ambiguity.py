@@ -154,8 +154,8 @@ def numbers_samples(one: LazyArray, samples: int) -> bool:
 
 
 def last_name(one: LazyArray) -> str:
-    """Return the name of an array without those of its groups or structs, in small letters."""
-    return re.split(r"[/.]", one.name.lower())[-1]
+    """Return the name of an array without those of its groups or structs, and without a hash, in small letters."""
+    return re.sub(r"_hash_[0-9a-f]+$", "", re.split(r"[/.]", one.name.lower())[-1])  # as Dedalus names its axes
 
 
 def times_of(arrays: Sequence[LazyArray]) -> LazyArray | None:

@@ -58,9 +58,13 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     axes, sides = grid(fields)
     numeric = [in_order(one, axes) for one in numeric]  # whose names may be in another order
     fields = fields_of(numeric)
-    others = [one for one in numeric if one not in fields]
-    outputs, doubt = (outputs, "") if outputs or file.outputs else lone_field(numeric, fields, sides)
     counts = {*sides, *(one.shape[1] for one in fields if is_moving(one))}
+    # Where a file is a sample, times and coordinates have one, too.
+    along = [one for one in fields if one.shape[0] == 1 and along_axis(one, counts)]
+    fields = [one for one in fields if one not in along] or fields
+    numeric = [one for one in numeric if one in fields or one not in along]
+    others = [*along, *(one for one in numeric if one not in fields)]
+    outputs, doubt = (outputs, "") if outputs or file.outputs else lone_field(numeric, fields, sides)
     for one in others:
         if one.name not in outputs and along_axis(one, counts):
             made.left_out[one.name] = along_axis(one, counts)
@@ -190,10 +194,12 @@ def along_axis(one: LazyArray, counts: Collection[int]) -> str:
     There may be as many samples as points or frames. An array whose axes have names is what they say.
     """
     count = max(one.shape, default=0)
-    if one.dimensions is not None or count not in counts or int(np.prod(one.shape)) != count:
+    if count not in counts or int(np.prod(one.shape)) != count:
         return ""
-    if last_name(one) in TIMES:
+    if last_name(one) in TIMES and one.dimensions in {None, ("time",)}:
         return HOLDS_TIMES
+    if one.dimensions is not None:
+        return ""
     return f"it may hold the coordinates of an axis of {count} points: see [axes]" if last_name(one) in SPACE else ""
 
 
@@ -257,7 +263,7 @@ def beside_mask(
                 return [each for each in fields if each is not one]
     for one in fields:
         _, values = next(iter(one.blocks()))
-        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
+        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(values.shape, np.bool_)
         lasts = not is_moving(one) or bool((missing == missing[:, :1]).all())  # else values are missing
         if lasts and missing.reshape(len(values), -1).any(axis=1).all():
             made.mask = f"nan = {quoted(one.name)}"
