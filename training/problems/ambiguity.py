@@ -13,16 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers import LazyArray
+from training.data.readers import SPACE, TIMES, LazyArray
 
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
 READ = 1 << 24  # bytes of an array that are looked at
 MOST_ROWS = 64
-TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan", "sim_time"})
 STEPS = frozenset(
     {"t", "time", "times", "step", "steps", "timestep", "frame", "frames", "snapshot", "iteration", "iter"}
 )
-SPACE = frozenset({"x", "y", "z", "lat", "lon", "latitude", "longitude", "x_coordinate", "y_coordinate"})
 NUMBERS = frozenset({"id", "ids", "idx", "index", "indices", "number", "sample", "sample_id", "case", "run", "run_id"})
 CLEAR = 3.0  # axes along which the roughness differs by this factor are told apart
 NOISE = 0.4  # a roughness from which on neighbours have little in common

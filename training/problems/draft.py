@@ -18,6 +18,7 @@ from training.data.readers import (
     LazyArray,
     are_splits,
     arranged,
+    files_of_splits,
     is_complex,
     last_axis_at,
     real_part,
@@ -95,13 +96,17 @@ def draft(
             numeric = [one for one in turned.arrays.values() if not sort_out(made, one)]
             return cloud(made, turned, wanted, numeric, coordinates)
     file = file if runs is not None else with_samples_first(made, file, len(files))
+    if made.sample == "file" and runs is None:
+        made.validation, made.test = files_of_splits(files)
     numeric = [one for one in file.arrays.values() if not sort_out(made, one)]
     numeric = with_time_first(made, numeric, wanted)
     return on_grid(made, file, wanted, numeric)
 
 
 def doubt_of_groups(file: DataFile) -> dict[str, str]:
-    """Say, by the line of the guess, that the groups of a file may be frames, where their names say so."""
+    """Say, by the line of the guess, that groups may be frames, and rows of a table zones, where their names say so."""
+    if file.samples == "the column id":
+        return {"files": f"samples are counted by {file.samples}, or are these the zones of one sample?"}
     kind, _, groups = file.samples.partition(", ")
     if kind != "one group per sample" or STEPS.isdisjoint(re.split(r"[^a-z]+", groups.lower())):
         return {}

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from schema.problem import Axis, candidate_symmetries
 from training.data.readers import (
+    SPACE,
+    TIMES,
     DataFile,
     LazyArray,
     as_column,
@@ -19,8 +21,6 @@ from training.data.readers import (
 )
 from training.problems.ambiguity import (
     COMPONENTS,
-    SPACE,
-    TIMES,
     doubt_of_points,
     doubt_of_time,
     last_name,

@@ -15,6 +15,7 @@ import pytest
 import torch
 import xarray
 from numpy.typing import NDArray
+from scipy.io import savemat
 from typer.testing import CliRunner
 
 from training.commands import app
@@ -75,13 +76,14 @@ def groups_of_splits(folder: Path) -> None:
             for number in range(part.start, part.stop):
                 group = file.create_group(f"{name}/{number}")
                 group["k"], group["u"], group.attrs["nu"] = K[number], 2 * K[number], NU[number]
+            file[f"{name}/x"] = np.linspace(0, 3, 9)  # which is no sample
 
 
 def files_with_attributes(folder: Path) -> None:
     for number, (k, nu) in enumerate(zip(K, NU, strict=True)):
         with h5py.File(folder / f"run_{number:02}.h5", "w") as file:
             file["k"], file["u"], file.attrs["nu"], file.attrs["code"] = k, nu * k, nu, "mine"
-            file.attrs["dx"] = 0.5
+            file.attrs["dx"], file.attrs["ends"], file.attrs["mu"] = 0.5, [0, 1], number % 19
 
 
 def parts_of_splits(folder: Path) -> None:
@@ -94,6 +96,48 @@ def folders_of_splits(folder: Path) -> None:
     for name, part in PARTS.items():
         (folder / name).mkdir()
         np.savez(folder / name / "data.npz", **{key: values[part] for key, values in TWICE.items()})
+
+
+def files_of_splits(folder: Path) -> None:
+    (folder / "config.json").write_text('["mine"]')
+    for name, part in PARTS.items():
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file["k"], file["u"], file["x"], file["y"] = K[part], 2 * K[part], np.arange(9), np.arange(8)
+            file.attrs.update({f"setting_{number}": number for number in range(5)})
+
+
+def matlab_of_splits(folder: Path) -> None:
+    for name, part in PARTS.items():
+        turned = {key: np.moveaxis(values[part], 0, -1) for key, values in TWICE.items()}
+        savemat(folder / f"heat_{name}.mat", turned | {"nu": NU[part]})
+
+
+def sample_files_of_splits(folder: Path) -> None:
+    for name, part in PARTS.items():
+        for number in range(part.start, part.stop):
+            np.savez(folder / f"{name}_{number:02}.npz", **{key: values[number] for key, values in TWICE.items()})
+
+
+WIDE = np.concatenate([K, K[..., :1]], axis=-1)  # as many points as samples in a split
+
+
+def groups_with_coordinates(folder: Path) -> None:
+    with h5py.File(folder / "set.h5", "w") as file:
+        for name, part in ("train", slice(10)), ("test", slice(10, 20)):
+            file[f"{name}/k"], file[f"{name}/u"], file[f"{name}/x"] = WIDE[part], 2 * WIDE[part], np.arange(10)
+            file[f"{name}/y"] = np.arange(8)
+
+
+def numbered_runs(folder: Path) -> None:
+    for number in range(20):
+        (folder / f"runs/{number + 1}").mkdir(parents=True)
+        for step in (1, 2):
+            np.savez(folder / f"runs/{number + 1}/step_{step}.npz", k=K[number] * step, u=2 * K[number] * step)
+
+
+def zones(folder: Path) -> None:
+    rows = [f"{x},{y},{x},{x * y},{1 + (number > 9)}" for number, (x, y) in enumerate(XY[:, 0])]
+    (folder / "one.csv").write_text("\n".join(["x,y,k,u,id", *rows]))
 
 
 def beside_objects(folder: Path) -> None:
@@ -222,12 +266,28 @@ CASES = {
     "attributes of a file per sample": Case(
         files_with_attributes,
         "run_*.h5",
-        {"k": K, "u": NU[:, None, None] * K, "nu": NU},
+        {"k": K, "u": NU[:, None, None] * K, "nu": NU, "mu": np.arange(20) % 19},
         frozenset({"samples"}),
-        ("# left out: dx: it is 0.5 in run_00.h5 and in run_19.h5",),
+        ("# left out: dx: it is 0.5 in run_00.h5", "# left out: ends: it is [0 1] in run_00.h5"),
     ),
     "several files for each split": Case(parts_of_splits, "ns_*.npz", TWICE, said=("test = 6",)),
     "a folder for each split": Case(folders_of_splits, ".", TWICE, said=("test = 3", "validation = 3")),
+    "a file for each split, with coordinates": Case(
+        files_of_splits, ".", TWICE, said=("test = 3", "validation = 3", "length = 7.0")
+    ),
+    "MATLAB: a file for each split": Case(
+        matlab_of_splits, "heat_*.mat", TWICE | {"nu": NU}, frozenset({"samples"}), ("test = 3", "validation = 3")
+    ),
+    "files of one sample, named by splits": Case(
+        sample_files_of_splits, "*.npz", TWICE, frozenset({"samples"}), ("test = 3", "validation = 3")
+    ),
+    "a group for each split, as many samples as points": Case(
+        groups_with_coordinates,
+        "set.h5",
+        {"k": WIDE, "u": 2 * WIDE},
+        said=("test = 10", "length = 9.0  # guess: x has its coordinates"),
+    ),
+    "numbers of steps in numbered runs": Case(numbered_runs, "runs", TWICE, frozenset({"samples"})),
     "objects beside arrays": Case(beside_objects, "set.npz", TWICE, said=("left out: about: it holds Python objects",)),
     "records of NumPy": Case(records, "set.npz", {"data_k": K, "data_u": 2 * K, "data_nu": NU}, output="data_u"),
     "metadata beside tensors": Case(
@@ -274,6 +334,11 @@ def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> No
 
 def described(folder: Path) -> str:
     return CliRunner().invoke(app, ["describe", str(folder)], catch_exceptions=False).stdout
+
+
+def test_rows_of_zones_are_no_samples_without_being_asked_for(tmp_path: Path) -> None:
+    zones(tmp_path)
+    assert "or are these the zones of one sample?" in described(tmp_path / "one.csv")
 
 
 def test_numbers_that_stand_for_missing_ones_are_named(tmp_path: Path) -> None:

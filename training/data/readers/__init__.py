@@ -5,7 +5,6 @@ from training.data.readers.data_file import (
     DataFile,
     LazyArray,
     ReadError,
-    are_splits,
     arranged,
     as_column,
     as_components,
@@ -17,9 +16,12 @@ from training.data.readers.data_file import (
     real_part,
 )
 from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
+from training.data.readers.splits import SPACE, TIMES, are_splits, files_of_splits
 
 __all__ = [
     "READERS",
+    "SPACE",
+    "TIMES",
     "UNEVEN",
     "DataFile",
     "LazyArray",
@@ -29,6 +31,7 @@ __all__ = [
     "as_column",
     "as_components",
     "detect",
+    "files_of_splits",
     "in_order",
     "is_complex",
     "last_axis_at",

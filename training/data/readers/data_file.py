@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import struct
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -179,10 +178,6 @@ def natural(name: str | Path) -> tuple[Any, ...]:
 
 
 PAIRS = {("real", "imag"), ("r", "i")}  # the names of the parts of complex numbers in HDF5
-VALIDATION, TEST = 1, 2
-SPLITS = {"train": 0, "training": 0, "test": TEST, "testing": TEST}
-SPLITS |= dict.fromkeys(("valid", "val", "validation", "dev"), VALIDATION)
-"""What groups and files of samples for training, validation and test are called."""
 LEADING = {"time": 0, "component": 1}  # the order of named axes behind the samples'; the grid's follow
 UNNAMED = "array"  # what readers call the one array of a file that has no names
 MOST_TENSORS = 16  # the most files that are taken for one tensor each
@@ -281,34 +276,6 @@ def of_tensors(files: Sequence[Path]) -> bool:
     return 1 < len(files) == len(stems) <= MOST_TENSORS
 
 
-def split_of(name: str) -> int | None:
-    """Return which split the name of a group or file is that of, in the order of training, validation and test."""
-    found = {SPLITS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in SPLITS}
-    return found.pop() if len(found) == 1 else None
-
-
-def without_split(name: str) -> str:
-    """Return the name of a file without the word that says of which split it is."""
-    return "_".join(word for word in re.split(r"[_\-. ]+", name) if word.lower() not in SPLITS)
-
-
-def split_of_file(path: Path) -> int | None:
-    """Return which split a file is that of, by its name or else by that of its folder."""
-    found = split_of(path.stem)
-    return split_of(path.parent.name) if found is None else found
-
-
-def are_splits(files: Sequence[Path]) -> bool:
-    """Return whether several files are those of different splits by their names, or those of their folders."""
-    found = [split_of_file(path) for path in files]
-    return len({*found}) > 1 and None not in found
-
-
-def splits_last(files: Sequence[Path]) -> list[Path]:
-    """Return files with those for validation and those for tests at the end, where their names tell which they are."""
-    return sorted(files, key=lambda path: split_of_file(path) or 0) if are_splits(files) else [*files]
-
-
 def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None, axis: int = 1) -> LazyArray:
     """Return an array without the points of a mesh that are in no cell, where an axis of it has all of them.
 
@@ -322,29 +289,6 @@ def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None, axis:
         return np.take(one.rows(start, stop), kept, axis)
 
     return replace(one, shape=(*one.shape[:axis], len(kept), *one.shape[axis + 1 :]), rows=rows)
-
-
-def samples_of(arrays: Mapping[str, LazyArray], start: str = "") -> int:
-    """Return the number of samples that most arrays have whose names begin so."""
-    counts = Counter(one.samples for name, one in arrays.items() if name.startswith(start))
-    return max(counts, key=lambda count: (counts[count], count), default=0)
-
-
-def joined(name: str, each: list[LazyArray]) -> LazyArray:
-    """Return arrays one after the other along the samples' axis; of numbers without axes, the first."""
-    if len(each) == 1 or not each[0].shape:
-        return replace(each[0], name=name)
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        found, first = [], 0
-        for one in each:
-            if start < first + one.samples and stop > first:
-                found.append(one.read(max(0, start - first), stop - first))
-            first += one.samples
-        return np.concatenate(found) if found else each[0].read(0, 0)
-
-    shape = (sum(one.samples for one in each), *each[0].shape[1:])
-    return replace(each[0], name=name, shape=shape, dtype=np.result_type(*(one.dtype for one in each)), rows=rows)
 
 
 def merged(files: Sequence[DataFile]) -> DataFile:

@@ -75,8 +75,9 @@ def meshes_of(path: Path) -> Iterator[meshio.Mesh]:
         points = coordinates(data)
         blocks = [name for name in map("connect{}".format, range(1, len(data.variables))) if name in data]
         cells = [block(data[name]) for name in blocks]
-        numbers = data["eb_prop1"].values if "eb_prop1" in data else np.arange(1, len(blocks) + 1)
-        still = {"block": [np.full(len(each), number) for (_, each), number in zip(cells, numbers, strict=False)]}
+        numbers = data["eb_prop1"].values if "eb_prop1" in data else np.arange(1, len(data.variables))
+        own = [numbers[int(name.removeprefix("connect")) - 1] for name in blocks]  # a block without cells has none
+        still = {"block": [np.full(len(each), number) for (_, each), number in zip(cells, own, strict=True)]}
         for step in range(max(1, data.sizes.get("time_step", 0))):
             of_cells = dict(cell_data(data, blocks, step))
             yield meshio.Mesh(points, cells, dict(point_data(data, step)), of_cells | (still if len(cells) > 1 else {}))

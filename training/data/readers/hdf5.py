@@ -8,7 +8,7 @@ met in HDF5 files of other programs, too. Values that are missing become NaN. La
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,18 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import (
-    TEST,
-    VALIDATION,
     DataFile,
     LazyArray,
     ReadError,
     damage_named,
-    joined,
     natural,
-    samples_of,
-    split_of,
     without_records,
 )
+from training.data.readers.splits import TEST, VALIDATION, joined, of_splits, split_of
 
 MISSING = ("_FillValue", "missing_value")
 PACKING = ("scale_factor", "add_offset")
@@ -104,32 +100,6 @@ def describe(path: Path, file: h5py.Group) -> DataFile:
     )
 
 
-def of_splits(
-    path: Path, groups: Sequence[str], arrays: Mapping[str, LazyArray], format_: str = "hdf5"
-) -> DataFile | None:
-    """Describe a file of a group for each split, such as `train/u` and `test/u`, one after the other as `u`.
-
-    None where the groups are otherwise. The arrays of single groups keep their names, too.
-    """
-    ranks = {group: rank for group in groups if (rank := split_of(group)) is not None}
-    ordered = sorted(ranks, key=lambda group: ranks[group])
-    if len(ordered) < len(groups):
-        return None
-    names = [{name.partition("/")[2] for name in arrays if name.startswith(f"{group}/")} for group in ordered]
-    if not groups or len({*ranks.values()}) < len(groups) or any(each != names[0] for each in names):
-        return None
-    found = {}
-    for name in (name.partition("/")[2] for name in arrays if name.startswith(f"{ordered[0]}/")):
-        each = [arrays[f"{group}/{name}"] for group in ordered]
-        if len({(one.shape[1:], len(one.shape)) for one in each}) > 1:
-            return None
-        found[name] = joined(name, each)
-    remarks = (f"the samples of {', '.join(ordered)} one after the other",) if len(ordered) > 1 else ()
-    counts = {ranks[group]: samples_of(arrays, f"{group}/") for group in ordered if len(ordered) > 1}
-    kept = counts.get(VALIDATION, 0), counts.get(TEST, 0)
-    return DataFile(path, format_, found, remarks=remarks, parts=arrays, validation=kept[0], test=kept[1])
-
-
 def samples_of_splits(path: Path, file: h5py.Group) -> DataFile | None:
     """Describe a file of a group for each split that has a group for each sample; None of others."""
     ranks = {name: rank for name in file if (rank := split_of(name)) is not None and isinstance(file[name], h5py.Group)}
@@ -140,7 +110,7 @@ def samples_of_splits(path: Path, file: h5py.Group) -> DataFile | None:
     first = parts[0]
     if any(part.arrays.keys() != first.arrays.keys() or bool(part.pieces) != bool(first.pieces) for part in parts):
         return None
-    counts = {ranks[name]: len(file[name]) for name in ordered}
+    counts = {ranks[name]: len(sample_groups(file[name])) for name in ordered}
     return replace(
         first,
         arrays={name: joined(name, [part.arrays[name] for part in parts]) for name in first.arrays},

@@ -14,7 +14,8 @@ import xarray
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
-from training.data.readers.hdf5 import array, of_file, of_splits, opened
+from training.data.readers.hdf5 import array, of_file, opened
+from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
     import zarr

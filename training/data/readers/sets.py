@@ -14,27 +14,31 @@ from pathlib import Path
 import numpy as np
 
 from training.data.readers.data_file import (
-    TEST,
-    VALIDATION,
     DataFile,
     ReadError,
-    are_splits,
     arranged,
-    joined,
     merged,
     natural,
     of_points_in_cells,
     of_tensors,
+)
+from training.data.readers.formats import SUFFIXES, UNREAD, meshes_in, open_file
+from training.data.readers.splits import (
+    TEST,
+    VALIDATION,
+    are_splits,
+    joined,
     samples_of,
     split_of,
     split_of_file,
     splits_last,
     without_split,
 )
-from training.data.readers.formats import SUFFIXES, UNREAD, meshes_in, open_file
 
 ARRAYS = {*SUFFIXES, ".h5", ".hdf5"}
 MESHES = {"mesh", "series"}  # the formats of files that have nodes
+FEW = 16  # the most numbers on a line, such as the ends of a domain, that may be the same in all files
+LOOKED_AT = 8  # of several files, to see whether numbers are the same in all of them
 MOST_FILES = 200_000  # of a folder of runs that are looked at
 FOR_PEOPLE = {".toml", ".yaml", ".yml", ".md", ".log", ".py", ".sh", ".png", ".pdf", ".xml", ".cfg", ".ini", ""}
 """Suffixes of files beside the data that are not even named."""
@@ -73,17 +77,27 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     elif of_tensors(files):
         file = merged([file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
     elif len(files) > 1:
-        file = without_constants(file, stack.enter_context(open_file(files[-1], layout)))
+        file = without_constants(file, files, layout)
     return DataSet(file, files)
 
 
-def without_constants(file: DataFile, last: DataFile) -> DataFile:
-    """Return a file without the numbers of all its samples that are the same in the last file, such as spacings."""
-    left_out = {
-        name: f"it is {one.rows(0, 1)} in {file.path.name} and in {last.path.name}"
-        for name, one in file.arrays.items()
-        if not one.shape and name in last.arrays and np.array_equal(one.rows(0, 1), last.arrays[name].rows(0, 1))
-    }
+def without_constants(file: DataFile, files: Sequence[Path], layout: str) -> DataFile:
+    """Return a file without numbers of all its samples that are the same in files up to the last, such as spacings."""
+    sides = {side for one in file.arrays.values() if len(one.shape) > 1 for side in one.shape}  # none of them is theirs
+    found = {}
+    for name, one in file.arrays.items():
+        few = one.dimensions is None and len(one.shape) == 1 and one.samples <= FEW and one.samples not in sides
+        if sides and (few or not one.shape):
+            found[name] = np.asarray(one.rows(0, max(1, one.samples)))
+    for path in (files[number] for number in {*np.linspace(1, len(files) - 1, LOOKED_AT, dtype=int)}):
+        if not found:
+            break
+        with open_file(path, layout) as other:  # a sweep may end with the value that it begins with
+            arrays = {name: other.arrays[name] for name in found if name in other.arrays}
+            read = {name: np.asarray(one.rows(0, max(1, one.samples))) for name, one in arrays.items()}
+        found = {name: values for name, values in found.items() if np.array_equal(values, read.get(name, ()))}
+    said = f"in {files[0].name} and in {files[-1].name}"
+    left_out = {name: f"it is {values} {said}" for name, values in found.items()}
     arrays = {name: one for name, one in file.arrays.items() if name not in left_out}
     return replace(file, arrays=arrays, left_out={**file.left_out, **left_out})
 
@@ -91,10 +105,12 @@ def without_constants(file: DataFile, last: DataFile) -> DataFile:
 def with_counts(file: DataFile, parts: Sequence[DataFile]) -> DataFile:
     """Return a file with the numbers of samples that the files of its splits have."""
     counts = {VALIDATION: 0, TEST: 0}
+    sides = ({samples_of(part.arrays, axis=axis) for part in parts} for axis in (0, -1))
+    axis = -1 if [len(each) > 1 for each in sides] == [False, True] else 0  # only the samples' axis is longer in some
     for part in parts:
         split = split_of_file(part.path)
         if split in counts:
-            counts[split] += samples_of(part.arrays)
+            counts[split] += samples_of(part.arrays, axis=axis)
     return replace(file, validation=counts[VALIDATION], test=counts[TEST])
 
 
@@ -123,6 +139,8 @@ def alone_in(folder: Path) -> list[Path]:
     """Return the data files of a folder that has some and no folders of data."""
     every = [path for path in sorted(folder.iterdir(), key=natural) if not path.name.startswith(".")]
     files = [path for path in every if path.suffix.lower() in ARRAYS]
+    if are_splits(fields := [path for path in files if path.suffix.lower() != ".json"]):
+        files = fields  # beside which there is their configuration
     return files if not any(path.is_dir() and path not in files for path in every) else []
 
 
@@ -224,10 +242,14 @@ def runs_of(folder: Path) -> tuple[list[Path], list[set[str]]]:
             raise ReadError(f"{folder}: expected at most {MOST_FILES} files")
         hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.is_file() and not hidden and path.suffix.lower() not in FOR_PEOPLE and path.parent != folder:
-            found.setdefault(path.parent, set()).add(path.name.replace(word_of(path, folder), "<run>"))
+            found.setdefault(path.parent, set()).add(path.name)
     read = {path: names for path, names in found.items() if any(Path(name).suffix.lower() in ARRAYS for name in names)}
     runs = sorted(read, key=natural)
-    return runs, [read[run] for run in runs]
+    same = set[str]().union(*read.values()).intersection(*read.values())  # `step_1` in the folders 1 and 2
+    return runs, [
+        {name if name in same else name.replace(word_of(run / name, folder), "<run>") for name in read[run]}
+        for run in runs
+    ]
 
 
 def word_of(path: Path, folder: Path) -> str:
