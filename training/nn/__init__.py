@@ -17,7 +17,7 @@ product. Grids have 1 to 3 axes and any number of points. `x.flatten(2).mT` make
 | spectral layers for equations linear in an input: `LinearSpectralLayer` | features, one grid | `spectral.py` |
 | decoders: `SpectralDecoder`, `PointwiseDecoder`; from a config: `build_decoder` | fields | `decoders.py` |
 | between grids by convolutions: `Downscaler`, `Upscaler` | fields, 2 axes | `scalers.py` |
-| convolutions on three levels: `UNet` | fields | `unet.py` |
+| convolutions on three levels: `UNet` | fields | `pointwise.py` |
 | between grids by matrices: `resample`, `sample` | `[*batch, row, column]` | `grids.py` |
 | coordinates: `grid_coordinates`, `indices`, `JoinCoordinates` | fields | `grids.py` |
 | positions of tokens: `square_positions`, `circle_positions` | `[token, coordinate]` | `grids.py` |

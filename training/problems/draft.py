@@ -1,7 +1,7 @@
 """A first problem file for data without a description: what the files tell, and guesses that are marked.
 
-A guess stands as a comment at its line (`marks.py`). Of outputs, of the sample axis, of time, of points and of what is
-known in advance it has to be confirmed.
+A guess stands as a comment at its line (`sections.mark`). Of outputs, of the sample axis, of time, of points and of
+what is known in advance it has to be confirmed.
 """
 
 from __future__ import annotations

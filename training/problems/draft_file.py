@@ -1,6 +1,6 @@
 """A problem file in the making: its tensors, axes and sections, its guesses, and what is left out, as TOML.
 
-A guess stands as a comment at its line (`marks.py`). Of outputs, of the sample axis, of time, of points and of
+A guess stands as a comment at its line (`sections.mark`). Of outputs, of the sample axis, of time, of points and of
 what is known in advance it has to be confirmed.
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,19 @@ def test_steps_are_a_series_and_blocks_are_regions(engine: str, tmp_path: Path) 
         assert file.array("heat").read()[0, :, 0].tolist() == [0, 1, 2]
         assert file.array("block=10").read()[0] == pytest.approx([1, 0.5, 0.5, 1, 0, 0])
         assert file.array("area").read().sum() == pytest.approx(2)
+
+
+def test_a_block_without_cells_leaves_the_numbers_of_others_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "run.e"
+    write(path, SQUARES, {"QUAD4": [[0, 1, 2, 3]], "QUAD": [[1, 4, 5, 2]]}, 1, "scipy")
+    with xarray.open_dataset(path) as data:
+        found = data.load()
+    parts = {name: name.replace("2", "3") for name in map(str, found.variables) if re.search("connect2|eb2", name)}
+    found = found.drop_vars("eb_prop1").rename(parts)
+    found["eb_prop1"] = ("num_el_blk", np.array([10, 20, 30], np.int32))
+    found.to_netcdf(tmp_path / "empty.e", engine="scipy")
+    with open_file(tmp_path / "empty.e") as file:
+        assert file.regions["block"] == {10, 30}
 
 
 def test_one_step_is_a_mesh_and_another_type_is_named(tmp_path: Path) -> None:
