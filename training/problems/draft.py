@@ -19,6 +19,7 @@ from training.data.readers import (
     are_splits,
     arranged,
     files_of_splits,
+    folders_of_splits,
     is_complex,
     last_axis_at,
     real_part,
@@ -119,6 +120,11 @@ def count_runs(made: Draft, file: DataFile, runs: Path | None) -> None:
         made.sample = "file"
         if file.format not in {"mesh", "series"} or file.path.is_dir():  # numbered meshes may be samples
             made.guesses["sample"] = "samples are counted by folders, one sample each"
+        if splits := folders_of_splits(runs):
+            made.guesses["sample"] = (
+                f"samples are counted by folders, those of {' and '.join(path.name for path in splits)} mixed: or name "
+                "the files of each in `files`, those for tests last, and how many they are"
+            )
 
 
 def common_pattern(files: Sequence[Path]) -> str:

@@ -160,6 +160,19 @@ def pair(folder: Path) -> None:
     torch.save((torch.tensor(K), torch.tensor(2 * K)), folder / "set.pt")
 
 
+def listed(folder: Path) -> None:
+    lists = {key: [torch.tensor(one) for one in values] for key, values in TWICE.items()}
+    torch.save({**lists, "codes": ["mine"]}, folder / "set.pt")
+
+
+def runs_of_splits(folder: Path) -> None:
+    for name, part in PARTS.items():
+        for number in range(part.start, part.stop):
+            run = folder / name / f"{number:02}"
+            run.mkdir(parents=True)
+            np.savez(run / "data.npz", **{key: values[number] for key, values in TWICE.items()})
+
+
 def per_sample(folder: Path) -> None:
     samples = [
         {"k": torch.tensor(k), "u": torch.tensor(2 * k), "nu": torch.tensor(nu)} for k, nu in zip(K, NU, strict=True)
@@ -294,6 +307,7 @@ CASES = {
         beside_metadata, "set.pt", TWICE, said=("left out: about/dx: it holds float, and no tensor",)
     ),
     "a pair of tensors": Case(pair, "set.pt", {"field_0": K, "field_1": 2 * K}, output="1"),
+    "lists of a tensor per sample": Case(listed, "set.pt", TWICE, said=("# left out: codes: it holds list",)),
     "tensors of every sample": Case(per_sample, "set.pt", {**TWICE, "nu": NU}),
     "axes of one value": Case(singletons, "set.npz", TWICE),
     "coordinates beside fields, and what is empty": Case(
@@ -334,6 +348,21 @@ def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> No
 
 def described(folder: Path) -> str:
     return CliRunner().invoke(app, ["describe", str(folder)], catch_exceptions=False).stdout
+
+
+def test_runs_in_folders_of_splits_are_not_mixed_without_being_asked_for(tmp_path: Path) -> None:
+    runs_of_splits(tmp_path)
+    assert "those of test and train and valid mixed" in described(tmp_path)
+
+
+def test_meshes_named_by_splits_are_in_their_order(tmp_path: Path) -> None:
+    for name in ("train_0", "train_1", "test_0"):
+        fields = {"k": XY[0, :4, 0], "u": XY[0, :4, 1]}
+        square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1]])
+        meshio.Mesh(square, {"quad": [[0, 1, 2, 3]]}, fields).write(tmp_path / f"{name}.xdmf", data_format="XML")
+    text = described(tmp_path)
+    assert "test = 1\n" in text
+    assert re.search(r"train_0.*train_1.*test_0", text)
 
 
 def test_rows_of_zones_are_no_samples_without_being_asked_for(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from training.data.readers.splits import (
     TEST,
     VALIDATION,
     are_splits,
+    folders_of_splits,
     joined,
     samples_of,
-    split_of,
     split_of_file,
     splits_last,
     without_split,
@@ -62,6 +62,8 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     """
     files, first = splits_last(given), given[0]
     if len(files) == 1 and (found := meshes_in(first)):
+        if are_splits([path.relative_to(first) for path in found]):  # by their own names
+            return open_set(stack, found, layout)
         return DataSet(stack.enter_context(open_file(found[0], layout)), found, first)
     if len(files) == 1 and first.is_dir() and layout == "auto" and not is_store(first):
         if beside := alone_in(first):
@@ -217,12 +219,9 @@ def inventory(folder: Path, runs: Sequence[Path]) -> str:
 
 def in_folders_of_splits(folder: Path) -> list[Path]:
     """Return the data files of a folder of a folder for each split, `train` and `test`; none where it is another."""
-    inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
-    splits = [split_of(path.name) for path in inner]
-    if len({*splits}) < 2 or None in splits:
-        return []
+    inner = folders_of_splits(folder)
     files = [path for each in inner for path in alone_in(each)]
-    return files if {path.parent for path in files} == {*inner} and are_splits(files) else []
+    return files if inner and {path.parent for path in files} == {*inner} and are_splits(files) else []
 
 
 def one_sample(file: DataFile, opened: dict[str, DataFile], chosen: list[str]) -> DataFile:

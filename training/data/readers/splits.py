@@ -51,6 +51,13 @@ def splits_last(files: Sequence[Path]) -> list[Path]:
     return sorted(files, key=lambda path: split_of_file(path) or 0) if are_splits(files) else [*files]
 
 
+def folders_of_splits(folder: Path) -> list[Path]:
+    """Return the folders in a folder, where each is that of a split by its name; none where it is another."""
+    inner = [path for path in sorted(folder.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    splits = {split_of(path.name) for path in inner}
+    return inner if len(splits) > 1 and None not in splits else []
+
+
 def files_of_splits(files: Sequence[Path]) -> tuple[int, int]:
     """Return the numbers of files for validation and for tests, which are those of samples where each file is one."""
     found = Counter(map(split_of_file, files) if are_splits(files) else ())

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
+from training.data.readers.data_file import MOST_TENSORS, DataFile, LazyArray, ReadError, damage_named, part
 
 PER_SAMPLE, UNEVEN = "one dict of tensors per sample", "its tensors have other sizes or types in other samples"
 NAME = "array"
@@ -38,10 +38,14 @@ def open_torch(path: Path) -> Iterator[DataFile]:
         samples = [dict(leaves(one)) for one in (content if per_sample else [content])]
         arrays: dict[str, LazyArray] = {}
         left_out: dict[str, str] = {}
+        listed = False
         for name in dict.fromkeys(name for one in samples for name in one):
             values = [one.get(name) for one in samples]
             found = [value for value in values if isinstance(value, Tensor)]
-            if len(found) < len(values):
+            if not per_sample and are_samples(values[0]):
+                listed = True
+                arrays[name] = stacked(name, values[0])
+            elif len(found) < len(values):
                 kind = next(type(value).__name__ for value in values if not isinstance(value, Tensor))
                 left_out[name] = f"it holds {kind}, and no tensor" + " in every sample" * per_sample
             elif len({(value.shape, value.dtype) for value in found}) > 1:
@@ -59,7 +63,7 @@ def open_torch(path: Path) -> Iterator[DataFile]:
         )
     # The layout of neuraloperator's files.
     outputs = ("y",) if {*arrays} == {"x", "y"} else ()
-    said = PER_SAMPLE if per_sample else ""
+    said = PER_SAMPLE if per_sample else "a list of a tensor per sample" if listed else ""
     yield DataFile(path, "pt", arrays, outputs=outputs, samples=said, left_out=left_out)
 
 
@@ -72,14 +76,29 @@ def of_pieces(path: Path, samples: Sequence[dict[str, Tensor]], left_out: Mappin
 
 
 def leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Return what dicts and a tuple hold, by name; slashes separate the names of dicts in dicts."""
+    """Return what dicts and a tuple hold, by name; slashes separate the names of dicts in dicts.
+
+    Many tensors of one size are a list of samples.
+    """
     if isinstance(content, dict):
         for key, value in content.items():
             yield from leaves(value, f"{name}/{key}" if name else str(key))
-    elif isinstance(content, (list, tuple)) and content and all(isinstance(one, Tensor) for one in content):
+    elif are_tensors(content) and not are_samples(content):
         yield from ((f"{name}/{number}" if name else str(number), one) for number, one in enumerate(content))
     else:
         yield name or NAME, content
+
+
+def are_tensors(content: Any) -> bool:
+    """Return whether an object is a list of tensors, or a tuple."""
+    return isinstance(content, (list, tuple)) and bool(content) and all(isinstance(one, Tensor) for one in content)
+
+
+def are_samples(content: Any) -> TypeGuard[Sequence[Tensor]]:
+    """Return whether an object is a list of so many tensors of one size that each is that of a sample."""
+    return (
+        are_tensors(content) and len(content) > MOST_TENSORS and len({(one.shape, one.dtype) for one in content}) == 1
+    )
 
 
 def stacked(name: str, tensors: Sequence[Tensor]) -> LazyArray:
