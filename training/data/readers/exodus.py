@@ -80,7 +80,12 @@ def meshes_of(path: Path) -> Iterator[meshio.Mesh]:
         still = {"block": [np.full(len(each), number) for (_, each), number in zip(cells, own, strict=True)]}
         for step in range(max(1, data.sizes.get("time_step", 0))):
             of_cells = dict(cell_data(data, blocks, step))
-            yield meshio.Mesh(points, cells, dict(point_data(data, step)), of_cells | (still if len(cells) > 1 else {}))
+            made = meshio.Mesh(
+                points, cells, dict(point_data(data, step)), of_cells | (still if len(cells) > 1 else {})
+            )
+            some = (name for name in names_of(data, "elem") if name not in of_cells)
+            made.info = {"left_out": dict.fromkeys(some, "not every block of cells has it")}
+            yield made
 
 
 def coordinates(data: xarray.Dataset) -> NDArray[np.float64]:

@@ -95,7 +95,7 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     kinds = {name: np.asarray(blocks[0]).dtype for name, blocks in mesh.cell_data.items()}
     kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
     left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in {*arrays, *found}}
-    left_out |= (mesh.info or {}).get("left_out", {})  # of PolyData of several pieces
+    left_out |= (mesh.info or {}).get("left_out", {})  # of PolyData of several pieces, and Exodus
     remarks: tuple[str, ...] = (
         (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
     )

@@ -63,11 +63,12 @@ def test_a_block_without_cells_leaves_the_numbers_of_others_as_they_are(tmp_path
     with xarray.open_dataset(path) as data:
         found = data.load()
     parts = {name: name.replace("2", "3") for name in map(str, found.variables) if re.search("connect2|eb2", name)}
-    found = found.drop_vars("eb_prop1").rename(parts)
+    found = found.drop_vars(["eb_prop1", "vals_elem_var1eb1"]).rename(parts)
     found["eb_prop1"] = ("num_el_blk", np.array([10, 20, 30], np.int32))
     found.to_netcdf(tmp_path / "empty.e", engine="scipy")
     with open_file(tmp_path / "empty.e") as file:
         assert file.regions["block"] == {10, 30}
+        assert file.left_out == {"heat": "not every block of cells has it"}
 
 
 def test_one_step_is_a_mesh_and_another_type_is_named(tmp_path: Path) -> None:
