@@ -342,7 +342,7 @@ def outward(facets: Points, cells: Points) -> Points:
     `cells` are the corners of the cell of each, `[facet, corner, dimension]`, on a plane in their order around it.
     """
     if facets.shape[2] == 2:
-        x, y = np.moveaxis(cells, 2, 0)
+        x, y = np.moveaxis(cells - cells[:, :1], 2, 0)  # far from the origin nothing would be left of small cells
         turn = np.sign((x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1))
         along = facets[:, 1] - facets[:, 0]
         return np.asarray(turn[:, np.newaxis] * np.stack([along[:, 1], -along[:, 0]], axis=1))

@@ -40,6 +40,12 @@ def test_an_xdmf_file_reads_no_other_file(module: Any, tmp_path: Path) -> None:
     path.write_text(text.replace('Format="HDF"', 'Format="Binary"').replace("a.h5:/data0", str(secret)))
     with pytest.raises(ValueError, match='Format="Binary"'), module.guarded(path):
         meshio.read(path)
+    binary = 'Format="Binary"'
+    item = text[text.index("<DataItem") : text.index("</DataItem>")].replace('Format="HDF"', binary)
+    other = item.replace("<DataItem", "<Item").replace("a.h5:/data0", str(secret)) + "</Item>"  # meshio takes it, too
+    path.write_text(text[: text.index("<DataItem")] + other + text[text.index("</DataItem>") + len("</DataItem>") :])
+    with pytest.raises(ValueError, match=binary), module.guarded(path):
+        meshio.read(path)
     path.write_text(text)
     with h5py.File(path.with_suffix(".h5"), "a") as file:
         del file["data0"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import meshio
 import numpy as np
 import pytest
@@ -216,6 +217,7 @@ WEIGHED = TensorInfo("area", ("batch", "point"), shape=(None, None))
     ("points", "cells"),
     [
         (SQUARE, TRIANGLES),
+        (SQUARE + 2.0**27, TRIANGLES),
         (SQUARE[:4], np.array([[0, 1, 2, 3]])),
         (np.array([[0, 0], [2, 0], [2, 1], [1, 2], [0, 1]]), np.array([[0, 1, 2, 3, 4]])),
         (QUADRATIC, np.arange(10)[None]),
@@ -370,12 +372,49 @@ def test_a_list_of_meshes_is_a_start_by_its_first_ones_where_all_have_a_forcing(
     sentence = 'expected "load" for 4 frames but the meshes of .* have them for 3: --frames 3 is the most'
     with pytest.raises(ValueError, match=sentence), files.opened(source, forced(load="end"), frames=4):
         pass
+    last = meshio.read(tmp_path / "step_3.vtu")
+    meshio.Mesh(last.points + 1, last.cells, last.point_data).write(tmp_path / "step_3.vtu")
+    with files.opened(source, forced(load="start"), frames=3) as found:  # the last mesh is not needed
+        assert found.arrays["load"][:, 0].tolist() == [0, 1, 2]
+    sentence = "expected one mesh in all frames of .* but 3 frames on it has other points"
+    with pytest.raises(ValueError, match=sentence), files.opened(source, forced(load="start")):
+        pass
+    last.write(tmp_path / "step_3.vtu")
     bare = meshio.read(tmp_path / "step_1.vtu")
     del bare.point_data["load"]
     bare.write(tmp_path / "step_1.vtu")
     sentence = 'expected "load" at all points of every mesh of'
     with pytest.raises(ValueError, match=sentence), files.opened(source, forced(load="start")):
         pass
+
+
+def test_steps_of_xdmf_have_meshes_of_their_own_or_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where meshio writes the HDF5 file
+    source = tmp_path / "run.xdmf"
+    with meshio.xdmf.TimeSeriesWriter(source) as writer:
+        writer.write_points_cells(np.column_stack([SQUARE, np.zeros(5)]), {"triangle": np.asarray(TRIANGLES)})
+        for step in range(3):
+            writer.write_data(0.1 * step, point_data={"heat": np.arange(5.0) + 10 * step})
+    with files.opened(source, heat(3)) as found:
+        assert found.arrays["start"][:, 0].tolist() == [0, 10, 20]
+    text = source.read_text()
+    own = text[text.index("<Geometry") : text.index("</Geometry>")] + "</Geometry>"
+    own += text[text.index("<Topology") : text.index("</Topology>")] + "</Topology>"
+    with h5py.File(source.with_suffix(".h5"), "a") as file:
+        file["moved"] = np.column_stack([SQUARE + 1, np.zeros(5)])
+    last = text.rindex("<Attribute")
+    moved = text[:last] + own.replace("run.h5:/data0", "run.h5:/moved") + text[last:]
+    first = text.index("<Grid", text.index("Temporal"))
+    several = text[:first] + '<Grid GridType="Collection" CollectionType="Temporal"/>' + text[first:]
+    sizes = text.replace("Dimensions", "Sizes")  # an error of another type than ReadError in meshio
+    for damaged, sentence in (
+        (moved, "expected one mesh in all frames but the points of frame 0 are others than the last ones"),
+        (several, "expected one collection of steps in .*, with all functions, but there are several"),
+        (sizes, "meshio cannot read it"),
+    ):
+        source.write_text(damaged)
+        with pytest.raises((ValueError, InvalidInput), match=sentence), files.opened(source, heat(2)):
+            pass
 
 
 def test_frames_of_a_mesh_are_no_data_of_its_points(tmp_path: Path) -> None:

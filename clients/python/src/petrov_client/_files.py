@@ -11,7 +11,7 @@ import importlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ import numpy as np
 from petrov_client._mesh_files import guarded
 from petrov_client._meshes import arrays_of, arrays_of_steps, wire_name, with_outputs, without_loose_points
 from petrov_client._models import ModelInfo
-from petrov_client._schema import FRAME, ParameterInfo, TensorInfo
+from petrov_client._schema import COORDINATES, FRAME, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
@@ -265,8 +265,15 @@ def _in_advance(
     """
     assert info.frames is not None  # noqa: S101  an input has the axis
     tensors = {tensor.name: tensor for tensor in info.inputs if FRAME in tensor.axes}
-    each = [arrays_of(without_loose_points(mesh)[0], info, changing=True) for _, mesh in (step() for step in steps)]
+    ahead = any(tensor.per_frame == "end" for tensor in tensors.values())
+    needed = (step() for step in steps[: frames and frames + ahead])
+    each = [arrays_of(without_loose_points(mesh)[0], info, changing=True) for _, mesh in needed]
+    for number, one in enumerate(each):
+        if not np.array_equal(one[COORDINATES], each[0][COORDINATES]):
+            raise ValueError(f"expected one mesh in all frames of {path} but {number} frames on it has other points")
     held = {name: tensor for name, tensor in tensors.items() if any(name in one for one in each)}
+    if not held:
+        return {}
     for name in held:
         if any(name not in one or one[name].shape != each[0][name].shape for one in each):
             raise ValueError(f'expected "{name}" at all points of every mesh of {path}, from the start on')
@@ -274,7 +281,7 @@ def _in_advance(
         count = frames or info.frames.trained
         return {name: np.broadcast_to(each[0][name], (count, *each[0][name].shape)) for name in held}
     behind = {name: int(tensor.per_frame == "end") for name, tensor in held.items()}
-    most = len(each) - max(behind.values(), default=0)
+    most = len(each) - max(behind.values())
     if most < (frames or 1):
         raise ValueError(
             f"expected {_listed(held)} for {frames or 1} frames but the meshes of {path} have them for {most}: "
@@ -292,13 +299,15 @@ def _mesh(path: Path, time: float = 0.0) -> tuple[float, Any]:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[Any]:
+def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]] = guarded) -> Iterator[Any]:
     """Yield meshio, and say of a file that it cannot read that it holds no mesh."""
     library = meshio()
     try:
-        with guarded(path):
+        with guard(path):
             yield library
-    except (library.ReadError, ET.ParseError, OSError, ValueError, KeyError, AssertionError, SystemExit) as error:
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{path} needs another library: pip install {error.name}") from error
+    except (Exception, SystemExit) as error:  # what a damaged file leads to in meshio is not only its ReadError
         raise ValueError(f"expected a mesh in {path} but meshio cannot read it ({error})") from error
 
 
@@ -314,13 +323,19 @@ def _steps_in(path: Path) -> list[Step] | None:
         return None  # what reads it says what is wrong
     if not any(grid.get("CollectionType") == "Temporal" for grid in grids):
         return None
-    with _readable(path) as library, library.xdmf.TimeSeriesReader(path) as reader:
-        return [partial(_step_of, path, number) for number in range(reader.num_steps)]
+    if sum(grid.get("CollectionType") == "Temporal" for grid in grids) > 1:  # of which meshio would read the last
+        raise ValueError(f"expected one collection of steps in {path}, with all functions, but there are several")
+    with _readable(path) as library:
+        reader = library.xdmf.TimeSeriesReader(path)
+    return [partial(_step_of, path, reader, number) for number in range(reader.num_steps)]
 
 
-def _step_of(path: Path, number: int) -> tuple[float, Any]:
-    """Return the time and the mesh of a step of an XDMF file."""
-    with _readable(path) as library, library.xdmf.TimeSeriesReader(path) as reader:
+def _step_of(path: Path, reader: Any, number: int) -> tuple[float, Any]:
+    """Return the time and the mesh of a step of an XDMF file, which is that of the first one where it has none."""
+    reader.hdf5_files.clear()  # which the step before has closed
+    with _readable(path, nullcontext) as library, reader:  # what it refers to has been checked as it was opened
+        grid, first = reader.collection[number], reader.mesh_grid
+        reader.mesh_grid = grid if {"Topology", "Geometry"} <= {each.tag for each in grid} else first
         points, cells = reader.read_points_cells()
         time, point_data, cell_data = reader.read_data(number)
         return float(time), library.Mesh(points, cells, point_data, cell_data)

@@ -426,7 +426,8 @@ def normals(kinds: list[tuple[Facets, Array]], points: Array, edge: Array) -> Ar
     found, flat = np.zeros(points.shape), points.shape[1] == 2
     for (facets, every), nodes in kinds:
         corners = points[nodes[:, : 1 + max(node for facet in facets for node in facet)]]
-        x, y = np.moveaxis(corners[:, :, :2], 2, 0)
+        # Far from the origin nothing would be left of small cells.
+        x, y = np.moveaxis((corners - corners[:, :1])[:, :, :2], 2, 0)
         turn = np.sign((x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1))
         for facet, members in zip(facets, every, strict=True):
             own = points[nodes[:, facet]]

@@ -76,6 +76,8 @@ def test_weights_sum_to_the_measure_and_facets_are_on_the_boundary(kind: str) ->
     assert marked.tolist() == [True] * (count - inside) + [False] * inside
     out = normals(mesh, placed, marked)
     assert out.sum(axis=0) == pytest.approx(0, abs=1e-12)
+    far = normals(mesh, placed / 2**20 + 2**14, marked)
+    assert far * 2.0 ** (20 * (placed.shape[1] - 1)) == pytest.approx(out, abs=1e-3)
     linear = known.facets == known.nodes  # the integral of the field x over the boundary, by the means of corners
     assert not linear or (out * placed).sum() == pytest.approx(MEASURE[shape] * placed.shape[1], rel=1e-6)
 
