@@ -223,7 +223,7 @@ WEIGHED = TensorInfo("area", ("batch", "point"), shape=(None, None))
         (QUADRATIC, np.arange(10)[None]),
         (CUBE, cubes().cells_dict["hexahedron"]),
     ],
-    ids=["triangles", "quadrilateral", "pentagon", "tetra10", "hexahedra"],
+    ids=["triangles", "far triangles", "quadrilateral", "pentagon", "tetra10", "hexahedra"],
 )
 def test_what_follows_from_cells_is_what_the_service_derives(points: Any, cells: Any) -> None:
     dimensions = points.shape[1]
