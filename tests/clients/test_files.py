@@ -145,7 +145,7 @@ def test_frames_replace_only_those_of_the_same_series(tmp_path: Path) -> None:
         trajectories.check_series(source, target, mesh)
     (folder / "frame_1.vtu").unlink()
     read = {"state": np.zeros(3, np.float32)}
-    trajectories.write_series(target, target, mesh, lambda _: read, described(), 2)
+    trajectories.write_series(target, trajectories.SeriesTarget(target, mesh), lambda _: read, described(), 2)
     trajectories.check_series(source, target, mesh)
     with pytest.raises(ValueError, match=r"would replace .*flow_frames, which has"):
         trajectories.check_series(folder / "frame_2.vtu", target, mesh)
