@@ -326,9 +326,14 @@ def normals(cells: Cells, points: Points, marked: NDArray[np.bool_]) -> Points:
     found = np.zeros(points.shape)
     for kind, nodes in cells.blocks:
         corners = points[nodes[:, : kind.corners]]
-        for facet, members in zip(kind.facets, kind.nodes, strict=True):
+        if points.shape[1] == 2:  # all edges at once: a polygon may have as many as the mesh has nodes
+            members = np.array(kind.nodes)
+            edges = across(points[nodes[:, np.array(kind.facets)]], corners)
+            np.add.at(found, nodes[:, members], edges[:, :, np.newaxis] / members.shape[1])
+            continue
+        for facet, shared in zip(kind.facets, kind.nodes, strict=True):
             vectors = outward(points[nodes[:, facet]], corners)
-            np.add.at(found, nodes[:, members], vectors[:, np.newaxis] / len(members))
+            np.add.at(found, nodes[:, shared], vectors[:, np.newaxis] / len(shared))
     for cell in cells.polyhedra:
         own = points[np.unique(np.concatenate(cell))][np.newaxis]
         for face in cell:
@@ -336,16 +341,22 @@ def normals(cells: Cells, points: Points, marked: NDArray[np.bool_]) -> Points:
     return np.where(marked[:, np.newaxis], found, 0.0)
 
 
-def outward(facets: Points, cells: Points) -> Points:
-    """Return the vectors `[facet, dimension]` of the areas of facets `[facet, corner, dimension]`, out of their cells.
+def across(edges: Points, cells: Points) -> Points:
+    """Return vectors `[cell, edge, 2]` as long as the edges `[cell, edge, end, 2]` of cells on a plane, out of these.
 
-    `cells` are the corners of the cell of each, `[facet, corner, dimension]`, on a plane in their order around it.
+    `cells` are their corners `[cell, corner, 2]`, in order around them.
     """
-    if facets.shape[2] == 2:
-        x, y = np.moveaxis(cells - cells[:, :1], 2, 0)  # far from the origin nothing would be left of small cells
-        turn = np.sign((x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1))
-        along = facets[:, 1] - facets[:, 0]
-        return np.asarray(turn[:, np.newaxis] * np.stack([along[:, 1], -along[:, 0]], axis=1))
+    x, y = np.moveaxis(cells - cells[:, :1], 2, 0)  # far from the origin nothing would be left of small cells
+    turn = np.sign((x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1))
+    along = edges[:, :, 1] - edges[:, :, 0]
+    return np.asarray(turn[:, np.newaxis, np.newaxis] * np.stack([along[..., 1], -along[..., 0]], axis=2))
+
+
+def outward(facets: Points, cells: Points) -> Points:
+    """Return the vectors `[facet, 3]` of the areas of facets in space, `[facet, corner, 3]`, out of their cells.
+
+    `cells` are the corners of the cell of each, `[facet, corner, 3]`.
+    """
     first = facets[:, :1]
     vectors = np.cross(facets[:, 1:-1] - first, facets[:, 2:] - first).sum(axis=1) / 2
     out = (vectors * (facets.mean(axis=1) - cells.mean(axis=1))).sum(axis=1)

@@ -426,18 +426,19 @@ def normals(kinds: list[tuple[Facets, Array]], points: Array, edge: Array) -> Ar
     found, flat = np.zeros(points.shape), points.shape[1] == 2
     for (facets, every), nodes in kinds:
         corners = points[nodes[:, : 1 + max(node for facet in facets for node in facet)]]
-        # Far from the origin nothing would be left of small cells.
-        x, y = np.moveaxis((corners - corners[:, :1])[:, :, :2], 2, 0)
-        turn = np.sign((x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1))
+        if flat:  # all edges at once: a polygon may have as many as the mesh has nodes
+            x, y = np.moveaxis(corners - corners[:, :1], 2, 0)  # far from the origin nothing would be left otherwise
+            turn = np.sign((x * np.roll(y, -1, axis=1) - np.roll(x, -1, axis=1) * y).sum(axis=1))
+            first, last = np.moveaxis(points[nodes[:, np.array(facets)]], 2, 0)
+            edges = turn[:, None, None] * np.stack([(last - first)[..., 1], (first - last)[..., 0]], axis=2)
+            shared = np.array(every)
+            np.add.at(found, nodes[:, shared], edges[:, :, None] / shared.shape[1])
+            continue
         for facet, members in zip(facets, every, strict=True):
             own = points[nodes[:, facet]]
-            if flat:
-                along = own[:, 1] - own[:, 0]
-                vectors = turn[:, None] * np.stack([along[:, 1], -along[:, 0]], axis=1)
-            else:
-                vectors = np.cross(own[:, 1:-1] - own[:, :1], own[:, 2:] - own[:, :1]).sum(axis=1) / 2
-                out = (vectors * (own.mean(axis=1) - corners.mean(axis=1))).sum(axis=1)
-                vectors = np.where(out[:, None] < 0, -vectors, vectors)
+            vectors = np.cross(own[:, 1:-1] - own[:, :1], own[:, 2:] - own[:, :1]).sum(axis=1) / 2
+            out = (vectors * (own.mean(axis=1) - corners.mean(axis=1))).sum(axis=1)
+            vectors = np.where(out[:, None] < 0, -vectors, vectors)
             np.add.at(found, nodes[:, members], vectors[:, None] / len(members))
     return np.where(edge[:, None], found, 0.0)
 
