@@ -149,7 +149,7 @@ class Derivation:
             self._check_every(nodes, len(points), index)
             marked = boundary(known, places)
         except UnknownCellsError as error:
-            detail = f"{label}: {error}: send {' and '.join(DERIVED[:2])} as inputs"
+            detail = f"{label}: {error}: send {' and '.join(self._names)} as inputs"
             raise Problem("wrong-input", detail, where=_at(*self._index(index))) from error
         found = {"boundary": marked, "distance": distance(places, marked), "area": sizes(known, places)}
         return found if DERIVED[3] not in self._names else found | {DERIVED[3]: normals(known, places, marked)}

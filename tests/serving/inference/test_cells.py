@@ -156,6 +156,12 @@ def test_cells_that_no_input_follows_from_are_refused() -> None:
             read({**content, "cells": TRIANGLES.tolist()}, card("u"))
 
 
+def test_what_does_not_follow_from_cells_is_named_as_what_to_send() -> None:
+    cells = np.array([*TRIANGLES, [1, 4, 3]])  # three share an edge
+    with pytest.raises(Problem, match="send area and boundary_normal as inputs"):
+        derived({"coordinates": SQUARE, "cells": cells}, card("area", "boundary_normal"))
+
+
 def layers(side: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return points of a cube and its cells, each cut into tetrahedra that do not meet those of others."""
     at = np.arange(side**3).reshape(side, side, side)
