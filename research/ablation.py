@@ -83,11 +83,11 @@ def ablate(plan: Plan, folder: Path, data: Path) -> Iterator[Row]:
     Raises:
         RecipeError: A change does not fit the recipe. Nothing has been trained then.
     """
-    recipes = {
+    changed = {
         change: recipes.read_fields(plan.recipe, [*plan.overrides, *([] if change == NOTHING else [change])])
         for change in plan.changes
     }
-    for change, recipe in recipes.items():
+    for change, recipe in changed.items():
         yield measure(change, trained(recipe, folder / slug(change), data), data)
 
 

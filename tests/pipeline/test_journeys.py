@@ -108,7 +108,7 @@ JOURNEYS: dict[str, tuple[Callable[[Path], str], set[str]]] = {
     "npz": (vectors, {"x", "y"}),
     "matlab 7.3": (matlab, {"f", "k", "wind", "t"}),
     "pdebench": (pdebench, {"nu", "tensor"}),
-    "the well": (the_well, {"constant_field", "field_first", "field"}),
+    "the well": (the_well, {"constant_field", "field_first", "field", "a", "b", "time_varying_scalar"}),
     "neuraloperator": (neuraloperator, {"x", "y"}),
     "zarr": (zarr_store, {"f", "k", "wind", "t"}),
 }

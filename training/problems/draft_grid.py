@@ -280,7 +280,8 @@ def add_fields(
     forced = known_in_advance(file, moving, outputs)
     for one in fields:
         if moving and one.shape[1:] == moving[0].shape[1:2] and sides != one.shape[1:]:
-            made.tensors.append(number_per_frame(one))
+            number = number_per_frame(one)  # a scalar of The Well is no state, as its layout says
+            made.tensors.append(replace(number, guess="") if file.format == "well" else number)
         else:
             add_field(made, one, sides, outputs, forced)
 

@@ -240,7 +240,8 @@ def test_triton_and_its_backends_know_the_device(triton: TritonServer, gateway: 
     """The shared Triton has chosen for itself; on the processor it sees no card."""
     device = triton.device
     assert device is not None
-    environment = variables(ENVIRONMENT, triton.settings, "", device)
+    wheel = ENVIRONMENT / "lib/python3/site-packages/pytriton/tritonserver"
+    environment = variables(wheel, triton.settings, "", device)
     assert environment[DEVICE] == device.kind
     assert device.kind == "gpu" or environment["CUDA_VISIBLE_DEVICES"] == ""
     gateway.service.computes_on(device)

@@ -12,6 +12,7 @@ from torch import Tensor
 from schema.problem import Axis, Description, GridLimits, Quantity
 from training import calibration
 from training.calibration import Measured, calibrate
+from training.calibration.calibration import intervals
 
 CALIBRATION, TEST, REPETITIONS = 300, 2000, 20
 DEVIATION = 1e-6  # of the number, in its units
@@ -65,7 +66,7 @@ def test_intervals_hold_for_nine_of_ten_samples(law: str) -> None:
     assert 0.88 <= mean <= 0.92, mean
     assert error < 0.006
     covered = coverages[-1]
-    rows = calibration.samples.intervals(found, {"error_estimate": half}, test.scalars)
+    rows = intervals(found, {"error_estimate": half}, test.scalars)
     assert rows["drag"][0]["coverage"] == pytest.approx(covered, abs=1e-4)
 
 
