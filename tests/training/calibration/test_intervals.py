@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from schema.problem import Axis, Description, GridLimits, Quantity
-from training import calibration
 from training.calibration import Measured, calibrate
 from training.calibration.calibration import intervals
 
