@@ -280,8 +280,11 @@ def add_fields(
     forced = known_in_advance(file, moving, outputs)
     for one in fields:
         if moving and one.shape[1:] == moving[0].shape[1:2] and sides != one.shape[1:]:
-            number = number_per_frame(one)  # a scalar of The Well is no state, as its layout says
-            made.tensors.append(replace(number, guess="") if file.format == "well" else number)
+            number = number_per_frame(one)
+            if file.format == "well":  # whose scalars are no states, as its layout says
+                number = replace(number, guess="")
+                made.remarks.append(f"{one.name} changes in time: a request brings its values of all frames")
+            made.tensors.append(number)
         else:
             add_field(made, one, sides, outputs, forced)
 

@@ -330,11 +330,8 @@ def test_a_draft_is_a_problem_file_that_passes_its_checks(name: str, tmp_path: P
 def test_a_draft_of_the_well_learns_the_step_from_frame_to_frame(tmp_path: Path) -> None:
     path = tmp_path / "well.hdf5"
     path.write_bytes((FIXTURES / "the_well_dummy.hdf5").read_bytes())
-    with pytest.raises(ProblemFileError, match="which inputs are known in advance for every frame"):
-        drafted(path, tmp_path)
-    text = (tmp_path / "problem.toml").read_text()
-    (tmp_path / "problem.toml").write_text(text.replace("# guess: inputs", "#"))
-    problem = read_problem_file(tmp_path / "problem.toml")
+    problem = drafted(path, tmp_path)
+    assert "# time_varying_scalar changes in time: a request brings" in (tmp_path / "problem.toml").read_text()
     assert problem.states == {"field_first": "field"}
     assert problem["time_varying_scalar"].per_frame
     assert len(problem.outputs[0].components) == 2
