@@ -108,7 +108,10 @@ def test_an_error_measure_passes_what_the_page_names(tmp_path: Path) -> None:
 def test_a_request_and_its_option_pass_what_the_page_names(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    shutil.copytree(ROOT / "model_repository/darcy", tmp_path / "repository/darcy")
+    published, served = ROOT / "model_repository/darcy", tmp_path / "repository/darcy"
+    newest = max((each for each in published.iterdir() if each.is_dir()), key=lambda each: int(each.name))
+    shutil.copytree(newest, served / newest.name)  # older versions are opened while the request is recorded
+    shutil.copyfile(published / "config.pbtxt", served / "config.pbtxt")
     settings = make_settings(tmp_path / "repository")
     chosen = settings.model_dump(exclude={"triton"}, exclude_defaults=True)
     variables = {f"PETROV_{name.upper()}": str(value) for name, value in chosen.items()}
