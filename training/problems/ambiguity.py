@@ -7,13 +7,12 @@ draft asks. The first numbers of a file decide, so that large files are describe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers import SPACE, TIMES, LazyArray
+from training.data.readers import SPACE, TIMES, LazyArray, last_name
 
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
 READ = 1 << 24  # bytes of an array that are looked at
@@ -149,11 +148,6 @@ def numbers_samples(one: LazyArray, samples: int) -> bool:
         return False
     values = one.read()
     return bool(values[0] in {0, 1} and (np.diff(values) == 1).all())
-
-
-def last_name(one: LazyArray) -> str:
-    """Return the name of an array without those of its groups or structs, and without a hash, in small letters."""
-    return re.sub(r"_hash_[0-9a-f]+$", "", re.split(r"[/.]", one.name.lower())[-1])  # as Dedalus names its axes
 
 
 def times_of(arrays: Sequence[LazyArray]) -> LazyArray | None:

@@ -18,12 +18,12 @@ from training.data.readers import (
     LazyArray,
     as_column,
     in_order,
+    last_name,
 )
 from training.problems.ambiguity import (
     COMPONENTS,
     doubt_of_points,
     doubt_of_time,
-    last_name,
     numbers_samples,
     times_of,
 )
@@ -60,10 +60,8 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     fields = fields_of(numeric)
     counts = {*sides, *(one.shape[1] for one in fields if is_moving(one))}
     # Where a file is a sample, times and coordinates have one, too.
-    along = [one for one in fields if one.shape[0] == 1 and along_axis(one, counts)]
-    fields = [one for one in fields if one not in along] or fields
-    numeric = [one for one in numeric if one in fields or one not in along]
-    others = [*along, *(one for one in numeric if one not in fields)]
+    fields = [one for one in fields if one.samples > 1 or not along_axis(one, counts)] or fields
+    others = [one for one in numeric if one not in fields]
     outputs, doubt = (outputs, "") if outputs or file.outputs else lone_field(numeric, fields, sides)
     for one in others:
         if one.name not in outputs and along_axis(one, counts):

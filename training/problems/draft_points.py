@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers import UNEVEN, DataFile, LazyArray
-from training.problems.ambiguity import last_name, times_of
+from training.data.readers import UNEVEN, DataFile, LazyArray, last_name
+from training.problems.ambiguity import times_of
 from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, shown, wire_name
 from training.problems.problem_file import FEWEST_POINTS
 from training.problems.roles import assign_roles, is_positive, nothing

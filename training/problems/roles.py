@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from training.data.readers import DataFile, LazyArray
-from training.problems.ambiguity import last_name
+from training.data.readers import DataFile, LazyArray, last_name
 from training.problems.checks import Summary, missing_values, offset_of
 from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, wire_name

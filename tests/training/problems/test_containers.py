@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from scipy.io import savemat
 from typer.testing import CliRunner
 
+from tests.drafts import read
 from training.commands import app
-from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.data.readers import ReadError
 from training.problems.draft_file import DraftError
-from training.problems.problem_file import ProblemFile, read_problem_file
 from training.problems.sections import DataError, unconfirmed
 
 RNG = np.random.default_rng(0)
@@ -322,13 +321,6 @@ CASES = {
         output="fields_u",
     ),
 }
-
-
-def read(text: str, folder: Path) -> tuple[ProblemFile, SampleFile]:
-    """Read what a problem file says, its guesses confirmed."""
-    (folder / "problem.toml").write_text(re.sub(r"  # guess:.*", "", text))
-    problem = read_problem_file(folder / "problem.toml")
-    return problem, SampleFile(prepare(problem, folder, folder / "data"), problem)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from scipy.io import savemat
 from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
+from tests.drafts import read
 from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
@@ -27,7 +27,7 @@ from training.data.readers import LazyArray, ReadError, open_file
 from training.data.readers.hdf5 import unpacked
 from training.problems.draft import draft
 from training.problems.draft_file import DraftError
-from training.problems.problem_file import ProblemFile, read_problem_file
+from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError, ProblemFileError, unconfirmed
 
 RNG = np.random.default_rng(0)
@@ -337,13 +337,6 @@ def described(folder: Path, files: tuple[str, ...], outputs: str) -> str:
     names = ["--outputs", outputs] if outputs else []
     given = [str(folder / file) for file in files]
     return CliRunner().invoke(app, ["describe", *given, *names], catch_exceptions=False).stdout
-
-
-def read(text: str, folder: Path) -> tuple[ProblemFile, SampleFile]:
-    """Read what a problem file says, its guesses confirmed."""
-    (folder / "problem.toml").write_text(re.sub(r"  # guess:.*", "", text))
-    problem = read_problem_file(folder / "problem.toml")
-    return problem, SampleFile(prepare(problem, folder, folder / "data"), problem)
 
 
 @pytest.mark.parametrize("name", CASES)

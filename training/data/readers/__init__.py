@@ -16,7 +16,7 @@ from training.data.readers.data_file import (
     real_part,
 )
 from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
-from training.data.readers.splits import SPACE, TIMES, are_splits, files_of_splits, folders_of_splits
+from training.data.readers.splits import SPACE, TIMES, are_splits, files_of_splits, folders_of_splits, last_name
 
 __all__ = [
     "READERS",
@@ -36,6 +36,7 @@ __all__ = [
     "in_order",
     "is_complex",
     "last_axis_at",
+    "last_name",
     "meshes_in",
     "named_in",
     "natural",

@@ -128,7 +128,7 @@ def point_data(data: xarray.Dataset, step: int) -> Iterator[tuple[str, NDArray[A
     """Return the fields of nodes of a step by name."""
     for number, name in enumerate(names_of(data, "nod"), start=1):
         if "vals_nod_var" in data:  # of old files
-            yield name, data["vals_nod_var"].values[step, number - 1]
+            yield name, data["vals_nod_var"][step, number - 1].values
         elif f"vals_nod_var{number}" in data:
             yield name, data[f"vals_nod_var{number}"][step].values
 

@@ -23,6 +23,11 @@ SPACE = frozenset({"x", "y", "z", "lat", "lon", "latitude", "longitude", "x_coor
 """Names of arrays that hold the times of frames, and the coordinates of an axis."""
 
 
+def last_name(one: LazyArray) -> str:
+    """Return the name of an array without those of its groups or structs, and without a hash, in small letters."""
+    return re.sub(r"_hash_[0-9a-f]+$", "", re.split(r"[/.]", one.name.lower())[-1])  # as Dedalus names its axes
+
+
 def split_of(name: str) -> int | None:
     """Return which split the name of a group or file is that of, in the order of training, validation and test."""
     found = {SPLITS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in SPLITS}
@@ -99,7 +104,7 @@ def whole(name: str, each: list[LazyArray], counts: Sequence[int]) -> LazyArray:
     times or coordinates.
     """
     sampled = all(one.samples == count for one, count in zip(each, counts, strict=True))
-    along = not sampled or re.split(r"[/.]", name.lower())[-1] in TIMES | SPACE
+    along = not sampled or last_name(each[0]) in TIMES | SPACE
     if along and all(len(one.shape) == 1 and one.shape == each[0].shape for one in each):
         first = each[0].read()
         if all(np.array_equal(one.read(), first) for one in each[1:]):
