@@ -12,7 +12,6 @@ from typing import Any
 import httpx2
 import numpy as np
 import onnx
-import psutil
 import pytest
 import torch
 import tritonclient.grpc
@@ -26,6 +25,7 @@ from export.triton_config import CARD, CERTIFICATE
 from petrov_client import Client, GrpcClient, PetrovError, Unavailable
 from tests.conftest import wait_until
 from tests.pipeline.conftest import Pipeline, Service
+from tests.processes import below
 from training import checkpoint
 from training.files import write_json
 
@@ -188,8 +188,7 @@ def test_a_killed_triton_under_load_makes_the_service_unavailable_until_it_is_ba
         threads = [threading.Thread(target=predict) for _ in range(4)]
         for thread in threads:
             thread.start()
-        children = psutil.Process(service.process.pid).children(recursive=True)
-        [triton] = [child for child in children if child.name() == "tritonserver"]
+        [triton] = below(service.process.pid, "tritonserver")
         triton.kill()
         wait_until(lambda: not service.ready())
         wait_until(service.ready, 120)

@@ -28,6 +28,7 @@ from serving.settings import Settings
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
 from tests.conftest import Gateway, RunService
+from tests.processes import below
 from tests.reverse_proxy import published
 
 ROOT = Path(__file__).parents[2]
@@ -932,7 +933,5 @@ def test_a_lost_triton_is_reported_until_it_is_back(visit: Callable[..., Visit],
 
 
 def triton(settings: Settings) -> psutil.Process:
-    ours = psutil.Process().children(recursive=True)
-    found = [process for process in ours if process.name() == "tritonserver"]
-    [chosen] = [process for process in found if f"--grpc-port={settings.triton_grpc_port}" in process.cmdline()]
+    [chosen] = below(None, "tritonserver", f"--grpc-port={settings.triton_grpc_port}")
     return chosen

@@ -26,6 +26,7 @@ import petrov_client
 from serving import system
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
+from tests.processes import below
 from tests.serving.conftest import npy
 
 ROOT = Path(__file__).parents[2]
@@ -214,7 +215,7 @@ def test_shared_memory_that_is_full_is_named_and_freed(settings: Settings) -> No
     with command(settings, shared="16m") as (service, log):
         wait_for(lambda: status(settings, "/health/ready") == 200)
         assert "16, of which 4 instances of models take one each or more: batches run in small parts" in log.read_text()
-        assert sum("stub" in each.name() for each in psutil.Process(service.pid).children(recursive=True)) == 4
+        assert len(below(service.pid, "stub")) == 4
         assert post("blur", 1024, 1024).status_code == 200  # its instance keeps 9 MiB
         found = post("second", 1024, 1024)
         assert (found.status_code, found.json()["type"]) == (503, "urn:petrov:problem:shared-memory-full")

@@ -31,8 +31,9 @@ from serving.settings import Settings
 from serving.triton import KEY_HEADER, Triton
 from tests import toy_rollouts
 from tests.conftest import Gateway, RunService, wait_until
+from tests.processes import below
 from tests.serving.catalogue.test_loading import FIELD, KEY, loaded
-from tests.serving.triton.test_faults import add, stubs, tritons
+from tests.serving.triton.test_faults import add, tritons
 
 NAMES = ("blur", "other", "third")
 MEBIBYTE = 2**20
@@ -197,7 +198,7 @@ def test_an_instance_is_measured_by_its_process(gateway: Gateway) -> None:
     (server,) = tritons(gateway.settings)
     found = memory.by_model(server.pid, "cpu")
     assert found.keys() == loaded(gateway.settings)
-    resident = sum(each.memory_info().rss for each in stubs(server))
+    resident = sum(each.memory_info().rss for each in below(server.pid, "stub"))
     assert all(10 * MEBIBYTE < each < resident for each in found.values())
     assert memory.by_model(server.pid, "gpu") == {}
 

@@ -25,8 +25,9 @@ from serving.local_triton import server as triton_server
 from serving.settings import Settings
 from serving.triton import KEY_HEADER
 from tests.conftest import Gateway, RunService, wait_until
+from tests.processes import below
 from tests.serving.http.test_gateway import sample
-from tests.serving.triton.test_faults import add, publish, stubs, tritons
+from tests.serving.triton.test_faults import add, publish, tritons
 
 KEY = "0123456789abcdef"
 FIELD = {"inputs": {"coefficient": [[1.0] * 16] * 16}}
@@ -122,14 +123,14 @@ def assert_only_the_gateway_may_change_what_is_loaded(settings: Settings) -> Non
             with pytest.raises(InferenceServerException, match="restricted"):
                 call()
         assert client.is_model_ready("blur")
-    assert len([stub for each in tritons(settings) for stub in stubs(each)]) == 2
+    assert len([stub for each in tritons(settings) for stub in below(each.pid, "stub")]) == 2
 
 
 def assert_nothing_of_triton_is_open_to_other_users(settings: Settings) -> None:
     """Look for the key, for shared memory and for the log as they do, and try what is found."""
     (server,) = tritons(settings)
     (supervisor,) = [each for each in psutil.Process().children() if each.pid == server.ppid()]
-    family = [supervisor, server, *stubs(server)]
+    family = [supervisor, server, *below(server.pid, "stub")]
     assert not any(KEY in part for process in family for part in process.cmdline())
     (option,) = [part for part in server.cmdline() if part.startswith("--backend-config=python,shm-region-prefix")]
     regions = list(Path("/dev/shm").glob(f"{option.rpartition('=')[2]}*"))  # noqa: S108 - where they are

@@ -26,6 +26,7 @@ from serving.local_triton.backends.device import cuda_options
 from serving.local_triton.server import TritonServer
 from tests import toy_fields
 from tests.conftest import wait_until
+from tests.processes import below
 
 Array = np.ndarray[Any, Any]
 TABLE = np.arange(10, dtype=np.float32) ** 2
@@ -113,11 +114,7 @@ def _wide() -> onnx.GraphProto:
 
 def _stub(model: str) -> psutil.Process:
     """Return the process of the model's only instance."""
-    [stub] = [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if "stub" in process.name() and f"/{model}/" in " ".join(process.cmdline())
-    ]
+    [stub] = below(None, "stub", f"/{model}/")
     return stub
 
 
@@ -226,11 +223,16 @@ def test_the_rest_of_a_run_whose_client_has_left_is_not_computed(odd_triton: Tri
     with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{odd_triton.settings.triton_grpc_port}") as client:
         call = client.async_infer("wide", [tensor], lambda result, error: None)  # noqa: ARG005 - as it is called
         wait_until(lambda: spent() > start + 0.05)  # it has begun
+        stub.suspend()  # however long the next lines take, it does not come to its end meanwhile
         call.cancel()
+        assert client.is_server_live()  # by the same connection, so Triton has read of the cancellation
+        stub.resume()
     # The only instance runs this one afterwards.
     result = infer(odd_triton, "grpc", "wide", field=field[:1, :9]).as_numpy("sum")
     np.testing.assert_allclose(result, WIDTH * np.sin(field[:1, :9]), rtol=1e-5)
-    [done] = re.findall(r"a run without a client ends after (\d+) of 32 pieces", odd_triton.log.read_text())
+    ended = r"a run without a client ends after (\d+) of 32 pieces"
+    wait_until(lambda: re.search(ended, odd_triton.log.read_text()) is not None)  # another thread writes the log
+    [done] = re.findall(ended, odd_triton.log.read_text())
     assert 0 < int(done) < 32
 
 

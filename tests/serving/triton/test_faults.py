@@ -22,6 +22,7 @@ import pytest
 from serving import triton
 from serving.settings import Settings
 from tests.conftest import Gateway, RunService, wait_until
+from tests.processes import below
 
 MODEL = "blur"
 PATH = f"/v1/models/{MODEL}/predict"
@@ -242,7 +243,9 @@ def test_a_killed_triton_costs_only_what_was_in_flight(
         workers = [pool.submit(load) for _ in range(2)]
         wait_until(lambda: statuses.count(200) > 20)
         servers = tritons(tight_gateway.settings)
-        for process in servers if victims == "server" else [stub for each in servers for stub in stubs(each)]:
+        for process in (
+            servers if victims == "server" else [stub for each in servers for stub in below(each.pid, "stub")]
+        ):
             process.send_signal(signal.SIGKILL)
         wait_until(lambda: http.get("/health/ready").status_code == 503)
         killed = len(statuses)
@@ -321,14 +324,7 @@ def inflight(client: httpx2.Client) -> int:
 
 def tritons(settings: Settings) -> list[psutil.Process]:
     """Return the processes of these settings' Triton, without its model stubs."""
-    port = f"--grpc-port={settings.triton_grpc_port}"
-    found = [child for child in psutil.Process().children(recursive=True) if child.name() == "tritonserver"]
-    return [child for child in found if port in child.cmdline()]
-
-
-def stubs(server: psutil.Process) -> list[psutil.Process]:
-    """Return the processes of a Triton's model instances."""
-    return [child for child in server.children(recursive=True) if "stub" in child.name()]
+    return below(None, "tritonserver", f"--grpc-port={settings.triton_grpc_port}")
 
 
 @contextmanager
