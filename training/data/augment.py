@@ -61,8 +61,6 @@ def moved(
 
     A change of signs is none of the field that is called `mask`, the domain.
     """
-    if not names:
-        return dict(values)
     schema = schema.model_copy(update={"symmetries": tuple(names)})
     fields = {one.name: torch.from_numpy(values[one.name]) for one in schema.fields if one.name in values}
     frames = {name: each.unbind(1) if name in schema.timed else (each,) for name, each in fields.items()}

@@ -22,8 +22,9 @@ from pydantic_core import to_json
 from training.data.readers import UNEVEN, DataFile, named_in, natural, open_file
 from training.files import locked, replacing, write_json
 from training.problems.checks import check, remarks
-from training.problems.columns import columns_of, unlike_integrals, with_integrals
+from training.problems.columns import columns_of
 from training.problems.draft_file import wire_name
+from training.problems.integrals import unlike_integrals, with_integrals
 from training.problems.problem import Array
 from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import DataError, ProblemFileError

@@ -240,6 +240,8 @@ class Batches(Workload[Recipe]):
         """
         exact = self.problem.description.symmetries
         names = self.recipe.fit.drawn_symmetries(exact) if names is None else tuple(names)
+        if not names:
+            return values
         return augment.moved(values, self.file, names, rng, INSIDE if self.file.mask is not None else "")
 
     def statistics_batch(self) -> Batch:

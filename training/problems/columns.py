@@ -1,15 +1,10 @@
-"""The arrays of a user's files as the tensors of the problem file: their layout, and checks of shapes.
-
-Outputs that are integrals of others are computed from these where no file has them.
-"""
+"""The arrays of a user's files as the tensors of the problem file: their layout, and checks of shapes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -40,7 +35,6 @@ from training.problems.completed import (
     with_points,
 )
 from training.problems.draft_file import wire_name
-from training.problems.integrals import integral_of
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError
 
@@ -287,76 +281,3 @@ def unlike_numbers(one: Quantity | Parameter, count: int) -> str:
         ways = "`column` names one of several, `components`" if isinstance(one, Parameter) else "`components`"
         return "" if count == 1 else f"one number per sample ({ways} all of them)"
     return "" if -count <= column < count else f"a column {column}"
-
-
-# Outputs that are integrals of others: their values in the data
-
-
-ALIKE, TINY = 0.02, 1e-300  # deviations between a number of the files and the integral without a remark
-
-
-BLOCK = 64  # samples whose fields are in memory at once
-
-
-def with_integrals(problem: ProblemFile, columns: dict[str, Column]) -> dict[str, Column]:
-    """Return the columns of a problem with those of integrals that no file has, computed from their fields."""
-    made = {one.name: integrated(problem, one, columns) for one in problem.integrals if one.name not in columns}
-    every = columns | made
-    return {name: every[name] for name in problem.stored}
-
-
-def unlike_integrals(problem: ProblemFile, columns: dict[str, Column]) -> list[str]:
-    """Name the numbers of files that are not the integrals that they are declared as, in sentences."""
-    lines = []
-    for one in (each for each in problem.integrals if each.name in problem.in_files):
-        column, made = columns[one.name], integrated(problem, one, columns)
-        said, computed = (np.asarray(each.read(0, column.samples), np.float64) for each in (column, made))
-        apart = np.sqrt(np.square(said - computed).mean(axis=0) / np.maximum(said.var(axis=0), TINY)).max()
-        if apart > ALIKE:
-            lines.append(
-                f"{one.name} of the files is not the {one.integral}: they are {apart:.2g} deviations apart; "
-                "another factor, over or length of an axis, or another quadrature?"
-            )
-    return lines
-
-
-def integrated(problem: ProblemFile, one: Quantity, columns: dict[str, Column]) -> Column:
-    """Return the column of an integral."""
-    lead = columns[problem.output_fields[integral_of(problem, one).output].name]
-    shape = (len(one.components),) if one.components else ()
-
-    def rows(first: int, start: int, stop: int) -> NDArray[Any]:
-        blocks = (range(at, min(at + BLOCK, stop)) for at in range(start, stop, BLOCK))
-        found = [values(problem, one, columns, first + part.start, first + part.stop) for part in blocks]
-        return np.concatenate(found) if found else np.empty((0, *shape))
-
-    def parts() -> Iterator[Any]:
-        for first, part in zip(accumulate(lead.sizes, initial=0), lead.parts, strict=False):
-            samples = part.array.samples
-            array = LazyArray(one.name, (samples, *shape), np.dtype(np.float64), partial(rows, first))
-            yield type(part)(part.path, array, one, shape)
-
-    return type(lead)(one.name, tuple(parts()))
-
-
-def values(problem: ProblemFile, one: Quantity, columns: dict[str, Column], start: int, stop: int) -> NDArray[Any]:
-    """Compute an integral for some samples, by their numbers over all files: `[sample, (component)]`."""
-    found, valid = integral_of(problem, one), None
-    if problem.scattered:
-        counts = columns["counts"].read(start, stop)
-        valid = np.arange(columns["coordinates"].shape[0]) < counts[:, np.newaxis]
-    elif problem.mask is not None:
-        valid = columns[problem.inputs[-1].name].read(start, stop) == 1
-
-    def read(one: Quantity) -> NDArray[np.float64]:
-        """Return a field, zero at padding and outside the domain."""
-        field = columns[one.name].read(start, stop).astype(np.float64)
-        if valid is None:
-            return field
-        inside = valid if not one.components else valid[..., np.newaxis] if problem.scattered else valid[:, np.newaxis]
-        return np.where(inside, field, 0)
-
-    outputs = {found.output: read(problem.output_fields[found.output])}
-    inputs = {number: read(problem.inputs[number]) for number, _ in found.factors}
-    rules = () if problem.scattered else [axis.points for axis in problem.axes]
-    return np.asarray(found.of(outputs, inputs, rules))
