@@ -1,4 +1,7 @@
-"""The commands that measure the tables and pictures of the documentation; each imports its program when it runs."""
+"""The commands that measure the tables and pictures of the documentation; each imports its program when it runs.
+
+Those that train networks to compare them are in `benchmarks.training_commands`.
+"""
 
 from __future__ import annotations
 
@@ -6,63 +9,30 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from benchmarks.harness import RESULTS, Kept, Row, read, write
-
-CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
-(
-    OWN_DATA,
-    AMOUNTS,
-    FEW_SAMPLES,
-    TRANSFER,
-    DISTURBED,
-    COVERAGE,
+from benchmarks import training_commands
+from benchmarks.harness import RESULTS, Kept, read, write
+from benchmarks.training_commands import (
+    CHECKPOINTS,
+    DOCS,
+    EXPORTED,
     INVERSION,
-    TRAJECTORIES,
-    OWN_TRAJECTORIES,
-    POINTS,
-    MESH_TRAJECTORIES,
-    DARCY85,
-) = (
-    DOCS / f"{name}.json"
-    for name in (
-        "own-data",
-        "amounts",
-        "few-samples",
-        "transfer",
-        "disturbed",
-        "coverage",
-        "inversion",
-        "trajectories",
-        "own-trajectories",
-        "points",
-        "mesh-trajectories",
-        "darcy85",
-    )
+    MODELS,
+    SAMPLES,
+    TRITON_PYTHON,
+    Data,
+    Quick,
+    Repository,
+    show,
+    split,
+    whole,
 )
-MODELS = "darcy,burgers,darcy_inverse"
-
-Repository = Annotated[Path, typer.Option(help="Exported models.")]
-Data = Annotated[Path, typer.Option("--data", help="The folder of the samples; missing ones are made.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Fewer inputs and repetitions; changes no page.")]
-Seconds = Annotated[
-    float | None, typer.Option(min=1, help="Train FNO for as much processor time; by default its row is kept.")
-]
-Times = Annotated[str, typer.Option(help="Processor times of a training.")]
-Workers = Annotated[int, typer.Option(min=1, help="Trainings at the same time, each of one thread.")]
-Problems = Annotated[str, typer.Option(help="Which problems.")]
-DataSets = Annotated[Path, typer.Option("--data", help="The folder of the data sets.")]
-Trainings = Annotated[Path, typer.Option(help="Every training is written here; those that it holds are not repeated.")]
-TRITON_PYTHON = Path(".runtime/triton-env/bin/python")
-EXPORTED, SAMPLES = Path("model_repository"), Path("data")
 
 app = typer.Typer(
     help="Measure the tables and pictures of the documentation.\n\nWithout a command, all that need no training are "
@@ -352,227 +322,20 @@ def compare(
     show("listops", {"rows": kept.rows}, title=f"{recipe}: attention types on the same samples")
 
 
-@app.command("own-data")
-def own_data(
-    seconds: Times = "300",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
-    workers: Workers = 1,
-    problems: Problems = "heat,darcy,reaction,advection,neuralop",
-    data: DataSets = Path("data/own-data"),
-    json: Trainings = OWN_DATA,
-) -> None:
-    """Compare Petrov with other networks on other projects' data, at equal processor time: three hours of a core.
-
-    The number of seeds, times and problems may grow from run to run.
-    """
-    from benchmarks import own_data as program  # noqa: PLC0415
-    from benchmarks import pictures as draw  # noqa: PLC0415
-
-    kept, times = Kept(json), [float(each) for each in split(seconds)]
-    report(program.compare(split(problems), times, seeds, kept, data, workers))
-    show("own-data", {"rows": kept.rows})
-    draw.own_data(kept.rows, json.with_suffix(".png"))
-
-
-@app.command()
-def darcy85(
-    seconds: Times = "1200",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network.")] = 1,
-    workers: Workers = 1,
-    data: DataSets = Path("data/own-data"),
-    json: Trainings = DARCY85,
-) -> None:
-    """Compare networks without a solver on the field's benchmark of Darcy flow, at equal processor time.
-
-    The samples take forty minutes of a core, a seed 100 minutes. Seeds and times may be added from run to run.
-    """
-    from benchmarks import own_data as program  # noqa: PLC0415
-
-    kept, times = Kept(json), [float(each) for each in split(seconds)]
-    report(program.compare(["darcy85"], times, seeds, kept, data, workers, program.ON_DARCY))
-    show("darcy85", {"rows": kept.rows})
-
-
-@app.command()
-def amounts(
-    problems: Problems = "heat,darcy",
-    samples: Annotated[str, typer.Option(help="Numbers of training samples.")] = "50,100,200,400,800",
-    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 120.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem, number of samples and network.")] = 1,
-    workers: Workers = 1,
-    data: DataSets = Path("data/own-data"),
-    json: Trainings = AMOUNTS,
-) -> None:
-    """Compare Petrov with the best other network of `own-data` after trainings on growing numbers of samples."""
-    from benchmarks import own_data as program  # noqa: PLC0415
-    from benchmarks import pictures as draw  # noqa: PLC0415
-
-    kept, counts = Kept(json), [int(each) for each in split(samples)]
-    report(program.amounts(split(problems), counts, seconds, seeds, kept, Kept(OWN_DATA), data, workers))
-    show("amounts", {"rows": kept.rows})
-    draw.amounts(kept.rows, json.with_suffix(".png"))
-
-
-@app.command("few-samples")
-def few_samples(
-    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 60.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem and choice.")] = 1,
-    workers: Workers = 1,
-    data: DataSets = Path("data/own-data"),
-    json: Trainings = FEW_SAMPLES,
-) -> None:
-    """Compare a network with other choices, on few samples at equal processor time."""
-    from benchmarks import own_data as program  # noqa: PLC0415
-
-    show("few-samples", {"rows": list(program.choose(seconds, seeds, Kept(json), data, workers))})
-
-
-@app.command()
-def transfer(
-    problems: Problems = "heat,darcy",
-    samples: Annotated[str, typer.Option(help="Numbers of training samples.")] = "10,50",
-    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 30.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem, number of samples and way.")] = 3,
-    workers: Workers = 1,
-    data: DataSets = Path("data/own-data"),
-    json: Trainings = TRANSFER,
-) -> None:
-    """Train on few samples from scratch, from an earlier model and after coarse samples, at equal processor time."""
-    from benchmarks import transfer as program  # noqa: PLC0415
-
-    kept, counts = Kept(json), [int(each) for each in split(samples)]
-    report(program.compare(split(problems), counts, seconds, seeds, kept, data, workers))
-    show("transfer", {"rows": kept.rows})
-
-
-@app.command()
-def coverage(
-    counts: Annotated[str, typer.Option(help="Numbers of samples.")] = "100,300,1000",
-    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 30.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per number.")] = 3,
-    data: Annotated[Path, typer.Option("--data", help="The folder of the samples, which are made.")] = Path(
-        "data/coverage"
-    ),
-    json: Trainings = COVERAGE,
-) -> None:
-    """Measure how often the error estimates of models of few samples hold: ten minutes of a core."""
-    from benchmarks import coverage as program  # noqa: PLC0415
-
-    kept = Kept(json)
-    program.measure([*map(int, split(counts))], seconds, seeds, kept, data)
-    show("coverage", {"rows": kept.rows})
-
-
-@app.command()
-def disturbed(
-    problems: Problems = "heat,advection",
-    seconds: Annotated[float, typer.Option(help="Processor time of a training.")] = 60.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per problem and way.")] = 3,
-    data: DataSets = Path("data/own-data"),
-    json: Trainings = DISTURBED,
-) -> None:
-    """Compare trainings that were killed, or slowed by other processes, with undisturbed ones."""
-    from benchmarks import disturbed as program  # noqa: PLC0415
-
-    kept = Kept(json)
-    report(program.compare(split(problems), seconds, seeds, kept, data))
-    show("disturbed", {"rows": kept.rows})
-
-
-@app.command()
-def points(
-    seconds: Times = "300",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
-    workers: Workers = 1,
-    problems: Problems = "plates,stars,balls",
-    data: Annotated[Path, typer.Option("--data", help="The folder of the meshes; missing ones are made.")] = Path(
-        "data/points"
-    ),
-    json: Trainings = POINTS,
-) -> None:
-    """Compare Petrov with other networks on meshes and clouds of points, at equal processor time: two hours of a core.
-
-    The number of seeds, times and problems may grow from run to run.
-    """
-    from benchmarks import points as program  # noqa: PLC0415
-
-    kept, times = Kept(json), [float(each) for each in split(seconds)]
-    report(program.compare(split(problems), times, seeds, kept, data, workers))
-    show("points", {"rows": kept.rows})
-
-
-@app.command("mesh-trajectories")
-def mesh_trajectories(
-    seconds: Annotated[float, typer.Option(min=1, help="The processor time of a training.")] = 300.0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
-    problems: Problems = "heat,drift,cavity",
-    networks: Annotated[str, typer.Option(help="Some of the networks, by the beginnings of their names.")] = "",
-    data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories; missing ones are made.")] = Path(
-        "data/mesh-trajectories"
-    ),
-    tuning: Annotated[float, typer.Option(min=1, help="The processor time of a training that tunes a network.")] = 25.0,
-    frames: Annotated[int, typer.Option(min=50, help="How many frames of rollouts have to be finite.")] = 500,
-    json: Trainings = MESH_TRAJECTORIES,
-) -> None:
-    """Compare Petrov with other networks on trajectories on meshes, at equal processor time.
-
-    The number of seeds, problems and networks may grow from run to run.
-    """
-    from benchmarks import mesh_trajectories as program  # noqa: PLC0415
-
-    kept, begun = Kept(json), split(networks) or [""]
-    titles = [each for each in program.TITLES if each.startswith(tuple(begun))]
-    report(program.compare(split(problems), titles, seconds, seeds, kept, data, tuning, frames))
-    show("mesh-trajectories", {"rows": kept.rows})
-
-
-def report(rows: Iterable[Row]) -> None:
-    """Print the error of each training as it comes."""
-    for row in rows:
-        training, result = row["training"], row["result"]
-        typer.echo(f"{training['problem']}, {training['title']}, {training['split']}: {result['error']:.2e}", err=True)
-
-
-@app.command()
-def trajectories(
-    seconds: Annotated[
-        float | None, typer.Option(min=1, help="Processor time of a training; by default 360, on planes 60.")
-    ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and set.")] = 1,
-    problems: Problems = "ks,vorticity",
-    networks: Annotated[str, typer.Option(help="Which networks.")] = "Petrov,FNO,U-Net",
-    data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories.")] = Path("data/trajectories"),
-    json: Trainings = OWN_TRAJECTORIES,
-) -> None:
-    """Compare Petrov with other networks on exponax's trajectories, at equal processor time.
-
-    A training takes one to ten minutes. The numbers of seeds, sets and networks may grow from run to run.
-    """
-    from benchmarks import trajectories as program  # noqa: PLC0415
-
-    kept = Kept(json)
-    report(program.compare(split(problems), split(networks), seconds, seeds, kept, data))
-    show("trajectories", {"rows": kept.rows})
-
-
-@app.command()
-def rollouts(
-    models: Annotated[str, typer.Option(help="Which models.")] = "kuramoto_sivashinsky,navier_stokes",
-    checkpoints: Annotated[Path, typer.Option(help="The folder of their checkpoints.")] = CHECKPOINTS,
-    data: Data = SAMPLES,
-    fno_seconds: Seconds = None,
-) -> None:
-    """Measure released models of trajectories beside FNO and their solvers on coarser grids."""
-    from benchmarks import pictures as draw  # noqa: PLC0415
-    from benchmarks import rollouts as program  # noqa: PLC0415
-
-    for name in split(models):
-        known = json.loads(TRAJECTORIES.read_text())
-        rows = program.measure(name, checkpoints, data, known[name], fno_seconds)
-        lasting = program.bounded(program.loaded(checkpoints / name), *program.trajectories(name, data, "validation"))
-        keep_trajectories(**{name: rows, f"{name}_bounded": [lasting]})
-        show(name, {name: rows})
-        draw.rollouts(rows, DOCS / f"{name}.png")
+for command in (
+    training_commands.own_data,
+    training_commands.darcy85,
+    training_commands.amounts,
+    training_commands.few_samples,
+    training_commands.transfer,
+    training_commands.coverage,
+    training_commands.disturbed,
+    training_commands.points,
+    training_commands.mesh_trajectories,
+    training_commands.trajectories,
+    training_commands.rollouts,
+):
+    app.command()(command)
 
 
 @app.command()
@@ -590,41 +353,6 @@ def sizes(
         Console().print(f"{row['points']:>9,} points: {row['seconds']:.4f} s, {row['megabytes']:.0f} MB")
     if not quick:
         draw.sizes(rows, RESULTS / "sizes.png")
-
-
-def keep_trajectories(**rows: list[Row]) -> None:
-    """Write the rows of some comparisons beside those of the others."""
-    TRAJECTORIES.write_text(json.dumps(json.loads(TRAJECTORIES.read_text()) | rows, indent=1) + "\n")
-
-
-def split(text: str | None) -> list[str]:
-    """Return the parts of `a,b,c`."""
-    return [part.strip() for part in text.split(",") if part.strip()] if text else []
-
-
-def whole(text: str) -> int:
-    """Return a length, a positive whole number."""
-    if not text.isdecimal() or int(text) == 0:
-        raise typer.BadParameter(f"expected positive whole numbers such as 512,1024 but got {text!r}")
-    return int(text)
-
-
-def show(name: str, found: dict[str, Any], title: str | None = None) -> None:
-    """Print a table of `benchmarks.tables` with these results, in a narrow terminal a column below the other."""
-    from benchmarks.tables import TABLES  # noqa: PLC0415
-
-    table, console = TABLES[name], Console()
-    header, rows = [str(each) for each in table.header], [[*map(str, row)] for row in table.cells(found)]
-    shown = Table(*header, title=title or table.title)
-    for row in rows:
-        shown.add_row(*row)
-    if console.measure(shown, options=console.options.update(max_width=10_000)).maximum > console.width:
-        shown = Table("", "", title=title or table.title, show_header=False)
-        for row in rows:
-            for column, cell in zip(header, row, strict=True):
-                shown.add_row(column, cell)
-            shown.add_section()
-    console.print(shown)
 
 
 def main() -> None:

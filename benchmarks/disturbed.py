@@ -21,7 +21,8 @@ from typing import Any
 import torch
 
 from benchmarks.harness import Kept, Row
-from benchmarks.networks import fields, figures, measure
+from benchmarks.loop import figures, measure
+from benchmarks.networks import fields
 from benchmarks.own_data import complete, fit_command, prepared, training
 from training.checkpoint import load_operator
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.harness import OWN, Kept, Row, grouped, interpreter, result_of, run
-from benchmarks.networks import Samples
+from benchmarks.loop import Samples
 from training.checkpoint import load_operator
 from training.data import augment
 from training.data.dataset import SampleFile

@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.attentions import AttentionNetwork, Gnot, LinearAttention, LowRankAttention, PhysicsAttention
-from benchmarks.networks import Samples, Settings, fields, measure, moments, train
+from benchmarks.loop import Samples, Settings, measure, train
+from benchmarks.networks import fields, moments
 
 SAMPLES, TUNING = 650, 60.0  # processor seconds
 FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, LRSA, PETROV = TITLES = (

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.harness import Array, Kept, Row, interpreter, run
-from benchmarks.networks import BASELINES, LOST, Settings, rollout, train, trajectories
+from benchmarks.loop import LOST, Settings, train
+from benchmarks.networks import BASELINES, rollout, trajectories
 
 SETS: dict[str, tuple[str, int, float]] = {"ks": ("u", 160, 360.0), "vorticity": ("vorticity", 160, 60.0)}
 """By name the array of the states, how many trajectories there are, and processor seconds of a training."""

@@ -22,7 +22,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from benchmarks.harness import OWN, Kept, Row, result_of
-from benchmarks.networks import Samples, Settings, fields, measure, train
+from benchmarks.loop import Samples, Settings, measure, train
+from benchmarks.networks import fields
 from benchmarks.own_data import complete, opened, operator, prepared, training, tuned_and_trained
 from training.fit.presets import PRESETS, RATE, fitting
 

@@ -62,9 +62,9 @@ def fit(
     python -m training fit heat.toml --preset quick
     python -m training fit heat.toml --operator grid-transformer
     """
-    from training.problems.problem_file import own_problem
+    from training.problems.problem_file import find_problem_file
 
-    own_problem(recipe)  # one that is not ready is refused at once, and torch takes seconds to be imported
+    find_problem_file(recipe)  # one that is not ready is refused at once, and torch takes seconds to be imported
 
     from training import checkpoint
     from training.fit import run
@@ -234,7 +234,7 @@ def evaluate(
         if recipe != found.recipe:
             checkpoint.write_recipe(folder, recipe)
         kept = (
-            run.estimates_kept(measured, found.card)
+            run.with_known_estimates(measured, found.card)
             if found.calibration
             else run.calibrate(work, found.operator, to, measured.get("rollout", ()))
         )

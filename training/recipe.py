@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from pydantic import (
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -151,7 +152,8 @@ class Fit(BaseModel):
     # Points of every sample that a training step sees, drawn at random; all of them by default.
     points: PositiveInt | None = Field(default=None, exclude_if=lambda points: points is None)
     through: bool = True  # whether gradients flow through all steps of a rollout, or only through its last one
-    raced: float = Field(default=0.0, ge=0, lt=1)  # of the budget, that the turns of others in a race have taken
+    # The share of the budget that the turns of others in a race have taken; `raced` in older recipes.
+    race_budget: float = Field(default=0.0, ge=0, lt=1, validation_alias=AliasChoices("race_budget", "raced"))
 
     @model_validator(mode="after")
     def require_known_loss(self) -> Fit:

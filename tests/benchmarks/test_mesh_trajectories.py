@@ -13,9 +13,9 @@ from scipy.special import j0, jn_zeros
 
 from benchmarks import mesh_solvers as solvers
 from benchmarks import mesh_trajectories as program
-from benchmarks.mesh_trajectories import Meshes
-from benchmarks.networks import Settings
-from benchmarks.networks import step as make_step
+from benchmarks.loop import Settings
+from benchmarks.loop import step as make_step
+from benchmarks.mesh_networks import GridNetwork, Meshes
 from benchmarks.tables import TABLES
 from physics.stars import assembled, cool, mesh
 
@@ -127,7 +127,7 @@ def test_padding_changes_nothing(title: str, toy: Meshes) -> None:
 
 
 def test_a_grid_reads_linear_fields_exactly(toy: Meshes) -> None:
-    network = program.GridNetwork.__new__(program.GridNetwork)
+    network = GridNetwork.__new__(GridNetwork)
     torch.nn.Module.__init__(network)
     places = toy.coordinates[toy.weight[:, :, 0] > 0]
     network.side, network.low, network.high = 9, places.amin(dim=0), places.amax(dim=0)

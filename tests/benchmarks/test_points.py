@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks import points
-from benchmarks.networks import Samples, errors, measure, step
+from benchmarks.loop import Samples, errors, measure, step
 from benchmarks.tables import TABLES
 
 BOX = torch.tensor([[0.0, 1.0], [0.0, 2.0]])

@@ -18,6 +18,7 @@ from benchmarks import (
     compare,
     disturbed,
     inversion,
+    loop,
     methods,
     networks,
     own_data,
@@ -31,7 +32,8 @@ from benchmarks import (
 )
 from benchmarks.commands import app
 from benchmarks.harness import Kept
-from benchmarks.networks import ChannelNetwork, Samples, Settings
+from benchmarks.loop import Samples, Settings
+from benchmarks.networks import ChannelNetwork
 from benchmarks.solvers import random_fields
 from physics import darcy, kuramoto_sivashinsky, navier_stokes
 from physics.numerics.grid import axis
@@ -147,13 +149,13 @@ def test_random_fields_are_smooth_across_the_ends_of_periodic_axes_only() -> Non
 
 
 def test_the_rate_rises_once_and_falls_once() -> None:
-    rates = [networks.cycle(share) for share in np.linspace(0, 1, 101)]
+    rates = [loop.cycle(share) for share in np.linspace(0, 1, 101)]
     assert int(np.argmax(rates)) == 15
     assert (rates[0], rates[15], rates[-1]) == (1e-3, pytest.approx(1), 1e-3)
 
 
 def test_every_epoch_holds_every_sample_once() -> None:
-    batches = networks.order(10, 4, seed=0)
+    batches = loop.order(10, 4, seed=0)
     for _ in range(2):
         assert sorted(torch.cat([next(batches) for _ in range(3)]).tolist()) == list(range(10))
 
@@ -161,9 +163,9 @@ def test_every_epoch_holds_every_sample_once() -> None:
 def test_the_loop_lowers_the_error_within_its_time() -> None:
     x = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
     samples, network = Samples([x], 2 * x + 1), nn.Linear(8, 8)
-    before = networks.measure(network, samples).mean()
-    seconds, steps = networks.train(network, samples, Settings(learning_rate=0.05), seconds=0.5, seed=0)
-    assert networks.measure(network, samples).mean() < 0.1 * before
+    before = loop.measure(network, samples).mean()
+    seconds, steps = loop.train(network, samples, Settings(learning_rate=0.05), seconds=0.5, seed=0)
+    assert loop.measure(network, samples).mean() < 0.1 * before
     assert seconds >= 0.5
     assert steps > 10
 
@@ -177,10 +179,10 @@ def test_networks_that_are_written_here_learn_a_derivative(name: str, axes: int)
     samples = Samples([torch.from_numpy(fields).float()], torch.from_numpy(slope).float())
     torch.manual_seed(0)
     network = networks.BASELINES[name](samples, **({"modes": 12} if name == "factorised" else {}))
-    optimiser, before = torch.optim.AdamW(network.parameters(), lr=3e-3), networks.measure(network, samples).mean()
-    for rows in itertools.islice(networks.order(64, 16, seed=0), 40):
-        networks.step(network, optimiser, networks.errors(network, samples[rows]).mean())
-    assert networks.measure(network, samples).mean() < 0.5 * before
+    optimiser, before = torch.optim.AdamW(network.parameters(), lr=3e-3), loop.measure(network, samples).mean()
+    for rows in itertools.islice(loop.order(64, 16, seed=0), 40):
+        loop.step(network, optimiser, loop.errors(network, samples[rows]).mean())
+    assert loop.measure(network, samples).mean() < 0.5 * before
 
 
 def test_networks_of_channels_see_logarithms_numbers_and_coordinates(prepared: dict[str, Any]) -> None:
@@ -261,8 +263,8 @@ def test_a_network_keeps_the_weights_of_the_least_error_on_samples_that_are_held
 
     training, held = (Samples([torch.ones(4, 8)], each * torch.ones(4, 8)) for each in (-5.0, 1.0))
     free, kept = Grows(), Grows()
-    networks.train(free, training, Settings(batch=2), seconds=0.3, seed=0)
-    networks.train(kept, training, Settings(batch=2), seconds=0.3, seed=0, held=held)
+    loop.train(free, training, Settings(batch=2), seconds=0.3, seed=0)
+    loop.train(kept, training, Settings(batch=2), seconds=0.3, seed=0, held=held)
     assert float(free.weight.detach()) > 2 * float(kept.weight.detach()) > 0
 
 
@@ -326,7 +328,7 @@ def test_trajectories_in_the_layout_of_the_well_are_those_that_the_other_network
 def test_a_rollout_that_overflows_has_the_largest_error() -> None:
     truth = torch.ones(2, 3, 4)
     frames = truth * torch.tensor([1.1, 1.0, torch.inf])[:, None]
-    assert trajectories.figures(frames, truth)["errors"] == [pytest.approx(0.1, rel=1e-3), 0, networks.LOST]
+    assert trajectories.figures(frames, truth)["errors"] == [pytest.approx(0.1, rel=1e-3), 0, loop.LOST]
 
 
 @pytest.mark.parametrize("name", rollouts.SETTINGS)

@@ -54,7 +54,7 @@ def transform(description: Schema, tensors: Sequence[Tensor], rng: np.random.Gen
     ]
 
 
-def moved(
+def transformed(
     values: Mapping[str, NDArray[Any]], schema: Schema, names: Sequence[str], rng: np.random.Generator, mask: str = ""
 ) -> dict[str, NDArray[Any]]:
     """Move the fields of every sample, by name, by symmetries of some names, all its frames alike.
@@ -129,7 +129,7 @@ def noisy(
     return add_noise(fields, drawn, deviation, rng.standard_normal(fields.shape, dtype=np.float32).astype(fields.dtype))
 
 
-def disturbed(
+def with_noise(
     values: Mapping[str, NDArray[Any]],
     name: str,
     deviation: NDArray[Any],

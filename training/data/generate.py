@@ -138,8 +138,8 @@ def make_room(request: Request, path: Path) -> None:
         "seed": request.seed,
         "version": VERSION,
     }
-    places = request.problem.places or locations(request.problem.description.axes)
-    points = places.format(mesh=request.mesh, intervals=request.mesh - 1)
+    where = request.problem.grid_points or locations(request.problem.description.axes)
+    points = where.format(mesh=request.mesh, intervals=request.mesh - 1)
     attributes = {"provenance": "regenerated", **described, "points": points, **dict(request.problem.constants)}
     layout = Layout(request.problem.description, request.mesh, wanted, attributes)
     if not path.exists():

@@ -40,7 +40,7 @@ IDENTITY = {
     "axes": ("length", "boundary", "points"),
 }
 """What tells prepared samples apart, in the order that their files' names are made from."""
-LATER = {
+OPTIONAL_KEYS = {
     "offset",
     "static",
     "column",
@@ -81,7 +81,7 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
     return path
 
 
-def formerly(name: str, data: Path) -> Path | None:
+def unversioned_samples(name: str, data: Path) -> Path | None:
     """Return the samples that had a name before names had the version of the readers; None where there are none."""
     for path in sorted(data.glob(f"{name.rpartition('-')[0]}-*.h5")):
         with h5py.File(path, locking=False) as file:
@@ -96,7 +96,7 @@ def identity(problem: ProblemFile) -> bytes:
     for part, keys in IDENTITY.items():
         found[part] = {one.name: {key: getattr(one, key) for key in keys} for one in getattr(problem, part)}
         for one in getattr(problem, part) if part != "axes" else ():
-            found[part][one.name] |= one.model_dump(include=LATER, exclude_defaults=True)
+            found[part][one.name] |= one.model_dump(include=OPTIONAL_KEYS, exclude_defaults=True)
     found["data"] |= problem.data.model_dump(include={"sample", "time"}, exclude_defaults=True)
     points = problem.points and problem.points.model_dump()
     for key in (WEIGHTS, "merge"):  # where they say nothing, as before there were such keys

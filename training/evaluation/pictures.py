@@ -39,7 +39,7 @@ MOST = 4  # the most columns of inputs, and the most pictures of outputs
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PredictedSample:
     """A test sample beside its prediction."""
 
     rank: str  # `best`, `median` or `worst`
@@ -68,7 +68,7 @@ def draw(case: Samples, found: Array, target: Path, title: str) -> None:
     errors, inputs = METRICS.items["relative_l2"](found, case.targets), case.observed
     pair = only_pair(case.problem.description)
     rows = [
-        Drawn(
+        PredictedSample(
             rank,
             index,
             float(errors[index]),
@@ -86,7 +86,7 @@ def draw(case: Samples, found: Array, target: Path, title: str) -> None:
         figure.savefig(target, dpi=90, metadata={"Software": None}, pil_kwargs={"optimize": True})
 
 
-def figures(rows: Sequence[Drawn], description: Description) -> dict[str, Figure]:
+def figures(rows: Sequence[PredictedSample], description: Description) -> dict[str, Figure]:
     """Draw samples, a figure per output component: curves, planes, planes of space and time, or coloured points."""
     flat = clouds if description.scattered else lines if description.frames is None else hovmoeller
     drawer = planes if len(description.axes) > 1 else flat
@@ -109,7 +109,7 @@ def plane(field: Field, component: int | None, axes: int) -> Field:
     return chosen[chosen.shape[0] // 2] if axes == 3 else chosen
 
 
-def planes(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
+def planes(rows: Sequence[PredictedSample], description: Description, output: str, component: int | None) -> Figure:
     """Draw fields on planes as images; the first row of a field is at the bottom."""
     count, (vertical, horizontal) = len(description.axes), description.axes[-2:]
     inputs = [*components(description.inputs, rows[0].inputs)][:MOST]
@@ -128,7 +128,7 @@ def planes(rows: Sequence[Drawn], description: Description, output: str, compone
 
 
 def panels(
-    rows: Sequence[Drawn],
+    rows: Sequence[PredictedSample],
     inputs: Sequence[tuple[str, int | None, str]],
     output: str,
     component: int | None,
@@ -156,7 +156,7 @@ def units_of(
     return ["" if each == "1" else each for each in found]
 
 
-def clouds(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
+def clouds(rows: Sequence[PredictedSample], description: Description, output: str, component: int | None) -> Figure:
     """Draw fields on points as coloured dots; of three dimensions the first two are seen."""
     coordinates, *fields = description.inputs
     inputs = [*components(fields, rows[0].inputs)][:MOST]
@@ -172,7 +172,7 @@ def clouds(rows: Sequence[Drawn], description: Description, output: str, compone
 
 def show(
     grid: NDArray[Any],
-    rows: Sequence[Drawn],
+    rows: Sequence[PredictedSample],
     place: str | tuple[float, ...],
     columns: Sequence[Sequence[Field]],
     scales: Sequence[ScalarMappable],
@@ -196,7 +196,7 @@ def show(
         bar.set_label(unit, fontsize=8)
 
 
-def finish(grid: NDArray[Any], rows: Sequence[Drawn], vertical: str, horizontal: str) -> None:
+def finish(grid: NDArray[Any], rows: Sequence[PredictedSample], vertical: str, horizontal: str) -> None:
     """Name the samples and the axes."""
     for axis in grid[-1]:
         axis.set_xlabel(horizontal, fontsize=8)
@@ -204,7 +204,7 @@ def finish(grid: NDArray[Any], rows: Sequence[Drawn], vertical: str, horizontal:
         axis.set_ylabel(f"{one.label}\n{vertical}".rstrip(), fontsize=8)
 
 
-def lines(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
+def lines(rows: Sequence[PredictedSample], description: Description, output: str, component: int | None) -> Figure:
     """Draw fields on a line as curves, truth and prediction in one panel."""
     inputs, [line] = [*components(description.inputs, rows[0].inputs)][:MOST], description.axes
     figure = Figure(figsize=(3.1 * (len(inputs) + 2), 2.1 * len(rows)), layout="constrained")
@@ -234,7 +234,7 @@ def positions(axis: Axis, points: int) -> Field:
     return np.asarray((np.arange(points) + shift) / cells * axis.length)
 
 
-def hovmoeller(rows: Sequence[Drawn], description: Description, output: str, component: int | None) -> Figure:
+def hovmoeller(rows: Sequence[PredictedSample], description: Description, output: str, component: int | None) -> Figure:
     """Draw trajectories on a line as planes of space and time: inputs that change in time, truth, prediction, error."""
     [line], step = description.axes, description.frames.step if description.frames else 1.0
     changing = [one for one in description.inputs if one.per_frame]

@@ -24,7 +24,7 @@ from schema.problem import Description
 from training.calibration import affordable
 from training.data import augment, generate
 from training.data.dataset import Rows, SampleFile
-from training.data.prepare import formerly, identity
+from training.data.prepare import identity, unversioned_samples
 from training.data.views import GRADIENTS, targets
 from training.evaluation.drawn import DrawnSamples
 from training.fit.workload import FIELDS, BatchSampler, Budget, Workload
@@ -126,7 +126,7 @@ class Batches(Workload[Recipe]):
     def budget(self) -> Budget:
         """The steps or the processor time of the recipe, without what the turns of others in a race have taken."""
         fit = self.recipe.fit
-        return replace(super().budget, seconds=fit.seconds, least=fit.least).part(1 - fit.raced)
+        return replace(super().budget, seconds=fit.seconds, least=fit.least).part(1 - fit.race_budget)
 
     def batch(self, rows: Rows | range, frames: int | None = None) -> Batch:
         """Read samples by their numbers; of trajectories the rollouts from their first frames, to the horizon."""
@@ -195,22 +195,22 @@ class Batches(Workload[Recipe]):
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
         if self.coarse is not None and self.recipe.coarse is not None and share < self.recipe.coarse.share:
             found = rng.integers(self.coarse.counts[0], size=self.recipe.coarse.batch)
-            return self.as_batch(self.moved(self.coarse.read(found), rng))
+            return self.as_batch(self.transformed(self.coarse.read(found), rng))
         if self.drawn is not None:
             samples = self.drawn.grids[int(rng.choice(self.drawn.data.grids))]
-            values = self.moved(samples.read(np.sort(self.rows[chosen])), rng)
+            values = self.transformed(samples.read(np.sort(self.rows[chosen])), rng)
             lead = self.file.inputs[0].name
-            return self.as_batch(augment.disturbed(values, lead, samples.deviation, self.recipe.fit.noise, rng))
+            return self.as_batch(augment.with_noise(values, lead, samples.deviation, self.recipe.fit.noise, rng))
         if not self.is_trajectory:
             rows = self.rows[chosen]
-            points, left = self.seen(rows, rng)
-            return self.as_batch(self.moved(self.samples.read(rows, points) | left, rng))
+            points, left = self.draw_points(rows, rng)
+            return self.as_batch(self.transformed(self.samples.read(rows, points) | left, rng))
         rows, starts = np.divmod(chosen, self.longest)
         length = self.history + min(self.recipe.fit.steps_of(share), self.longest)
         latest = (self.samples.frames or 1) - length
-        points, left = self.seen(self.rows[rows], rng)
+        points, left = self.draw_points(self.rows[rows], rng)
         values = self.samples.windows(self.rows[rows], starts % (latest + 1), length, points) | left
-        values = self.moved(values, rng)
+        values = self.transformed(values, rng)
         if self.recipe.fit.noise:
             level = float(rng.choice(self.recipe.fit.noise))
             for name in self.file.output_names:
@@ -219,7 +219,7 @@ class Batches(Workload[Recipe]):
                 given += rng.normal(0, size, given.shape).astype(np.float32)
         return self.as_batch(values)
 
-    def seen(self, rows: Rows, rng: Generator) -> tuple[Rows | None, dict[str, NDArray[Any]]]:
+    def draw_points(self, rows: Rows, rng: Generator) -> tuple[Rows | None, dict[str, NDArray[Any]]]:
         """Draw the points of samples that a training step sees, where it does not see all of them.
 
         The result is these, `[row, point]`, and what they change: their numbers, and their shares of all points.
@@ -231,7 +231,7 @@ class Batches(Workload[Recipe]):
         left = np.minimum(counts, most).astype(np.float32)
         return points, {"counts": left, augment.SHARE: left / counts.astype(np.float32)}
 
-    def moved(
+    def transformed(
         self, values: dict[str, NDArray[Any]], rng: Generator, names: Sequence[str] | None = None
     ) -> dict[str, NDArray[Any]]:
         """Move every sample by a symmetry of its own, all its frames and fields alike.
@@ -242,7 +242,7 @@ class Batches(Workload[Recipe]):
         names = self.recipe.fit.drawn_symmetries(exact) if names is None else tuple(names)
         if not names:
             return values
-        return augment.moved(values, self.file, names, rng, INSIDE if self.file.mask is not None else "")
+        return augment.transformed(values, self.file, names, rng, INSIDE if self.file.mask is not None else "")
 
     def statistics_batch(self) -> Batch:
         """Return training samples, enough for means and deviations; of trajectories single steps at any frame."""
@@ -282,7 +282,7 @@ class SplitBatches(Dataset[Batch]):
 def prepared(recipe: Recipe, data: Path) -> Path:
     """Return the samples of a recipe, those of a generated problem made again where they are missing."""
     path = data / str(recipe.samples)
-    return path if path.is_file() else made_again(recipe, data)
+    return path if path.is_file() else regenerate(recipe, data)
 
 
 def coarse_samples(recipe: Recipe, data: Path) -> SampleFile | None:
@@ -291,17 +291,17 @@ def coarse_samples(recipe: Recipe, data: Path) -> SampleFile | None:
         return None
     path = data / recipe.coarse.samples
     if not path.is_file():
-        path = read_anew(recipe, path.name, data) or path
+        path = prepare_again(recipe, path.name, data) or path
     if not path.is_file():
         raise RecipeError(f"{recipe.name}: expected the coarse samples {path} but found none")
     return SampleFile(path, problem)
 
 
-def made_again(recipe: Recipe, data: Path) -> Path:
+def regenerate(recipe: Recipe, data: Path) -> Path:
     """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's."""
     problem, missing = recipe.file, f"{recipe.name}: expected the samples {data / str(recipe.samples)}"
     generated = trajectories_of(problem.name)
-    if generated is None and (renewed := read_anew(recipe, str(recipe.samples), data)):
+    if generated is None and (renewed := prepare_again(recipe, str(recipe.samples), data)):
         return renewed
     if generated is None:
         found = ", ".join(sorted(path.name for path in data.glob(f"own-{problem.name}-*.h5"))) or "none of this problem"
@@ -317,9 +317,9 @@ def made_again(recipe: Recipe, data: Path) -> Path:
     return generate.trajectories(generated, data)
 
 
-def read_anew(recipe: Recipe, name: str, data: Path) -> Path | None:
+def prepare_again(recipe: Recipe, name: str, data: Path) -> Path | None:
     """Return the samples of the data that a recipe names, where another version read them, and say so."""
-    found = formerly(name, data)
+    found = unversioned_samples(name, data)
     if found is not None:
         warnings.warn(
             f"{recipe.name}: {found} holds the data of {name} as they are read now: values that were read in another "

@@ -38,7 +38,7 @@ from training.fit.run_folder import (
     state_bytes,
     training_seconds,
 )
-from training.fit.turns import Elsewhere, Trainer, Turn
+from training.fit.turns import RemoteTurns, Trainer, Turn
 from training.fit.workload import Scope, Task, Workload
 from training.messages import typed
 from training.operators import Operator
@@ -109,21 +109,21 @@ def train(
     expect_room(run.path, state_bytes(work.parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))
     expect_room(work.data, work.sample_bytes)
     state = from_first(lambda: run.open(recipe, resume=resume))
-    raced: dict[str, Any] = {}
+    race: dict[str, Any] = {}
     if isinstance(recipe, Recipe) and recipe.race:
         check_shares(recipe.fit.batch, recipe)
-        recipe, start, raced = held(recipe, run, data, workers)
+        recipe, start, race = run_race(recipe, run, data, workers)
         state, work = state or start, workload(recipe, data)
     task = work.task(init, workers)
     check_shares(task.batch_sampler.batch, recipe)
     fit(task, work, run, state)
     if is_first():
-        finish(work, task.network.eval(), run, raced)
+        finish(work, task.network.eval(), run, race)
     return folder
 
 
-def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Recipe, Path, dict[str, Any]]:
-    """Hold the race of a recipe, or what is left of it: the winner's recipe and state, and what the card says of it.
+def run_race(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Recipe, Path, dict[str, Any]]:
+    """Run the race of a recipe, or what is left of it: the winner's recipe and state, and what the card says of it.
 
     The run's log begins with that of the winner.
     """
@@ -141,7 +141,7 @@ def held(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[Reci
         for one in recipe.file.parameters
     )
     cluster = process_count() == 1 and isinstance(found := chosen(ThisProcess()), RayPool)
-    pool = Elsewhere(found) if cluster else ThisProcess()
+    pool = RemoteTurns(found) if cluster else ThisProcess()
     turns = Trainer(partial(advance, workers), data)
     event = search.Race(recipe, run, samples.sides, turns, holding, pool, naive=naive, directed=directed)
     winner = event.winner()
@@ -175,16 +175,16 @@ def check_shares(batch: int, recipe: BaseRecipe) -> None:
         )
 
 
-def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[str, Any]) -> None:
+def finish(work: Workload[Any], network: nn.Module, run: RunFolder, race: dict[str, Any]) -> None:
     """Write the checkpoint of a trained network, then measure it and complete its card.
 
-    `raced` is what the card says of the race that the network has won; empty for none.
+    `race` is what the card says of the race that the network has won; empty for none.
     """
     recipe, parameters = work.recipe, sum(parameter.numel() for parameter in network.parameters())
     training = work.account() | {
         "epochs": len(read_log(run.metrics)),
         "kept": work.metric.best if recipe.fit.keep == "best" else "the last epoch",
-        "seconds": round(training_seconds(run.metrics) + raced.get("seconds", 0.0), 1),
+        "seconds": round(training_seconds(run.metrics) + race.get("seconds", 0.0), 1),
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "threads": torch.get_num_threads(),
         **({"accelerator": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}),
@@ -192,7 +192,7 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, raced: dict[
         "seed": recipe.seed,
     }
     card = CheckpointCard(training=training, checkpoint={"parameters": parameters}, missing=work.figures)
-    card = card.measured({"race": raced}) if raced else card
+    card = card.measured({"race": race}) if race else card
     checkpoint.save(run.path, network, recipe, work.problem, card)
     try:
         figures = work.measure(network, work.problem, Scope())
@@ -227,7 +227,7 @@ def calibrate(
     return {"calibration": figures}
 
 
-def estimates_kept(measured: Mapping[str, Any], card: CheckpointCard) -> dict[str, Any]:
+def with_known_estimates(measured: Mapping[str, Any], card: CheckpointCard) -> dict[str, Any]:
     """Return a card's rows of frames as they were measured anew, with the error estimates of its calibration."""
     if "rollout" not in measured:
         return {}
@@ -260,7 +260,7 @@ def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, 
 def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     """Return Lightning's trainer, with the log, the saved states and the display of progress."""
     config, fields = work.recipe.fit, isinstance(work.recipe, Recipe)
-    average, raced = (config.average, config.raced) if fields else (0.0, 0.0)
+    average, race_budget = (config.average, config.race_budget) if fields else (0.0, 0.0)
     # Every epoch's state, of which the two newest stay; and the best epoch's where its weights are kept. It is whole,
     # since Lightning puts the mean of the weights into whole states alone.
     newest = ModelCheckpoint(
@@ -274,7 +274,7 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
         enable_version_counter=False,
     )
     return pl.Trainer(
-        max_epochs=-1 if raced else config.epochs,  # turns of a race end within epochs
+        max_epochs=-1 if race_budget else config.epochs,  # turns of a race end within epochs
         gradient_clip_val=config.clip,
         reload_dataloaders_every_n_epochs=1,
         num_sanity_val_steps=0,

@@ -219,7 +219,7 @@ def training_seconds(path: Path) -> float:
     return sum((float(row["seconds"]) for row in read_log(path)), 0.0)
 
 
-class Drawn(pl.Callback):
+class ProgressBar(pl.Callback):
     """Draw a bar for the share of the training that is done, with loss and validation error of the last epoch.
 
     They come from the log at `path`, which has to be written before. It is no progress bar of Lightning, which draws
@@ -248,7 +248,7 @@ class Drawn(pl.Callback):
             self.bar.close()
 
 
-class Lines(pl.Callback):
+class ProgressLines(pl.Callback):
     """Write a line per epoch to standard error, from the log at `path`, which has to be written before."""
 
     def __init__(self, path: Path) -> None:
@@ -261,7 +261,7 @@ class Lines(pl.Callback):
 
 def progress(path: Path) -> pl.Callback:
     """Return a bar where standard error is a terminal, lines where it is not."""
-    return Drawn(path) if in_terminal() else Lines(path)
+    return ProgressBar(path) if in_terminal() else ProgressLines(path)
 
 
 def errors(row: Mapping[str, Any]) -> tuple[float, float]:

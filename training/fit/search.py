@@ -17,7 +17,7 @@ third of its budget at most. The turns of a round do not depend on one another: 
 machines train them at the same time.
 
 Every candidate follows the schedule that it would have as the winner: its shares are those of the budget without the
-turns of the others (`Fit.raced`). So the winner goes on without a break, with its weights. A turn ends with the
+turns of the others (`Fit.race_budget`). So the winner goes on without a break, with its weights. A turn ends with the
 share that it was to reach, in processor time or in steps, whichever the recipe counts. What turns have found and the
 states of the candidates are in the state of the run, from where a killed race continues.
 """
@@ -42,19 +42,19 @@ from training.evaluation.measures import mean_prediction, naive
 from training.files import read_json, write_json
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run_folder import RunError, RunFolder, from_first, is_first, read_log, training_seconds
-from training.fit.start import LEAST_SAMPLES, started
-from training.fit.turns import Ended, Turn, begin_copy
+from training.fit.start import LEAST_SAMPLES, warm_started
+from training.fit.turns import Turn, TurnResult, begin_copy
 from training.fit.workload import Task
 from training.recipe import Candidate, Recipe, changed
 
 SHARE = 1 / 3  # of the budget
-DOUBT = 3.0  # standard errors by which moved samples have to have a larger error for a symmetry not to hold
+DOUBT = 3.0  # standard errors by which transformed samples have to have a larger error for a symmetry not to hold
 LOST = 1e3  # the error of a network whose training diverges
 LEARNED = 0.9  # of the error of a prediction without a network, below which something is learned
 PATIENCE = {False: 2, True: 1}  # rounds after which one stays that is not, by whether the best one of them is
 WITH = " with "  # between the name of a candidate and its symmetries
 
-Advance = Callable[[Turn], Ended]
+Advance = Callable[[Turn], TurnResult]
 """Trains a candidate for a turn."""
 Holding = Callable[[Recipe, Path], tuple[str, ...]]
 """Returns which symmetries the validation samples do not contradict, by a candidate and its state."""
@@ -68,7 +68,7 @@ class Plan:
         >>> plan = Plan.of(6, symmetries=True)
         >>> plan.counts
         (6, 3, 2, 2)
-        >>> [round(share, 3) for share in plan.shares], round(plan.raced, 3)
+        >>> [round(share, 3) for share in plan.shares], round(plan.race_budget, 3)
         ([0.026, 0.051, 0.077, 0.103], 0.231)
     """
 
@@ -87,7 +87,7 @@ class Plan:
         return cls(tuple(counts), tuple(turn * number for number in range(1, len(counts) + 1)))
 
     @property
-    def raced(self) -> float:
+    def race_budget(self) -> float:
         """The share of the budget that the turns of the others take."""
         return SHARE - self.shares[-1]
 
@@ -104,11 +104,11 @@ class Plan:
             (0.333, 0.435)
         """
         turns, own = sum(counts) * self.shares[0], self.share(len(counts) - 1)
-        return turns / (turns - own + 1 - self.raced)
+        return turns / (turns - own + 1 - self.race_budget)
 
     def until(self, number: int) -> float:
         """Return the share of a winner's budget that it has used at the end of a round."""
-        return self.share(number) / (1 - self.raced)
+        return self.share(number) / (1 - self.race_budget)
 
 
 class Race:
@@ -224,11 +224,11 @@ class Race:
         """Return the recipe of a candidate, with the symmetries in its name."""
         candidate, symmetries = self.candidate(name), name.partition(WITH)[2]
         start = candidate.start
-        made = changed(self.recipe, candidate.overrides) if start is None else started(self.recipe, start)
+        made = changed(self.recipe, candidate.overrides) if start is None else warm_started(self.recipe, start)
         if candidate.fine:
             made = made.model_copy(update={"coarse": None})
-        moved = tuple(symmetries.split(", ")) if symmetries else ()
-        fit = made.fit.model_copy(update={"raced": self.plan.raced, "symmetries": moved})
+        chosen = tuple(symmetries.split(", ")) if symmetries else ()
+        fit = made.fit.model_copy(update={"race_budget": self.plan.race_budget, "symmetries": chosen})
         return made.model_copy(update={"race": (), "fit": fit})
 
     def home(self, name: str) -> RunFolder:
@@ -282,16 +282,16 @@ class Race:
 
 @torch.inference_mode()
 def supported(work: OperatorWorkload, task: Task, symmetries: Sequence[str]) -> tuple[str, ...]:
-    """Return the symmetries whose moved validation samples have no significantly larger errors than the samples.
+    """Return the symmetries whose transformed validation samples have no significantly larger errors than the samples.
 
-    A network that was trained without a symmetry knows moved samples as well as others where the symmetry holds.
+    A network that was trained without a symmetry knows transformed samples as well as others where the symmetry holds.
     """
     network, rows = task.network.eval(), np.asarray(work.samples.split("validation"))
     parts = np.array_split(rows, -(-len(rows) // LEAST_SAMPLES))
 
     def errors(names: Sequence[str]) -> Any:
         rng = np.random.default_rng(work.recipe.seed)
-        batches = (work.as_batch(work.moved(work.stored(part), rng, names)) for part in parts)
+        batches = (work.as_batch(work.transformed(work.stored(part), rng, names)) for part in parts)
         return work.measured(network, batches, whole=False)["relative_l2"]
 
     plain, kept = errors(()), []

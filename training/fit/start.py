@@ -19,7 +19,7 @@ from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Trajectories, trajectories_of
-from training.problems.problem_file import ProblemFile, own_problem
+from training.problems.problem_file import ProblemFile, find_problem_file
 from training.recipe import BaseRecipe, Candidate, Coarse, Recipe, RecipeError, Start, changed
 from training.recipes import find, read
 
@@ -54,7 +54,7 @@ def problem_run(
     name: str, preset: str, overrides: Sequence[str], data: Path, operator: str | None = None
 ) -> ProblemRun | None:
     """Return the run that a name means: on a problem file's data, or on generated trajectories; else None."""
-    if (problem := own_problem(name)) is not None:
+    if (problem := find_problem_file(name)) is not None:
         return ProblemRun(problem, preset, overrides, data, operator, folder=Path(name).parent)
     model, _, size = name.rpartition("-")
     generated = trajectories_of(model)
@@ -117,10 +117,10 @@ class ProblemRun:
             made = made.model_copy(update={"coarse": Coarse(samples=coarse.path.name, batch=batch)})
         chosen = operator is not None or any(each.startswith("operator.") for each in self.overrides)
         if self.generated is None:
-            start = start_of(self.problem, self.folder, samples.described)
+            start = warm_start(self.problem, self.folder, samples.described)
             if chosen and start is not None:
                 raise RecipeError("data.finetune: the network is that of the earlier model: expected no other one")
-            made = made if chosen else entered(made, samples, start)
+            made = made if chosen else with_candidates(made, samples, start)
         return changed(made, self.overrides)
 
     def resumed(self, run: RunFolder) -> Recipe:
@@ -159,7 +159,7 @@ def located(name: str, folder: Path) -> Path:
     )
 
 
-def start_of(problem: ProblemFile, folder: Path, described: Description) -> Start | None:
+def warm_start(problem: ProblemFile, folder: Path, described: Description) -> Start | None:
     """Return the earlier model that a problem file in `folder` names for new samples, None where it names none.
 
     Raises:
@@ -225,27 +225,27 @@ LINEAR = 1.2
 RATE = 1e-3  # the highest learning rate after a warm start; 2e-3 and 5e-4 are as good in `benchmarks.transfer`
 
 
-EARLIER = "the earlier model"  # its candidate
+WARM_START = "the earlier model"  # its candidate
 
 
-def entered(recipe: Recipe, samples: SampleFile, start: Start | None = None) -> Recipe:
+def with_candidates(recipe: Recipe, samples: SampleFile, start: Start | None = None) -> Recipe:
     """Return a preset's recipe with the candidates of its race, if there is to be one.
 
     An earlier model `start` is one of them, or what the training starts from where there is no race. Where trainings
     begin with coarse samples, another one has the fine ones alone.
     """
     if not PRESETS[recipe.preset].race or samples.counts[1] < LEAST_SAMPLES:
-        return recipe if start is None else started(recipe, start)
+        return recipe if start is None else warm_started(recipe, start)
     found = candidates(recipe.operator, recipe.file.inputs)
     if recipe.coarse is not None:
         first = found[0]
         found = (*found, first.model_copy(update={"name": f"{first.name}, fine samples alone", "fine": True}))
     if start is not None:
-        found = (*found, Candidate(name=EARLIER, start=start))
+        found = (*found, Candidate(name=WARM_START, start=start))
     return recipe.model_copy(update={"race": found})
 
 
-def started(recipe: Recipe, start: Start) -> Recipe:
+def warm_started(recipe: Recipe, start: Start) -> Recipe:
     """Return a recipe with the network of an earlier model, a lower learning rate, and no coarse samples.
 
     The earlier model has learned other samples of the same fields: another range of a parameter, other materials,

@@ -31,7 +31,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Ended:
+class TurnResult:
     """A turn that is over."""
 
     error: float  # on validation samples
@@ -53,15 +53,15 @@ class Trainer:
     data: Path
     init: Path | None = None
 
-    def __call__(self, turn: Turn) -> Ended:
+    def __call__(self, turn: Turn) -> TurnResult:
         """Train, and return how it went."""
         began = time.perf_counter()
         error = self.advance(turn, self.data, self.init)
-        return Ended(error, time.perf_counter() - began)
+        return TurnResult(error, time.perf_counter() - began)
 
 
 @dataclass(frozen=True)
-class Elsewhere(Pool):
+class RemoteTurns(Pool):
     """Turns on machines that do not see the folders of this one: files travel with every turn, and come back."""
 
     pool: Pool
@@ -72,15 +72,15 @@ class Elsewhere(Pool):
             return
         paths = sorted({path for turn in jobs for path in samples_of(turn.recipe, work.data)})
         samples = {path.name: path.read_bytes() for path in paths}
-        packed = [(turn, contents(turn.home.path), earlier(turn.recipe)) for turn in jobs]
-        for (turn, *_), (ended, found) in self.pool.completed(partial(trained, work, samples), packed):
+        packed = [(turn, contents(turn.home.path), warm_start_files(turn.recipe)) for turn in jobs]
+        for (turn, *_), (ended, found) in self.pool.completed(partial(train_remotely, work, samples), packed):
             unpack(found, turn.home.path)
             for gone in contents(turn.home.path).keys() - found.keys():  # states that newer ones have replaced
                 (turn.home.path / gone).unlink()
             yield turn, ended
 
 
-def trained(work: Trainer, samples: Files, job: tuple[Turn, Files, Files]) -> tuple[Ended, Files]:
+def train_remotely(work: Trainer, samples: Files, job: tuple[Turn, Files, Files]) -> tuple[TurnResult, Files]:
     """Train in a folder of this machine; return how it went, and the files of the candidate."""
     turn, files, start = job
     with TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ def samples_of(recipe: Recipe, data: Path) -> list[Path]:
     return [work.samples.path, *([work.coarse.path] if work.coarse else [])]
 
 
-def earlier(recipe: Recipe) -> Files:
+def warm_start_files(recipe: Recipe) -> Files:
     """Return the files of the earlier model that a training starts from; none where it starts anew."""
     return contents(Path(recipe.start.folder), "*") if recipe.start else {}
 

@@ -134,7 +134,7 @@ class Workload(ABC, Generic[R]):
 
     @abstractmethod
     def draw(self, chosen: Rows, rng: Generator, share: float) -> Batch:
-        """Return the training batch of the samples `chosen`, moved and disturbed by what is drawn from `rng`.
+        """Return the training batch of the samples `chosen`, with symmetries and noise that are drawn from `rng`.
 
         `share` is that of the training that is done when the epoch begins.
         """

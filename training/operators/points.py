@@ -4,7 +4,7 @@ r"""The operator of meshes and clouds: fields on any points and numbers to field
 
     coordinates [B, P, D], inputs [B, P, (component)] per field, counts [B], parameters [B] per number
       -> logarithm of positive quantities that span decades -> standardise
-      -> pointwise: features, parameters, place in the box and in the cell -> C channels [B, P, C]
+      -> pointwise: features, parameters, location in the box and in the cell -> C channels [B, P, C]
       -> scatter to the latent grid [B, C, *F]: multilinear weights, mean of the points near each node
       -> join the share of filled nodes and its blur -> U-Net of three levels
       -> gather at the points, multilinear -> pointwise, with the features once more -> outputs in physical units
@@ -142,28 +142,28 @@ class PointsOperator(Operator):
         if points.numbers.shape[1]:
             self.parameter_normaliser.fit(points.numbers)
 
-    def forward(self, *inputs: Tensor, place: Place | None = None) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, *inputs: Tensor, location: LatticeLocation | None = None) -> Tensor | tuple[Tensor, ...]:
         """Map coordinates, fields, counts and parameters to outputs, in physical units: one, or a tuple of several.
 
-        `place` says where the points are on the latent grid, where that is known already.
+        `location` says where the points are on the latent grid, where that is known already.
         """
         points = Points.of(self.config, inputs)
-        place = self.lattice.place(points.coordinates) if place is None else place
-        parts = parts_of(points, place)
+        location = self.lattice.locate(points.coordinates) if location is None else location
+        parts = parts_of(points, location)
         if len(parts) > 1:
             sums = (self.lattice.sums(self.lift(self.features(*part)), part[1], part[0].weight) for part in parts)
             latent, filled = self.lattice.means(functools.reduce(torch.add, sums), len(points.valid))
             features = None
         else:
-            features = self.features(points, place)
-            latent, filled = self.lattice.scatter(self.lift(features), place, points.weight)
+            features = self.features(points, location)
+            latent, filled = self.lattice.scatter(self.lift(features), location, points.weight)
         found = self.network(torch.cat([latent, filled, blur(filled)], dim=1))
         outputs: tuple[Tensor, ...] = ()
         if self.config.output_components:
             if features is None:
                 values = torch.cat([self.decoded(found, part[1], self.features(*part)) for part in parts], dim=1)
             else:
-                values = self.decoded(found, place, features)
+                values = self.decoded(found, location, features)
             outputs = self.outputs(self.output_normaliser.inverse(values), points.valid)
         if self.config.scalar_components:
             pooled = self.scalar_normaliser.inverse(self.pooling(found, filled[:, 0]))
@@ -173,18 +173,18 @@ class PointsOperator(Operator):
             outputs = (*outputs, *sums)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def decoded(self, latent: Tensor, place: Place, features: Tensor) -> Tensor:
+    def decoded(self, latent: Tensor, location: LatticeLocation, features: Tensor) -> Tensor:
         """Return the channels of the outputs at points, on their scales and standardised."""
-        values: Tensor = self.head(torch.cat([self.lattice.gather(latent, place), features], dim=2))
+        values: Tensor = self.head(torch.cat([self.lattice.gather(latent, location), features], dim=2))
         return values
 
-    def features(self, points: Points, place: Place) -> Tensor:
+    def features(self, points: Points, location: LatticeLocation) -> Tensor:
         """Return the standardised fields and parameters of every point, and where it is in box and cell.
 
-        The place in the cell is one on a circle, so that nothing jumps where a point moves to the next cell.
+        The location in the cell is one on a circle, so that nothing jumps where a point moves to the next cell.
         """
-        scaled = place.position / (0.5 * max(self.lattice.sides)) - 1
-        angle = 2 * math.pi * place.inside
+        scaled = location.position / (0.5 * max(self.lattice.sides)) - 1
+        angle = 2 * math.pi * location.inside
         parts = [self.input_normaliser(points.fields), scaled, torch.cos(angle), torch.sin(angle)]
         if self.config.widths:
             standard = self.parameter_normaliser(points.numbers)
@@ -211,7 +211,7 @@ class PointsOperator(Operator):
 def canonical(config: PointsConfig, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return what decides how unusual the arguments of an operator are; see `PointsOperator.canonical`."""
     points, lattice = Points.of(config, inputs), config.lattice(max(1, config.latent // COARSE))
-    means, filled = lattice.scatter(points.fields, lattice.place(points.coordinates), points.weight)
+    means, filled = lattice.scatter(points.fields, lattice.locate(points.coordinates), points.weight)
     ends = torch.cat([points.coordinates.amin(dim=1), points.coordinates.amax(dim=1)], dim=1)
     return (filled[:, 0], *means.unbind(1), *ends.unbind(1), *points.numbers.unbind(1))
 
@@ -254,7 +254,7 @@ class Points:
         return self.valid.to(self.coordinates.dtype)
 
 
-class Place:
+class LatticeLocation:
     """Where points are on a lattice.
 
     Attributes:
@@ -267,25 +267,25 @@ class Place:
     def __init__(self, position: Tensor, inside: Tensor, nodes: Tensor, weights: Tensor) -> None:
         self.position, self.inside, self.nodes, self.weights = position, inside, nodes, weights
 
-    def part(self, rows: slice) -> Place:
+    def part(self, rows: slice) -> LatticeLocation:
         """Return that of some of the points."""
-        return Place(*(each[:, rows] for each in (self.position, self.inside, self.nodes, self.weights)))
+        return LatticeLocation(*(each[:, rows] for each in (self.position, self.inside, self.nodes, self.weights)))
 
 
-def parts_of(points: Points, place: Place) -> list[tuple[Points, Place]]:
+def parts_of(points: Points, location: LatticeLocation) -> list[tuple[Points, LatticeLocation]]:
     """Return points in parts of at most `PART`, so that their features take little memory.
 
     Training takes all of them at once, and so does a graph: how many it has is not known when it is exported.
     """
     tracing: bool = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
     if torch.is_grad_enabled() or torch.compiler.is_exporting() or tracing:
-        return [(points, place)]
+        return [(points, location)]
     batch, count = points.coordinates.shape[:2]
     step = max(1, PART // batch)
     if count <= step:
-        return [(points, place)]
+        return [(points, location)]
     rows = [slice(start, start + step) for start in range(0, count, step)]
-    return [(points.part(each), place.part(each)) for each in rows]
+    return [(points.part(each), location.part(each)) for each in rows]
 
 
 class Lattice:
@@ -294,7 +294,7 @@ class Lattice:
     def __init__(self, low: tuple[float, ...], width: float, sides: tuple[int, ...]) -> None:
         self.low, self.width, self.sides = low, width, sides
 
-    def place(self, coordinates: Tensor) -> Place:
+    def locate(self, coordinates: Tensor) -> LatticeLocation:
         """Find the cell of every point; points beyond the grid are in its outermost cells, at their faces."""
         low = torch.tensor(self.low, dtype=coordinates.dtype, device=coordinates.device)
         last = torch.tensor([side - 1.0 for side in self.sides], dtype=coordinates.dtype, device=coordinates.device)
@@ -310,30 +310,32 @@ class Lattice:
             factors = [inside[:, :, axis] if step else 1 - inside[:, :, axis] for axis, step in enumerate(corner)]
             weights.append(math.prod(factors[1:], start=factors[0]))
         sample = torch.arange(coordinates.shape[0], device=coordinates.device)[:, None, None]
-        return Place(position, inside, torch.stack(nodes, dim=2) + sample * self.count, torch.stack(weights, dim=2))
+        return LatticeLocation(
+            position, inside, torch.stack(nodes, dim=2) + sample * self.count, torch.stack(weights, dim=2)
+        )
 
     @property
     def count(self) -> int:
         """The number of nodes."""
         return math.prod(self.sides)
 
-    def scatter(self, values: Tensor, place: Place, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def scatter(self, values: Tensor, location: LatticeLocation, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return the means `[batch, channel, *sides]` of values near each node, and how far it is filled.
 
         Args:
             values: `[batch, point, channel]`.
-            place: Where the points are.
+            location: Where the points are.
             weight: Of every point, `[batch, point]`.
         """
-        return self.means(self.sums(values, place, weight), values.shape[0])
+        return self.means(self.sums(values, location, weight), values.shape[0])
 
-    def sums(self, values: Tensor, place: Place, weight: Tensor) -> Tensor:
+    def sums(self, values: Tensor, location: LatticeLocation, weight: Tensor) -> Tensor:
         """Return the sums over points near each node of values and of 1, weighted: `[batch * node, channel + 1]`."""
         batch, width = values.shape[0], values.shape[2] + 1
         joined = torch.cat([values, torch.ones_like(values[:, :, :1])], dim=2) * weight[:, :, None]
-        spread = joined[:, :, None] * place.weights[:, :, :, None]
+        spread = joined[:, :, None] * location.weights[:, :, :, None]
         empty = values.new_zeros((batch, self.count, width)).flatten(0, 1)
-        return empty.index_add(0, place.nodes.flatten(), spread.flatten(0, 2))
+        return empty.index_add(0, location.nodes.flatten(), spread.flatten(0, 2))
 
     def means(self, total: Tensor, batch: int) -> tuple[Tensor, Tensor]:
         """Return the means of what `sums` returns, and how far each node is filled; see `scatter`."""
@@ -341,12 +343,12 @@ class Lattice:
         grid = found.unflatten(0, (batch, self.count)).transpose(1, 2).unflatten(2, self.sides)
         return grid[:, :-1], grid[:, -1:]
 
-    def gather(self, grid: Tensor, place: Place) -> Tensor:
+    def gather(self, grid: Tensor, location: LatticeLocation) -> Tensor:
         """Interpolate `[batch, channel, *sides]` at the points: `[batch, point, channel]`."""
         rows = grid.flatten(2).transpose(1, 2).flatten(0, 1)
-        batch, points, corners = place.nodes.shape
-        found = rows.index_select(0, place.nodes.flatten()).unflatten(0, (batch, points, corners))
-        return (found * place.weights[:, :, :, None]).sum(dim=2)
+        batch, points, corners = location.nodes.shape
+        found = rows.index_select(0, location.nodes.flatten()).unflatten(0, (batch, points, corners))
+        return (found * location.weights[:, :, :, None]).sum(dim=2)
 
 
 def blur(x: Tensor) -> Tensor:

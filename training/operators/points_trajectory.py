@@ -20,7 +20,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from training.operators.operator import OperatorKind
-from training.operators.points import Place, Points, PointsConfig, PointsOperator, canonical
+from training.operators.points import LatticeLocation, Points, PointsConfig, PointsOperator, canonical
 from training.operators.trajectory import Advance, TrajectoryConfig, TrajectoryOperator
 
 
@@ -80,12 +80,12 @@ class PointsTrajectoryOperator(TrajectoryOperator):
     def stepping(self, inputs: Sequence[Tensor]) -> Advance:
         """Return what makes the steps of a rollout, with the points' places on the latent grid."""
         points = Points.of(self.config.step, self.stepped(self.at(inputs, 0)))
-        return partial(self.advance, place=self.step.lattice.place(points.coordinates))
+        return partial(self.advance, location=self.step.lattice.locate(points.coordinates))
 
-    def advance(self, inputs: Sequence[Tensor], place: Place | None = None) -> list[Tensor]:
+    def advance(self, inputs: Sequence[Tensor], location: LatticeLocation | None = None) -> list[Tensor]:
         """Return the inputs of one step with states moved on by one frame, the rest as it is."""
         arguments = self.stepped(inputs)
-        increments = self.step(*arguments, place=place)
+        increments = self.step(*arguments, location=location)
         increments = (increments,) if isinstance(increments, Tensor) else increments
         valid, moved = Points.of(self.config.step, arguments).valid, list(inputs)
         for increment, index in zip(increments, self.config.states, strict=True):

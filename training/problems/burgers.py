@@ -54,7 +54,7 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
 
 PROBLEM = Problem(
     description=DESCRIPTION,
-    places="x_i = i/{mesh}",
+    grid_points="x_i = i/{mesh}",
     constants=(("viscosity", burgers.VISCOSITY),),
     sampler=sample,
     baseline=Baseline("ETDRK4 spectral integration on the same grid", solve),

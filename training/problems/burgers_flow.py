@@ -40,7 +40,7 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
 
 PROBLEM = Problem(
     description=DESCRIPTION,
-    places="x_i = i/{mesh}",
+    grid_points="x_i = i/{mesh}",
     sampler=sample,
     baseline=Baseline(f"closed form (Cole, Hopf) summed over {SOLVED} points", solve),
 )

@@ -199,9 +199,9 @@ def merged_points(
     """
     lead = arrays[coordinates]
     points = lead.shape[1]
-    to = places(lead.read(0, 1)[0])
+    to = coincident(lead.read(0, 1)[0])
     for start, block in lead.blocks() if not lead.shared else ():
-        if bad := [start + number for number, each in enumerate(block) if (places(each) != to).any()]:
+        if bad := [start + number for number, each in enumerate(block) if (coincident(each) != to).any()]:
             raise DataError(
                 f"{path}: {lead.name!r}: other points coincide in sample {bad[0]} than in sample 0, and `merge` takes "
                 "the same for all"
@@ -218,7 +218,7 @@ def merged_points(
     return found
 
 
-def places(points: NDArray[np.generic]) -> NDArray[np.int64]:
+def coincident(points: NDArray[np.generic]) -> NDArray[np.int64]:
     """Return the number of the place of every point, counted by the first point at each."""
     _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[to.ravel()])

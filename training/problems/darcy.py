@@ -52,7 +52,7 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
 
 PROBLEM = Problem(
     description=DESCRIPTION,
-    places="x_i = (i + 1/2)/{mesh} on each axis: cell centres",
+    grid_points="x_i = (i + 1/2)/{mesh} on each axis: cell centres",
     sampler=sample,
     baseline=Baseline(
         "five-point finite volumes on the same grid, conjugate gradients preconditioned by fast diagonalisation, to a "

@@ -35,8 +35,8 @@ def integral_of(problem: ProblemFile, one: Quantity) -> IntegralConfig:
     field = fields[name]
     wanted = field.components if component is None else ()
     if one.components != wanted:
-        told = f"components = {[*wanted]}" if wanted else "no components"
-        raise ValueError(f"{label}: expected {told}, as {one.integral_of} has")
+        wanted_components = f"components = {[*wanted]}" if wanted else "no components"
+        raise ValueError(f"{label}: expected {wanted_components}, as {one.integral_of} has")
     factors, ends = region(problem, one)
     names = [each.name for each in problem.inputs]
     for each in (field, *(problem.inputs[names.index(name)] for name, _ in factors)):

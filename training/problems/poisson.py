@@ -42,7 +42,7 @@ def solve(inputs: Fields, conditions: Conditions) -> Fields:
 
 PROBLEM = Problem(
     description=DESCRIPTION,
-    places="x_i = i/{intervals} on each axis, walls included",
+    grid_points="x_i = i/{intervals} on each axis, walls included",
     sampler=sample,
     baseline=Baseline("seven-point differences on the same grid, fast diagonalisation by sine transforms", solve),
     certificate=poisson_bound,

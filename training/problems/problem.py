@@ -189,7 +189,7 @@ class Problem:
     # The input a of the energy norm (int a |grad u|^2)^(1/2) on a plane; None where there is none.
     energy_weight: str | None = None
     # What the file of stored samples says: where `{mesh}` points with `{intervals}` between them lie, and constants.
-    places: str = ""
+    grid_points: str = ""
     constants: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:

@@ -370,7 +370,7 @@ def is_taken(name: str) -> bool:
     return classical.has(name) or PROBLEMS.listed(name)
 
 
-def own_problem(name: str) -> ProblemFile | None:
+def find_problem_file(name: str) -> ProblemFile | None:
     """Read the problem file that a command's argument names; None for a recipe, which may be a TOML file, too."""
     path = Path(name)
     known = path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path)

@@ -20,7 +20,7 @@ from training import checkpoint
 from training.checkpoint import Checkpoint
 from training.evaluation import measures, pictures
 from training.evaluation.measures import Errors, Parity, parities, summary
-from training.evaluation.pictures import Drawn
+from training.evaluation.pictures import PredictedSample
 from training.files import write_json
 from training.fit import run_folder
 from training.fit.operator_workload import OperatorWorkload
@@ -77,7 +77,7 @@ class Times:
         return self.training / (self.solver - self.network)
 
 
-class Next(StrEnum):
+class NextStep(StrEnum):
     """What is changed next."""
 
     DATA = "more data"
@@ -138,7 +138,7 @@ class Report:
     # Errors of each sample by measure, by `training` (as many as in validation), `validation` and `test`.
     measures: Mapping[str, Mapping[str, Errors]]
     baselines: Mapping[str, float]  # the mean errors on test samples of what needs no network, by its name
-    drawn: tuple[Drawn, ...]  # the best, the median and the worst test sample
+    drawn: tuple[PredictedSample, ...]  # the best, the median and the worst test sample
     scalars: tuple[Parity, ...]  # the outputs that are numbers, of all test samples
     amounts: tuple[Amount, ...]  # trainings on parts of the data
     times: Times  # what the model costs
@@ -160,7 +160,7 @@ class Report:
     def verdict(self) -> Verdict:
         """What the model is worth."""
         advice = advise(self.evidence)
-        longer = advice in {Next.TRAINING, Next.TRAINING_OR_NETWORK, Next.NETWORK}
+        longer = advice in {NextStep.TRAINING, NextStep.TRAINING_OR_NETWORK, NextStep.NETWORK}
         error = float(self.errors["test"].mean())
         return Verdict(error, self.baselines, self.preset, advice.value, longer)
 
@@ -267,7 +267,7 @@ def errors_by_split(network: Operator, work: OperatorWorkload) -> dict[str, dict
 
 
 @torch.inference_mode()
-def drawn(network: Operator, work: OperatorWorkload, errors: Errors) -> list[Drawn]:
+def drawn(network: Operator, work: OperatorWorkload, errors: Errors) -> list[PredictedSample]:
     """Return the best, the median and the worst of all test samples with their predictions."""
     first, problem = work.samples.split("test").start, work.file
     names = problem.argument_names
@@ -292,7 +292,7 @@ def drawn(network: Operator, work: OperatorWorkload, errors: Errors) -> list[Dra
             blank = ({name: np.where(inside, one, np.nan) for name, one in some.items()} for some in (truth, predicted))
             values = {name: one if name == INSIDE else np.where(inside, one, np.nan) for name, one in values.items()}
             truth, predicted = blank
-        found.append(Drawn(rank, number, float(errors[position]), values, parameters, truth, predicted))
+        found.append(PredictedSample(rank, number, float(errors[position]), values, parameters, truth, predicted))
     return found
 
 
@@ -358,7 +358,7 @@ def train_on_share(recipe: Recipe, share: float, run: Path, data: Path, workers:
 # The next thing to do for a smaller error: more data, a longer training or a larger network
 
 
-def advise(evidence: Evidence) -> Next:
+def advise(evidence: Evidence) -> NextStep:
     """Decide what would improve the model next.
 
     Where the validation error is at least `GAP` times the training error, the network knows its samples too well:
@@ -374,10 +374,10 @@ def advise(evidence: Evidence) -> Next:
        a learning curve is flat at its end because the learning rate goes to zero.
     """
     if evidence.gap >= GAP:
-        return Next.DATA if evidence.doubling is None or evidence.doubling >= GAIN else Next.NONE
+        return NextStep.DATA if evidence.doubling is None or evidence.doubling >= GAIN else NextStep.NONE
     if max(evidence.fall, evidence.doubling or 0.0) >= GAIN:
-        return Next.TRAINING
-    return Next.TRAINING_OR_NETWORK if evidence.doubling is None else Next.NETWORK
+        return NextStep.TRAINING
+    return NextStep.TRAINING_OR_NETWORK if evidence.doubling is None else NextStep.NETWORK
 
 
 def sentence(evidence: Evidence) -> str:

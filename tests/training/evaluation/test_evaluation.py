@@ -207,7 +207,7 @@ def test_scales_of_pictures_are_robust() -> None:
 
 
 class Watched(DrawnSamples):
-    """Drawn samples that note which grids are read."""
+    """PredictedSample samples that note which grids are read."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

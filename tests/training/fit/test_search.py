@@ -23,8 +23,8 @@ from training.fit.presets import PRESETS, network, recipe
 from training.fit.run import train
 from training.fit.run_folder import RunFolder, read_log, training_seconds
 from training.fit.search import Plan, Race
-from training.fit.start import HANDICAP, LINEAR, ProblemRun, candidates, entered, possible_sources
-from training.fit.turns import Ended, Turn, unpack
+from training.fit.start import HANDICAP, LINEAR, ProblemRun, candidates, possible_sources, with_candidates
+from training.fit.turns import Turn, TurnResult, unpack
 from training.operators.field import FieldConfig
 from training.problems.problem_file import ProblemFile
 from training.recipe import Candidate, Recipe, changed
@@ -73,7 +73,7 @@ class Trainings:
         self.errors, self.last = errors, last
         self.turns: list[tuple[str, int, tuple[str, ...], float]] = []
 
-    def __call__(self, turn: Turn) -> Ended:
+    def __call__(self, turn: Turn) -> TurnResult:
         if len(self.turns) == self.last:
             raise KeyboardInterrupt
         entry, home = turn.recipe, turn.home
@@ -81,7 +81,7 @@ class Trainings:
         self.turns.append((home.path.name, entry.operator.detail, entry.fit.symmetries, turn.until))
         home.state.mkdir(parents=True, exist_ok=True)
         torch.save({}, home.state / f"epoch={len(self.turns)}.ckpt")
-        return Ended(self.errors[entry.operator.detail] - 0.01 * len(entry.fit.symmetries), 1.0)
+        return TurnResult(self.errors[entry.operator.detail] - 0.01 * len(entry.fit.symmetries), 1.0)
 
 
 def flips(entry: Recipe, state: Path) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ def test_a_race_uses_a_third_and_the_winner_the_rest() -> None:
     plan = Plan.of(3, symmetries=True)
     used = float(np.dot(plan.counts, np.diff([0, *plan.shares])))
     assert used == pytest.approx(1 / 3)
-    assert plan.shares[-1] + 2 / 3 == pytest.approx(1 - plan.raced)
-    assert plan.until(2) == pytest.approx(plan.shares[2] / (1 - plan.raced))
+    assert plan.shares[-1] + 2 / 3 == pytest.approx(1 - plan.race_budget)
+    assert plan.until(2) == pytest.approx(plan.shares[2] / (1 - plan.race_budget))
 
 
 def test_a_handicap_counts_in_the_comparison_alone(raced: Recipe, tmp_path: Path) -> None:
@@ -129,10 +129,10 @@ def test_a_handicap_counts_in_the_comparison_alone(raced: Recipe, tmp_path: Path
 class Late(Trainings):
     """Trainings of which that of 4 channels learns nothing for two turns, and is by far the best later."""
 
-    def __call__(self, turn: Turn) -> Ended:
+    def __call__(self, turn: Turn) -> TurnResult:
         found, turns = super().__call__(turn), sum(done[0] == turn.home.path.name for done in self.turns)
         late = turn.recipe.operator.detail == 4 and (turns > 2 or turn.recipe.fit.symmetries)
-        return Ended(0.1, 1.0) if late else found
+        return TurnResult(0.1, 1.0) if late else found
 
 
 def test_a_network_that_learns_late_does_not_lose_before_it_has_learned_anything(raced: Recipe, tmp_path: Path) -> None:
@@ -334,10 +334,10 @@ def test_candidates_are_kinds_and_sizes_of_what_the_preset_chooses(samples: Samp
         "gated spectral layers, 32 channels": 1.0,
         "layers linear in k, 32 channels": 1 / LINEAR,
     }
-    made = entered(recipe(samples, "quick"), samples)
+    made = with_candidates(recipe(samples, "quick"), samples)
     for one in made.race:
         OperatorWorkload(changed(made, one.overrides), samples.path.parent).network()
-    assert entered(recipe(samples, "tiny"), samples).race == ()
+    assert with_candidates(recipe(samples, "tiny"), samples).race == ()
 
 
 def test_spectral_layers_alone_have_a_handicap_on_planes_and_linear_ones_an_advantage() -> None:
@@ -367,7 +367,7 @@ def test_an_equation_may_be_linear_in_fields_of_both_signs() -> None:
 
 def test_a_declared_input_is_linear_in_every_network(samples: SampleFile) -> None:
     declared = SampleFile(samples.path, problem(inputs={"k": {"linear": True}}))
-    made = entered(recipe(declared, "quick"), declared)
+    made = with_candidates(recipe(declared, "quick"), declared)
     assert [one.name for one in made.race] == ["linear layers, 32 channels", "U-Net and linear layers, 32 channels"]
     assert [changed(made, one.overrides).operator.linear for one in made.race] == [(True,)] * 2
     assert recipe(declared, "tiny").operator.linear == (True,)

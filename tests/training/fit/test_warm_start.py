@@ -17,7 +17,7 @@ from training.commands import app
 from training.fit import start
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
-from training.fit.start import EARLIER, ProblemRun
+from training.fit.start import WARM_START, ProblemRun
 from training.problems.problem_file import ProblemFile
 from training.recipe import Recipe, RecipeError, changed
 
@@ -85,12 +85,12 @@ def test_the_card_names_the_earlier_model_and_the_checkpoint_needs_it_no_more(fi
 def test_the_earlier_model_races_against_random_weights(first: Path, tmp_path: Path) -> None:
     recipe = second(tmp_path, "quick")
     assert [each.start is not None for each in recipe.race] == [False] * (len(recipe.race) - 1) + [True]
-    assert recipe.race[-1].name == EARLIER
+    assert recipe.race[-1].name == WARM_START
     scratch = recipe.race[0].model_copy(update={"operator": {"detail": 2, "layers": 0, "spectral": 1}})
     short = changed(recipe.model_copy(update={"race": (scratch, recipe.race[-1])}), ["fit.epochs=12", *COUNTED[1:]])
     found = checkpoint.load(train(short, tmp_path / "new", tmp_path))
-    assert {scratch.name, EARLIER} == {*found.card.race["rounds"][0]["validation_error"]}
-    started = found.card.race["winner"].startswith(EARLIER)
+    assert {scratch.name, WARM_START} == {*found.card.race["rounds"][0]["validation_error"]}
+    started = found.card.race["winner"].startswith(WARM_START)
     assert (found.recipe.start is not None) == ("start" in found.card.training) == started
     if started:
         assert found.card.training["start"]["folder"] == str(first)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from training.commands import app
 from training.report import collect
-from training.report.collect import Evidence, Next, ReportError, Times, advise, sentence
+from training.report.collect import Evidence, NextStep, ReportError, Times, advise, sentence
 from training.report.page import cost, next_command, report_command, source_of, sparkline, trust
 from training.report.verdict import MEAN, NEAREST, Verdict
 
@@ -219,18 +219,18 @@ FLAT, FALLING = [1.0] * 10, [10 / (1 + epoch) for epoch in range(10)]
 @pytest.mark.parametrize(
     ("evidence", "expected"),
     [
-        (Evidence(training=0.1, validation=0.3, curve=FLAT, half=0.4), Next.DATA),
-        (Evidence(training=0.1, validation=0.3, curve=FLAT), Next.DATA),
-        (Evidence(training=0.1, validation=0.3, curve=FALLING, half=0.301), Next.NONE),
-        (Evidence(training=0.1, validation=0.11, curve=FLAT, half=0.2), Next.TRAINING),
-        (Evidence(training=0.1, validation=0.11, curve=FALLING), Next.TRAINING),
-        (Evidence(training=0.1, validation=0.11, curve=FALLING, half=0.111), Next.TRAINING),
-        (Evidence(training=0.1, validation=0.11, curve=FLAT, half=0.111), Next.NETWORK),
-        (Evidence(training=0.1, validation=0.11, curve=FLAT), Next.TRAINING_OR_NETWORK),
-        (Evidence(training=0.1, validation=0.11, curve=[0.11]), Next.TRAINING_OR_NETWORK),
+        (Evidence(training=0.1, validation=0.3, curve=FLAT, half=0.4), NextStep.DATA),
+        (Evidence(training=0.1, validation=0.3, curve=FLAT), NextStep.DATA),
+        (Evidence(training=0.1, validation=0.3, curve=FALLING, half=0.301), NextStep.NONE),
+        (Evidence(training=0.1, validation=0.11, curve=FLAT, half=0.2), NextStep.TRAINING),
+        (Evidence(training=0.1, validation=0.11, curve=FALLING), NextStep.TRAINING),
+        (Evidence(training=0.1, validation=0.11, curve=FALLING, half=0.111), NextStep.TRAINING),
+        (Evidence(training=0.1, validation=0.11, curve=FLAT, half=0.111), NextStep.NETWORK),
+        (Evidence(training=0.1, validation=0.11, curve=FLAT), NextStep.TRAINING_OR_NETWORK),
+        (Evidence(training=0.1, validation=0.11, curve=[0.11]), NextStep.TRAINING_OR_NETWORK),
     ],
 )
-def test_the_next_thing_follows_from_gap_data_and_curve(evidence: Evidence, expected: Next) -> None:
+def test_the_next_thing_follows_from_gap_data_and_curve(evidence: Evidence, expected: NextStep) -> None:
     assert advise(evidence) is expected
     assert sentence(evidence).startswith(f"Next: {expected.value}. The validation error is ")
 
