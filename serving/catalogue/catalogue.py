@@ -9,8 +9,8 @@ The catalogue loads and unloads models itself, by Triton's repository API (`--mo
 used first, each served as soon as it is warm. *Companions* (derivatives, refinements, further formats of a model) are
 loaded at their first use, which waits, and unloaded when they have been idle. With a budget for memory
 (`serving.catalogue.budget`) so is every model: at the start those are loaded that fit, and the others are served from
-their cards. A version that Triton cannot load is left out, so that the ones before it are served. A Triton that loads
-its models itself (`poll`, `none`) works as well.
+their cards. `serving.catalogue.loading` has how one model is loaded. A Triton that loads its models itself (`poll`,
+`none`) works as well.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ import asyncio
 import logging
 import math
 import os
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-
-from google.protobuf.text_format import ParseError
 
 from schema.card import KINDS, REFINED, Card, Kind
 from serving.catalogue.budget import Budget, Instruments, Limit
 from serving.catalogue.documents import Model, ModelSummary, Readiness
-from serving.catalogue.repository import Entry, Repository, base, samples
+from serving.catalogue.loading import LEAVING_PAUSE, Loading
+from serving.catalogue.repository import Entry, Repository, base
 from serving.device import Device
 from serving.errors import Problem
 from serving.settings import Settings
-from serving.triton import Run, Triton, lack
+from serving.triton import Run, Triton
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is served while Triton is down
@@ -42,12 +40,7 @@ _LATE_LOOKS = 3  # in a row, each of some seconds
 _SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances, which Triton starts side by side
 _SLOW_SECONDS = 5.0  # after which a model that is being loaded or warmed delays no other one
-LOAD_SECONDS = 25.0  # that a request waits at most until its model is loaded
-_LEAVING_PAUSE = 0.02
-WAIT_SHARE = 0.9  # of the time that a request has: the refusal comes before its deadline
-RETRY_SECONDS = 5
 DOUBT_SECONDS = 30.0  # between two attempts to warm a model anew that fails
-_VERSION_AT_FAULT = re.compile(r"version (\d+) is at UNAVAILABLE")
 
 
 class Catalogue:
@@ -60,8 +53,8 @@ class Catalogue:
         self._asked = -math.inf  # when Triton was asked for the index that was noted last
         self.budget = Budget(triton, lambda: self._present, self._index, metrics)
         self.budget.limit = Limit.of(settings, None) if not settings.embedded else None  # else once the device is known
-        self._gpu = self.budget.limit is not None and self.budget.limit.kind == "gpu"  # models are loaded for one
-        self._loads = True  # whether this Triton loads models on request
+        self._loading = Loading(settings, self._repository, triton, self.budget, self._index, self.lost)
+        self._loading.gpu = self.budget.limit is not None and self.budget.limit.kind == "gpu"
         self._late = 0  # looks in a row
         self.restart: Callable[[], bool] = lambda: True  # a local Triton, unless it was restarted a moment ago
         self._exhausted = False  # a restart is due
@@ -203,7 +196,7 @@ class Catalogue:
 
     def computes_on(self, device: Device) -> None:
         """Take the budget of the device that the local Triton computes on, and load models for it."""
-        self.budget.limit, self._gpu = Limit.of(self._settings, device), device.kind == "gpu"
+        self.budget.limit, self._loading.gpu = Limit.of(self._settings, device), device.kind == "gpu"
 
     # What has disappeared, and what is wanted
 
@@ -211,7 +204,7 @@ class Catalogue:
         """Forget what is served: Triton is lost, and the process that comes back is cold."""
         if self.responds:
             logger.warning("the inference server does not respond")
-        self.responds, self._loads, self._exhausted = False, True, False
+        self.responds, self._loading.possible, self._exhausted = False, True, False
         for entry in self._entries.values():
             entry.served, entry.stamp, entry.again, entry.pause = {}, None, 0.0, 0.0
             entry.loaded = set()
@@ -219,9 +212,7 @@ class Catalogue:
 
     def withdraw(self, card: Card) -> None:
         """Forget a version that Triton has unloaded, so that the one before it is served before the next look."""
-        entry = self._entries[card.model]
-        entry.withdrawn = time.monotonic()
-        entry.served = {number: card for number, card in entry.served.items() if number != card.version}
+        self._entries[card.model].withdraw(card.version)
 
     def exhaust(self, card: Card) -> None:
         """Forget a version that has run out of shared memory until it is warm again; a local Triton starts anew.
@@ -254,7 +245,7 @@ class Catalogue:
             return
         entry.used = time.monotonic()
         if card.version not in entry.served or (entry.leaving and not run.held):
-            await self._until_loaded(entry, card.version, run)
+            await self._loading.until_loaded(entry, card.version, run)
         entry.calls += 1
         entry.used = time.monotonic()
         try:
@@ -278,46 +269,14 @@ class Catalogue:
         entry = self._entries[card.model]
         if not entry.on_demand or card.version not in entry.fit or asyncio.get_running_loop().time() >= run.deadline:
             return False
-        await asyncio.sleep(_LEAVING_PAUSE)
+        await asyncio.sleep(LEAVING_PAUSE)
         try:
-            await self._until_loaded(entry, card.version, replace(run, held=True))
+            await self._loading.until_loaded(entry, card.version, replace(run, held=True))
         except Problem as problem:
             if problem.kind != "unknown-version":
                 raise
             return False
         return True
-
-    async def _until_loaded(self, entry: Entry, version: int, run: Run) -> None:
-        """Have a model loaded, once it is its turn; a `model-not-ready` where it cannot be, or not in time.
-
-        What is held does not wait until a model has left that waits for its calls.
-        """
-        now = asyncio.get_running_loop().time()
-        end = min(now + LOAD_SECONDS, now + WAIT_SHARE * (run.deadline - now))
-        entry.waits += 1
-        try:
-            while (left := end - asyncio.get_running_loop().time()) > 0:
-                if entry.leaving and not run.held:
-                    await asyncio.sleep(min(left, _LEAVING_PAUSE))
-                elif version in entry.served or not entry.may_try:
-                    break
-                else:
-                    task = self._begin(entry)
-                    await asyncio.wait([task], timeout=left)
-                    if task.done() and version not in entry.served and not entry.leaving:
-                        break
-                    if run.held and entry.leaving:
-                        await asyncio.sleep(_LEAVING_PAUSE)
-        finally:
-            entry.waits -= 1
-        if version in entry.served and (run.held or not entry.leaving):
-            return
-        if entry.served and version not in entry.faults and not (entry.leaving or entry.is_loading):  # it is too old
-            known = ", ".join(map(str, sorted(entry.served)))
-            raise Problem("unknown-version", f'"{entry.name}" has no version {version} loaded; there are {known}')
-        doing = "is being loaded" if entry.reserved else "waits for memory that other models take"
-        fault, _ = entry.faults.get(version, (doing, ""))
-        raise Problem("model-not-ready", f'"{entry.name}" version {version} {fault}', retry_after=RETRY_SECONDS)
 
     # Loading
 
@@ -336,33 +295,33 @@ class Catalogue:
                 self.lost()
             self._record()
             return _LOOK_SECONDS_DOWN
-        waiting = [entry for entry in self._present if entry.loading is None and self._has_news(entry, ready)]
+        waiting = [entry for entry in self._present if entry.loading is None and self._loading.due(entry, ready)]
         # Plain models first, the most used of them first.
         waiting.sort(key=lambda entry: (bool(entry.base), -entry.uses, entry.name))
         end = time.monotonic() + _LOOK_SECONDS
-        while (waiting or self._loading) and (left := end - time.monotonic()) > 0:
+        while (waiting or self._tasks) and (left := end - time.monotonic()) > 0:
             slow = time.monotonic() - _SLOW_SECONDS
-            for entry in waiting[: max(0, _AT_ONCE - sum(each.began > slow for each in self._loading.values()))]:
+            for entry in waiting[: max(0, _AT_ONCE - sum(each.began > slow for each in self._tasks.values()))]:
                 waiting.remove(entry)
-                self._begin(entry)
-            if self._loading:
-                await asyncio.wait(self._loading, timeout=min(left, _SLOW_SECONDS), return_when=asyncio.FIRST_COMPLETED)
-            for task, entry in self._loading.items():
+                self._loading.begin(entry)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=min(left, _SLOW_SECONDS), return_when=asyncio.FIRST_COMPLETED)
+            for task, entry in self._tasks.items():
                 if task.done():
                     entry.loading = None
                     task.result()
             self._record()
         self._record()
-        return 0.0 if waiting or self._loading else _LOOK_SECONDS
+        return 0.0 if waiting or self._tasks else _LOOK_SECONDS
 
     async def close(self) -> None:
-        tasks = list(self._loading)
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
-    def _loading(self) -> dict[asyncio.Task[None], Entry]:
+    def _tasks(self) -> dict[asyncio.Task[None], Entry]:
         return {entry.loading: entry for entry in self._entries.values() if entry.loading is not None}
 
     def _adopt(self, found: Mapping[str, dict[int, Card]]) -> None:
@@ -375,7 +334,7 @@ class Catalogue:
             entry.faults = {number: fault for number, fault in entry.faults.items() if number in (entry.present or ())}
             if (card := entry.newest) is not None:
                 entry.base = base(card, found)
-            on_demand = bool(entry.base) or (self.budget.limit is not None and self._loads)
+            on_demand = bool(entry.base) or (self.budget.limit is not None and self._loading.possible)
             if on_demand and not entry.on_demand and entry.served:  # the budget is new
                 entry.used = time.monotonic()
             entry.on_demand = on_demand
@@ -420,135 +379,6 @@ class Catalogue:
                     await self.budget.unload(entry, "idle")
                 else:
                     entry.ours, entry.stamp, entry.served = False, None, {}
-
-    def _has_news(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
-        if entry.leaving:
-            return False
-        changed = entry.attempted not in {None, self._repository.stamps[entry.name]}
-        if changed:
-            entry.again = entry.pause = 0.0
-        if entry.on_demand and entry.used is None:
-            room = self.budget.fits(entry)
-            if changed or (entry.may_try and not room):  # a fault is not for good: the next request tries again
-                entry.faults = {}
-            if entry.base or not room or (entry.tried and entry.fit):
-                return False
-        return entry.may_try and bool(self._to_load(entry, ready) or entry.cold(ready))
-
-    def _to_load(self, entry: Entry, ready: Mapping[str, Collection[int]]) -> bool:
-        stamp, loaded = self._repository.stamps.get(entry.name), ready.get(entry.name, ())
-        if stamp is None or not self._loads:
-            return False
-        if entry.stamp is None:  # perhaps it was loaded before we came
-            return max(entry.present or (), default=0) not in loaded
-        return entry.stamp != stamp or not loaded
-
-    def _begin(self, entry: Entry) -> asyncio.Task[None]:
-        if not entry.is_loading:
-            entry.tried, entry.began = True, time.monotonic()
-            entry.used = entry.used or entry.began
-            entry.loading = asyncio.create_task(self._load_and_warm(entry))
-        assert entry.loading is not None  # noqa: S101
-        return entry.loading
-
-    async def _load_and_warm(self, entry: Entry) -> None:
-        """Serve the versions of a model, the newest first; whatever fails concerns them alone and is tried again."""
-        name, start, loaded = entry.name, time.monotonic(), False
-        try:
-            ready = await self._index()
-            if entry.on_demand and not entry.loaded:
-                if not await self.budget.admit(entry):
-                    entry.used = None
-                    return
-                start, ready = time.monotonic(), await self._index()
-            to_load = self._to_load(entry, ready)
-            entry.stamp = entry.attempted = self._repository.stamps.get(name, frozenset())
-            if to_load:
-                loaded = await self._load(entry)
-                ready = await self._index()
-            failed = not all([await self._admit(entry, number) for number in sorted(entry.cold(ready), reverse=True)])
-        except Problem as problem:
-            if problem.kind == "triton-unavailable":
-                self.lost()
-                return
-            failed = True
-        finally:
-            entry.reserved = False
-        if loaded:  # also where another gateway has unloaded it already
-            await self.budget.loaded(entry, time.monotonic() - start)
-        if failed or (self._loads and not entry.served):
-            entry.delay()
-        else:
-            entry.again = entry.pause = 0.0
-
-    async def _loaded_by_triton(self, entry: Entry, config: str | None) -> bool:
-        """Have Triton load a model, as it is or with a configuration; a load that hangs is a fault of all versions."""
-        try:
-            return await self._triton.load(entry.name, config)
-        except Problem as problem:
-            if problem.kind == "deadline-exceeded":
-                for number in entry.present or ():
-                    entry.report(number, "is not loaded by Triton in time", problem.detail)
-            raise
-
-    async def _load(self, entry: Entry) -> bool:
-        """Have Triton load a model, without the versions that it cannot load; return whether it has loaded any."""
-        broken, config, name = set[int](), None, entry.name
-        if self._gpu:
-            with suppress(OSError, ValueError, ParseError):  # of which Triton says more
-                config = await asyncio.to_thread(self._repository.configuration, name, (), gpu=True)
-        while True:
-            try:
-                self._loads = await self._loaded_by_triton(entry, config)
-            except Problem as problem:
-                if problem.kind != "model-failed":
-                    raise
-                reason = "\n".join(getattr(problem, "__notes__", ()))
-                found = {int(number) for number in _VERSION_AT_FAULT.findall(reason)} - broken
-                for number in found or set(entry.present or ()) - broken:
-                    full = ": its shared memory (/dev/shm) is full" if lack(reason) == "shared-memory-full" else ""
-                    entry.report(number, f"cannot be loaded by Triton{full}", reason)
-                broken |= found
-                if name in await self._triton.ready_versions():
-                    return False  # what was loaded before stays
-                config = (
-                    await asyncio.to_thread(self._repository.configuration, name, broken, gpu=self._gpu)
-                    if found
-                    else None
-                )
-                if config is None:
-                    raise
-            else:
-                entry.ours |= self._loads
-                return self._loads
-
-    async def _admit(self, entry: Entry, number: int) -> bool:
-        """Serve a version, a plain one once it is warm; return whether it is served."""
-        card = (entry.present or {}).get(number)
-        if card is None:
-            return True
-        seconds, most = self._settings.request_seconds, self._settings.max_body_bytes
-        entry.doubted.discard(number)
-        try:
-            for batch in () if entry.base else samples(card, most):
-                await self._triton.infer(entry.name, number, batch, Run.within(seconds))
-        except Exception as error:
-            if isinstance(error, Problem) and error.kind == "triton-unavailable":
-                raise
-            known = isinstance(error, Problem)
-            if entry.served.get(number) == card:  # and doubted
-                if isinstance(error, Problem) and error.kind in {"deadline-exceeded", "overloaded"}:
-                    return True  # it is busy
-                self.withdraw(card)
-            fault = str(error) if known else type(error).__name__  # readiness is public
-            notes = "\n".join(getattr(error, "__notes__", ()))
-            entry.report(number, f"cannot be warmed: {fault}", notes, None if known else error)
-            return False
-        entry.faults.pop(number, None)
-        if entry.served.get(number) != card:
-            logger.info("%s version %d is served", entry.name, number)
-        entry.served = {**entry.served, number: card}
-        return True
 
     def _record(self) -> None:
         """Update the gauge of newest versions, without companions that no request has used, and forget what is gone."""

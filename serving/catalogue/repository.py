@@ -9,24 +9,21 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from google.protobuf import json_format, text_format
-from numpy.typing import NDArray
 from pydantic_core import from_json
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from tritonclient.grpc import model_config_pb2
-from tritonclient.utils import triton_to_np_dtype
 
-from schema.card import FRAME, GRID, Card, read
+from schema.card import Card, read
 from serving import system
 from serving.errors import Problem
-from serving.triton import Batch, lack
+from serving.triton import lack
 
 Stamp = frozenset[tuple[str, int, int]]
 
@@ -178,7 +175,7 @@ def example(repository: Path, card: Card, index: int) -> tuple[dict[str, Any], d
     return found, truth, count
 
 
-# One model as the catalogue knows it, and the inputs that warm it
+# One model as the catalogue knows it
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # between two attempts to load and warm a model
@@ -257,6 +254,11 @@ class Entry:
         new = {each for each, card in present.items() if self.served.get(each) != card}
         return (new | self.doubted) & set(loaded)
 
+    def withdraw(self, number: int) -> None:
+        """Forget a version that Triton has unloaded, or that fails."""
+        self.withdrawn = time.monotonic()
+        self.served = {each: card for each, card in self.served.items() if each != number}
+
     def delay(self) -> None:
         """Wait before the next attempt, twice as long as before the last one."""
         self.pause = min(max(FIRST_PAUSE, 2 * self.pause), LONGEST_PAUSE)
@@ -276,28 +278,3 @@ class Entry:
     def __str__(self) -> str:
         faults = [f"version {number} {fault}" for number, (fault, _) in sorted(self.faults.items())]
         return f"{self.name} ({'; '.join(faults)})" if faults else self.name
-
-
-def samples(card: Card, max_bytes: int) -> Iterator[Batch]:
-    """Yield the simplest inputs of each declared grid, one sample of ones, unless they are too large to be sent."""
-    numbers: dict[str, NDArray[Any]] = {
-        each.name: np.ones([size or 1 for size in each.sizes], np.float32) for each in card.parameters
-    }
-    if card.frames is not None:
-        numbers[FRAME] = np.zeros((1, 1), np.int32)
-    for grid in card.grid.shapes:
-        shapes = {
-            tensor.name: (
-                1,
-                *(size or 1 for size in tensor.leading),
-                *(grid if tensor.points is None else tensor.points),
-                *tensor.trailing,
-            )
-            for tensor in card.inputs
-        }
-        if all(4 * math.prod(shape) <= max_bytes for shape in shapes.values()):
-            yield (
-                {tensor.name: np.ones(shapes[tensor.name], triton_to_np_dtype(tensor.dtype)) for tensor in card.inputs}
-                | numbers
-                | ({GRID: np.zeros((1, *grid), np.int32)} if card.takes_grid else {})
-            )
