@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from schema.card import FRAME
 from serving.errors import Problem
 from serving.frames import Rollout
-from serving.predict import SOLVER_COST, Exchange, Inputs, Prediction, Predictor, Result, offload, respond
+from serving.inputs import SOLVER_COST, Exchange, Inputs, Prediction, Result, offload
+from serving.predict import Predictor, respond
 from serving.quality import Quality, split
 from serving.triton import Outputs, Run
 
@@ -92,7 +93,7 @@ class _Trajectory:
         if policy.tolerance is not None or policy.outside == "solve":
             raise Problem("invalid-parameter", "tolerance and outside=solve replace whole trajectories: use predict")
         limit = predictor.settings.max_rollout_bytes
-        inputs = await predictor.inputs(request, exchange, limit, streamed=True)
+        inputs = await predictor.reader.read(request, exchange, limit, streamed=True)
         trajectory = cls(predictor, request, inputs)
         await trajectory.compute(request.run)
         return trajectory

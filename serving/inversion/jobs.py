@@ -27,9 +27,10 @@ from physics.posterior.laplace import Estimate, Progress
 from physics.registry import Sensing
 from schema.card import Card, Kind
 from serving.errors import Problem
+from serving.inputs import Arrays, Prediction
 from serving.limits import Caller
 from serving.observe import Metrics
-from serving.predict import Arrays, Prediction, Predictor
+from serving.predict import Predictor
 from serving.settings import Settings
 
 Array = NDArray[np.float64]

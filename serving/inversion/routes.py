@@ -26,9 +26,9 @@ from serving.codecs import binary
 from serving.codecs.json_text import written
 from serving.document import JSON, Document, inlined_schema
 from serving.errors import Problem, ProblemDetails, Where
+from serving.inputs import offload
 from serving.inversion.jobs import Inversions, Job, ServedModel, State
 from serving.limits import Caller
-from serving.predict import offload
 from serving.protocols import over_http
 from serving.service import Service, Serving
 

@@ -33,9 +33,9 @@ from tritonclient.grpc import service_pb2
 from schema.card import Card
 from serving.auth import OPEN, SCOPE, Scope, requires
 from serving.errors import Problem
+from serving.inputs import Prediction, offload
 from serving.limits import ANYONE, Ticket
 from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id
-from serving.predict import Prediction, offload
 from serving.protocols import metadata, open_inference, over_http
 from serving.protocols.metadata import FLOAT32
 from serving.protocols.open_inference import Sent
@@ -259,7 +259,7 @@ class GrpcServer:
 
 
 class GrpcExchange:
-    """A request, its raw contents and its bytes, and the writer of its response: an `Exchange` of `serving.predict`."""
+    """A request, its raw contents and its bytes, and the writer of its response: an `Exchange` of `serving.inputs`."""
 
     frames: int | None = None  # a parameter of the request says it, and the grid
     grid: tuple[int, ...] | None = None

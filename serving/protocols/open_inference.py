@@ -29,7 +29,7 @@ from serving.codecs.binary import Buffer
 from serving.codecs.json_text import parsed, written
 from serving.document import JSON, JSON_BYTES, Document, validated
 from serving.errors import Problem
-from serving.predict import TEXT_GROWTH
+from serving.inputs import TEXT_GROWTH
 from serving.protocols import over_http
 from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
 from serving.protocols.over_http import DirectRoute, Version
@@ -197,7 +197,7 @@ class InferenceResponse(_Part):
 
 
 class RestExchange:
-    """A request of `/v2` and the writer of its response: an `Exchange` of `serving.predict`.
+    """A request of `/v2` and the writer of its response: an `Exchange` of `serving.inputs`.
 
     The body is JSON up to `json_bytes`, or all of it. `frames`: how many its parameters ask for.
     """

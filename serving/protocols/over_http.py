@@ -27,8 +27,8 @@ from serving.codecs.binary import NPY, SAFETENSORS, Buffer
 from serving.compression import WINDOW, inflated, weights
 from serving.document import JSON, inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
+from serving.inputs import Prediction
 from serving.limits import Ticket
-from serving.predict import Prediction
 from serving.quality import ANY, Outside, Policy
 from serving.service import Service
 from serving.settings import Settings, listed

@@ -37,7 +37,7 @@ from serving.codecs.binary import Buffer
 from serving.codecs.json_text import parsed, written
 from serving.document import JSON, Document, inlined_schema, object_schema, validated
 from serving.errors import Problem
-from serving.predict import TEXT_GROWTH
+from serving.inputs import TEXT_GROWTH
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute
 from serving.quality import Quality
@@ -240,7 +240,7 @@ def _members(content: Buffer, types: Mapping[str, type]) -> dict[str, Any]:
 
 
 class TesseractBody:
-    """A request to a Tesseract, and the writer of its response in an encoding: an `Exchange` of `serving.predict`."""
+    """A request to a Tesseract, and the writer of its response in an encoding: an `Exchange` of `serving.inputs`."""
 
     frames: int | None = None  # models of trajectories are no Tesseracts
     grid: tuple[int, ...] | None = None  # that of the query

@@ -33,7 +33,7 @@ from serving.codecs.binary import Buffer
 from serving.codecs.json_text import LongList, parsed, written
 from serving.document import JSON, Document, object_schema, validated
 from serving.errors import Problem
-from serving.predict import Arrays, Prediction, offload
+from serving.inputs import Arrays, Prediction, offload
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute
 from serving.quality import Outside, Policy

@@ -43,7 +43,7 @@ from serving.codecs.json_text import written
 from serving.connection import BREAK_OFF
 from serving.document import JSON
 from serving.errors import MEDIA_TYPE, VECTORS, Problem
-from serving.predict import TEXT_GROWTH
+from serving.inputs import TEXT_GROWTH
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
 from serving.protocols.schemas import JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
@@ -236,7 +236,7 @@ class Written(NamedTuple):
 
 
 class Body:
-    """The body of a `/v1` request and the writer of its response: an `Exchange` of `serving.predict`.
+    """The body of a `/v1` request and the writer of its response: an `Exchange` of `serving.inputs`.
 
     Outputs in JSON are encoded as the inputs were, in nested lists or in base64. The response of a derivative names the
     model that is differentiated, and has gradients of those inputs that the request sent. That of a parameter is one

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from serving.codecs import json_arrays, json_text
 from serving.codecs.json_text import LongList, parsed, written
 from serving.errors import Problem
-from serving.predict import offload
+from serving.inputs import offload
 from tests.refusals import refused
 
 numbers = st.integers(-(2**40), 2**40) | st.floats(allow_nan=False, allow_infinity=False)

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from serving.codecs import json_arrays
+from serving.inputs import Arrays, Prediction
 from serving.limits import ANYONE
 from serving.local_triton.server import TritonServer
-from serving.predict import Arrays, Prediction
 from serving.service import Service
 from serving.triton import Triton
 from tests import toy_fields

@@ -25,8 +25,9 @@ from schema.problem import Frames
 from serving import system
 from serving.codecs.binary import NPY, SAFETENSORS, Buffer, write_npy
 from serving.document import JSON
+from serving.inputs import Exchange, Prediction
 from serving.limits import ANYONE, Ticket
-from serving.predict import Exchange, Prediction, respond
+from serving.predict import respond
 from serving.protocols import grpc, over_http
 from serving.protocols.open_inference import RestExchange
 from serving.protocols.tesseract import TesseractBody
@@ -145,7 +146,7 @@ async def measure(
     body = await over_http.content(request, service, 2**26, json=of_json)
     exchange = make(body)
     wanted = Prediction(card, "", ANYONE, policy, ticket=ticket)
-    inputs = await service.predictor.inputs(wanted, exchange, 2**26, streamed=card.frames is not None)
+    inputs = await service.predictor.reader.read(wanted, exchange, 2**26, streamed=card.frames is not None)
     outputs = {tensor.name: inputs.arrays[card.names[0]].copy() for tensor in card.outputs}
     written, _ = respond(wanted, inputs, exchange, outputs, Quality({}, np.zeros(inputs.samples, np.int8)))
     growth = resident("VmHWM") - before

@@ -18,8 +18,8 @@ from serving import checks
 from serving.document import JSON
 from serving.errors import Problem, Where
 from serving.frames import Rollout
+from serving.inputs import Arrays, Prediction
 from serving.limits import ANYONE
-from serving.predict import Arrays, Prediction
 from serving.protocols import umbridge
 from serving.protocols.v1 import Body
 from serving.quality import Quality

@@ -11,9 +11,10 @@ from physics import darcy
 from schema.card import Card
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
+from serving.inputs import Arrays, Prediction
 from serving.limits import ANYONE
 from serving.observe import Metrics
-from serving.predict import Arrays, Prediction, Predictor
+from serving.predict import Predictor
 from serving.quality import Policy
 from serving.settings import Settings
 from serving.timing import TritonTimes
