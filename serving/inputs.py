@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.card import FRAME, Card
-from serving import cells, checks
+from serving import cells, checks, padding
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
 from serving.frames import PIECE
@@ -188,7 +188,7 @@ class InputReader:
         sent = await offload(exchange.size, exchange.read, card, self._settings.max_body_bytes)
         if exchange.seconds is not None and request.limit is not None:
             request.limit.reschedule(min(begin + exchange.seconds, request.deadline))
-        if shapes := checks.unequal(sent, card):
+        if shapes := padding.unequal(sent, card):
             sent = await self._padded(request, exchange.size, sent, shapes)
         # Arrays of another type are converted, and a sample that stands for many is repeated: this is counted before it
         # takes memory. What is left out becomes a view, which takes none.
@@ -220,7 +220,7 @@ class InputReader:
                 raise Problem("body-too-large", f"{name}: {detail}", array=name)
         if request.ticket is not None:
             request.ticket.settle(size + own_bytes(sent) + 16 * values)  # float64, and without the values of padding
-        return await offload(8 * values, checks.rectangular, sent, shapes)
+        return await offload(8 * values, padding.rectangular, sent, shapes)
 
     async def _derived(self, request: Prediction, size: int, sent: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return the arrays of a body of so many bytes with what follows from its cells, piece by piece.

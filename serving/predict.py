@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.card import FRAME, Card
-from serving import checks, system
+from serving import checks, padding, system
 from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
@@ -165,7 +165,7 @@ class Predictor:
 
     async def _attempt(self, card: Card, inputs: Batch, run: Run) -> Outputs:
         lead, metrics = inputs[card.names[0]], self.metrics
-        sent = checks.padded(inputs, card) if card.padded else inputs
+        sent = padding.padded(inputs, card) if card.padded else inputs
         grid = checks.grid_label(card.grid_of(inputs), card)
         try:
             with metrics.phase(card.model, grid, "triton") as trace:

@@ -52,9 +52,9 @@ def read(
 
     The array `cotangents.solution` is the member `solution` of `cotangents`, which stands beside `inputs`. Samples on
     points (there is an input `counts`, which the body leaves out) may have unequal numbers of them: they are counted,
-    and such an input is an array of arrays, which is padded later (`checks.rectangular`). `on_points` says of inputs on
-    points how many axes a sample has before that of the points, such as its frames. Where the body has `cells`, the
-    inputs that are `derivable` from them may be missing, too.
+    and such an input is an array of arrays, which `serving.padding` pads later. `on_points` says of inputs on points
+    how many axes a sample has before that of the points, such as its frames. Where the body has `cells`, the inputs
+    that are `derivable` from them may be missing, too.
 
     Returns:
         The arrays by name, whether one of them was in base64, the frames and the grid that it asks for and its cells,

@@ -39,7 +39,7 @@ from physics import darcy, kuramoto_sivashinsky, navier_stokes
 from physics.numerics.grid import axis
 from physics.numerics.volumes import Linearised
 from physics.posterior.sensors import Sensors, lattice
-from serving.protocols.grpc import ENVELOPE_BYTES
+from serving.protocols.messages import ENVELOPE_BYTES
 from tests import toy_points
 from training import checkpoint, recipes
 from training import recipe as config

@@ -28,7 +28,7 @@ from serving.document import JSON
 from serving.inputs import Exchange, Prediction
 from serving.limits import ANYONE, Ticket
 from serving.predict import respond
-from serving.protocols import grpc, over_http
+from serving.protocols import messages, over_http
 from serving.protocols.open_inference import RestExchange
 from serving.protocols.tesseract import TesseractBody
 from serving.protocols.v1 import Body
@@ -121,8 +121,8 @@ def changed(card: Card, **parts: Any) -> Card:
     return Card.model_validate(card.model_copy(update=parts).model_dump())
 
 
-def exchange_of(content: bytes) -> grpc.GrpcExchange:
-    return grpc.GrpcExchange(*grpc.request_of(content), len(content))
+def exchange_of(content: bytes) -> messages.GrpcExchange:
+    return messages.GrpcExchange(*messages.request_of(content), len(content))
 
 
 async def measure(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from schema.card import Card
-from serving import checks
+from serving import checks, padding
 from serving.cells import CELLS, Derivation
 from serving.codecs.binary import SAFETENSORS
 from serving.document import JSON
@@ -49,7 +49,7 @@ def read(content: Any, known: Card) -> dict[str, NDArray[Any]]:
     text = isinstance(content.get("inputs"), dict)
     body = json.dumps(content).encode() if text else save({name: np.asarray(each) for name, each in content.items()})
     arrays = Body(body, JSON if text else SAFETENSORS, JSON).read(known, 2**26)
-    arrays = checks.rectangular(arrays, checks.unequal(arrays, known))
+    arrays = padding.rectangular(arrays, padding.unequal(arrays, known))
     follow = CELLS in arrays and CELLS not in known.names
     return checks.batch(derived(arrays, known) if follow else arrays, known)[0]
 

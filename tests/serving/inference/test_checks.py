@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from schema.card import Card, Grid, Parameter
-from serving import checks
+from serving import checks, padding
 from serving.document import JSON
 from serving.errors import Problem, Where
 from serving.frames import Rollout
 from serving.inputs import Arrays, Prediction
 from serving.limits import ANYONE
-from serving.protocols import umbridge
+from serving.protocols import umbridge_models
 from serving.protocols.v1 import Body
 from serving.quality import Quality
 from serving.service import Service
@@ -312,7 +312,7 @@ def test_calls_on_points_have_few_sizes(points: int, size: int) -> None:
     sent, _ = checks.batch(
         {"coordinates": np.random.default_rng(0).random((2, points, 2)), "k": np.ones((2, points))}, cloud()
     )
-    found = checks.padded(sent, cloud())
+    found = padding.padded(sent, cloud())
     assert (found["coordinates"].shape, found["k"].shape) == ((2, size, 2), (2, size))
     assert (found["coordinates"][:, points:] == sent["coordinates"][:, -1:]).all()
     assert (found["counts"] == (0 if size == points else points)).all()
@@ -345,7 +345,7 @@ def test_few_frames_are_computed_at_once_where_their_forcing_is_large() -> None:
 def test_the_grid_that_a_request_leaves_out_is_the_first_declared_one() -> None:
     of = Card.model_validate(FLOW.model_dump() | {"grid": FLOW.grid.model_dump() | {"declared": (7, 5)}})
     assert checks.points_of(None, None, of) == (7, 7)
-    assert umbridge._grid(of, umbridge.Config()) == (7, 7)
+    assert umbridge_models._grid(of, umbridge_models.Config()) == (7, 7)
 
 
 def domain() -> Card:

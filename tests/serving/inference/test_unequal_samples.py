@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from schema.card import Card
-from serving import checks
+from serving import padding
 from serving.document import JSON
 from serving.errors import Problem
 from serving.protocols.v1 import Body
@@ -29,9 +29,9 @@ def read(inputs: dict[str, Any], *parameters: dict[str, Any]) -> tuple[dict[str,
 
 def test_samples_are_padded_to_the_largest() -> None:
     arrays, card = read({"coordinates": POINTS, "heat": HEAT})
-    shapes = checks.unequal(arrays, card)
+    shapes = padding.unequal(arrays, card)
     assert shapes == {"coordinates": (2, 5, 2), "heat": (2, 5)}
-    found = checks.rectangular(arrays, shapes)
+    found = padding.rectangular(arrays, shapes)
     assert found["counts"].tolist() == [4, 5]
     assert found["coordinates"][1].tolist() == POINTS[1]
     assert np.isnan(found["coordinates"]).sum() == 2
@@ -46,7 +46,7 @@ def test_a_small_body_takes_little_memory_until_it_is_counted() -> None:
     arrays, card = read(inputs)
     taken = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert checks.unequal(arrays, card)["coordinates"] == (many + 1, many, 2)
+    assert padding.unequal(arrays, card)["coordinates"] == (many + 1, many, 2)
     assert taken < 4 * (many + 1) * many
 
 
@@ -54,7 +54,7 @@ def test_numbers_that_are_not_on_points_stay_as_they_are() -> None:
     load = {"name": "load", "meaning": "load", "units": "N", "components": ["x", "y"], "axes": ["batch", "component"]}
     arrays, card = read({"coordinates": POINTS, "heat": HEAT, "load": [[1, 2], [3, 4]]}, load)
     assert arrays["load"].tolist() == [[1, 2], [3, 4]]
-    assert "load" not in checks.unequal(arrays, card)
+    assert "load" not in padding.unequal(arrays, card)
 
 
 @pytest.mark.parametrize(

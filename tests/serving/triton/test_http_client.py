@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from serving.document import JSON_BYTES
+from serving.http_client import HttpClient, InvalidReplyError
 from serving.local_triton.server import TritonServer
-from serving.triton import HttpClient, InvalidReplyError, Triton, lack
+from serving.triton import Triton, lack
 from tests.refusals import refused
 
 Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
