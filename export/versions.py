@@ -29,8 +29,8 @@ from export.signature import Signature
 from export.triton_config import CARD, CERTIFICATE, sha256
 from schema.card import KINDS, REFINED, Card, CheckpointCard, Kind, Measured
 from schema.problem import SequenceDescription
-from training.calibration.error_estimate import OUTSIDE, fewest
 from training.calibration.fitting import FEWEST_FITTED
+from training.calibration.statistics import OUTSIDE, fewest
 from training.checkpoint import EXAMPLES
 from training.files import read_json, write_json
 from training.optimisation import FLOAT32

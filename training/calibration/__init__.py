@@ -5,7 +5,7 @@ that an exported graph holds them beside the operator.
 """
 
 from training.calibration.calibration import FILE, CalibratedOperator, Calibration, Channel, Layout, account, load, save
-from training.calibration.error_estimate import ErrorEstimate, Novelty, guarantee
+from training.calibration.error_estimate import ErrorEstimate, guarantee
 from training.calibration.fitting import (
     FEWEST_FITTED,
     MOST_FITTED,
@@ -14,7 +14,7 @@ from training.calibration.fitting import (
     calibrated,
     calibration_samples,
 )
-from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, joined
+from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, Novelty, joined
 
 __all__ = [
     "FEWEST_FITTED",

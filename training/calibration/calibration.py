@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.calibration.error_estimate import OUTSIDE, ErrorEstimate, Novelty, coverage, guarantee
-from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured
+from training.calibration.error_estimate import ErrorEstimate, coverage, guarantee
+from training.calibration.statistics import OUTSIDE, CalibrationSamples, InputStatistics, Measured, Novelty
 from training.files import CALIBRATION, replacing
 from training.messages import UserError, typed
 from training.operators.operator import Operator

@@ -12,15 +12,7 @@ at least 90 % of the calibration's distribution on each grid. Where samples are 
 quantile of its own, and the estimate covers 90 % of each (Mondrian conformal prediction, Vovk et al. 2005).
 
 Ranks among calibration samples are valid for any distribution (Angelopoulos and Bates, A gentle introduction to
-conformal prediction, arXiv 2107.07511). The novelty of an input is one, too: the conformal p-value of its statistics
-among those of calibration inputs.
-
-.. math::
-    p = \frac{1 + \#\{i : d_i \ge d\}}{n + 1},
-
-with :math:`d` the Mahalanobis distance of the statistics' normal scores to those of fitted inputs, and :math:`d_i` that
-of calibration input :math:`i`. An input of the same distribution has :math:`p < 0.01` with a probability of about 1 %.
-Where an input tells two groups of samples apart, each is compared with its own, if both are large enough for that.
+conformal prediction, arXiv 2107.07511).
 """
 
 from __future__ import annotations
@@ -37,17 +29,12 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 from torch import Tensor, nn
 
-from training.calibration.statistics import NormalScores, Statistics
+from training.calibration.statistics import COVERAGE, NormalScores, Statistics, fewest
 
-COVERAGE = 0.9
 CONFIDENCE = 0.95  # of what a card promises about its own calibration
 CLIP = 3.0  # deviations of a statistic beyond which sigma stays as it is
 HINGES = (-1.0, 0.0, 1.0)  # scores at which the slope of sigma's logarithm may change
 RIDGE = 10.0  # so many samples weigh as much as the assumption that the error does not depend on the input
-OUTSIDE = 0.01  # an input of a smaller p-value is outside the training distribution
-OUT_OF_DISTRIBUTION = (
-    0.001  # and of one below this, nothing is known: of 999 calibration inputs or more, none is as unusual
-)
 TINY = 1e-12  # an exact prediction has no logarithm
 
 Errors = Float[Tensor, " sample"]
@@ -163,11 +150,6 @@ def regression(features: Float[Tensor, "sample feature"], errors: Errors) -> tup
     return weight, level - centre @ weight
 
 
-def fewest(coverage: float = COVERAGE) -> int:
-    """Return the fewest calibration samples that give a finite quantile."""
-    return math.ceil(coverage / (1 - coverage) - 1e-9)
-
-
 def quantile(scores: NDArray[np.floating[Any]], coverage: float = COVERAGE) -> float:
     r"""Return the score that a new sample of the same distribution stays below with at least this probability.
 
@@ -221,72 +203,3 @@ def coverage(covered: NDArray[np.bool_]) -> dict[str, float]:
     likely = (hits + 1) / (count + 2)  # few samples that are all covered leave an uncertainty
     error = math.sqrt(likely * (1 - likely) / count)
     return {"coverage": round(hits / count, 4), "coverage_standard_error": round(error, 4)}
-
-
-class Novelty(nn.Module):
-    """Compute the p-value of every sample among calibration inputs, those of its group where there are two groups."""
-
-    whitening: Tensor
-    distances: Tensor
-    others: Tensor
-
-    def __init__(self, statistics: int, calibration: int, second: int = 0) -> None:
-        super().__init__()
-        self.scores = NormalScores(statistics)
-        self.register_buffer("whitening", torch.eye(statistics))
-        self.register_buffer("distances", torch.zeros(calibration))
-        if second:
-            self.register_buffer("others", torch.zeros(second))
-
-    @property
-    def out_of_distribution(self) -> float | None:
-        """The p-value below which no calibration input is as unusual; None where there are too few to tell."""
-        counts = [len(self.distances), *([len(self.others)] if hasattr(self, "others") else [])]
-        # The one limit is for both groups, so that inputs of the smaller one can be below it.
-        return max(OUT_OF_DISTRIBUTION, self.least(min(counts))) if self.tells(min(counts)) else None
-
-    @staticmethod
-    def least(count: int) -> float:
-        """Return what is larger than the p-value of an input that is farther than all of so many, and than no other."""
-        return 1.5 / (count + 1)
-
-    @classmethod
-    def tells(cls, count: int) -> bool:
-        """Return whether so many calibration inputs are enough to tell that another one is outside."""
-        return cls.least(count) < OUTSIDE
-
-    @torch.no_grad()
-    def fit(
-        self,
-        fitted: Statistics,
-        calibration: Float[Tensor, "_ statistic"],
-        second: Float[Tensor, "_ statistic"] | None = None,
-    ) -> None:
-        """Set scores and covariance from some inputs, and the distances of others."""
-        self.scores.fit(fitted)
-        z = self.scores(fitted).double()
-        count, size = z.shape
-        shrinkage = 0.01 + size / (size + count)
-        covariance = z.T @ z / count
-        covariance.diagonal().clamp_min_(1)  # a statistic that never varies among few samples may vary
-        covariance = (covariance + shrinkage * torch.eye(size, dtype=z.dtype)) / (1 + shrinkage)
-        values, vectors = torch.linalg.eigh(covariance)
-        self.whitening.copy_(vectors * values.rsqrt())
-        self.distances.copy_(self.distance(calibration).sort().values)
-        if second is not None:
-            self.others.copy_(self.distance(second).sort().values)
-
-    def distance(self, statistics: Statistics) -> Float[Tensor, " batch"]:
-        """Return the squared Mahalanobis distance."""
-        return (self.scores(statistics) @ self.whitening).square().sum(-1)
-
-    def forward(self, statistics: Statistics, group: Bool[Tensor, "batch 1"] | None = None) -> Float[Tensor, "batch 1"]:
-        distance = self.distance(statistics)[:, None]
-        first = share(self.distances, distance)
-        return first if group is None else torch.where(group, share(self.others, distance), first)
-
-
-def share(distances: Float[Tensor, " _"], distance: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch 1"]:
-    """Return the share of a new sample and its group that are at least as far as it."""
-    farther = (distances >= distance).to(distance.dtype)
-    return (1 + farther.sum(-1, keepdim=True)) / (distances.shape[0] + 1)

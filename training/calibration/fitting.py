@@ -17,8 +17,8 @@ from torch import Tensor
 
 from schema.problem import Axis, Description, Parameter, Quantity
 from training.calibration.calibration import ERROR_ESTIMATE, Calibration, Channel, Interval, Layout, varies
-from training.calibration.error_estimate import ErrorEstimate, Novelty, Sized, bounds, fewest
-from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, joined
+from training.calibration.error_estimate import ErrorEstimate, Sized, bounds
+from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, Novelty, fewest, joined
 from training.data.dataset import Rows
 from training.losses import Batch
 from training.operators.operator import Operator

@@ -126,7 +126,9 @@ def write(
     """
     said = unlike_times(problem, files)
     said += unlike_positions(problem, [*files, *(file for each in others.values() for file in each)])
-    columns = with_integrals(problem, columns_of(problem, files, others))
+    columns = columns_of(problem, files, others)
+    if problem.integrals:
+        columns = with_integrals(problem, columns)
     with replacing(path) as aside, h5py.File(aside, "w") as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
@@ -149,7 +151,8 @@ def write(
             file["coordinates"].attrs["box"] = np.stack([np.min(box, axis=0), np.max(box, axis=0)], axis=1)
         if unversioned:
             file.attrs[UNVERSIONED] = unversioned
-        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *unlike_integrals(problem, columns), *said])
+        integrals = unlike_integrals(problem, columns) if problem.integrals else []
+        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *integrals, *said])
 
 
 # The files

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from schema.problem import Quantity
-from training.calibration.error_estimate import coverage, fewest, quantile
+from training.calibration.error_estimate import coverage, quantile
+from training.calibration.statistics import fewest
 from training.losses import Batch
 from training.metrics import METRICS
 from training.metrics.fields import spectrum

@@ -18,6 +18,7 @@ from training.data.readers import (
     DataFile,
     LazyArray,
     arranged,
+    as_column,
     as_components,
     in_order,
     is_complex,
@@ -25,18 +26,17 @@ from training.data.readers import (
     of_points_in_cells,
 )
 from training.problems.completed import (
+    CHANGES,
     for_all,
-    has_frames,
-    in_each,
-    numbered,
-    of_a_series,
+    in_series,
     samples_of,
+    steady,
     unrolled,
     with_mask,
     with_points,
 )
 from training.problems.draft_file import wire_name
-from training.problems.problem_file import ProblemFile
+from training.problems.problem_file import ProblemFile, in_each
 from training.problems.sections import DataError
 
 NUMERIC = "fiub"  # kinds of dtype that become float32
@@ -165,13 +165,13 @@ def columns_of(
         if isinstance(one, Quantity) and one.static:
             value = (others[name] if own else originals)[0].array(one.array)
             arrays = [(file.path, for_all(value, samples_of(problem, file))) for file in files]
-        if problem.data.time == "last" and has_frames(problem, one):
+        if problem.data.time == "last" and problem.has_frames(one):
             arrays = [(path, last_axis_at(array, 1) if array.dimensions is None else array) for path, array in arrays]
         arrays = [(path, of_a_series(problem, one, array, path)) for path, array in arrays]
         arrays = [(path, on_axes(problem, array)) for path, array in arrays]
         arrays = beside_meshes(arrays, [file for _, file in pieces] if own else [], problem.point_axes.get(name, 1))
         if isinstance(one, Quantity) and one.complex:
-            axis = -1 if one.component_axis == "last" else 2 if has_frames(problem, one) else 1
+            axis = -1 if one.component_axis == "last" else 2 if problem.has_frames(one) else 1
             if real := [array for _, array in arrays if not is_complex(array)]:
                 raise DataError(f"{files[0].path}: {real[0].name!r} holds {real[0].dtype}; expected complex numbers")
             arrays = [(path, as_components(array, axis)) for path, array in arrays]
@@ -181,6 +181,24 @@ def columns_of(
         parts = (Part(path, array, tensor, shape(problem, name, array, path), timed) for path, array in arrays)
         found[name] = Column(name, tuple(parts))
     return found
+
+
+def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
+    """Return a file whose rows `[1, sample]` of parameters and scalars are `[sample]`."""
+    every: tuple[Quantity | Parameter, ...] = (*problem.parameters, *problem.scalars)
+    numbers = [one for one in every if not one.components and one.name in problem.in_files]
+    keys = {one.array for one in numbers if one.array in file.arrays and in_each(one)}
+    known = {one.array for one in problem.fields if in_each(one)} & file.arrays.keys()
+    samples = max((file.arrays[each].samples for each in sorted(known)), default=0)
+    rows = {key: as_column(file.arrays[key]) for key in keys if file.arrays[key].shape == (1, samples)}
+    return replace(file, arrays={**file.arrays, **rows}) if samples > 1 else file
+
+
+def of_a_series(problem: ProblemFile, one: Quantity | Parameter, found: LazyArray, path: Path) -> LazyArray:
+    """Return a steady array without the axis of time that a series of meshes gives it."""
+    if not problem.scattered or problem.has_frames(one) or not in_series(found):
+        return found
+    return steady(found, path, CHANGES)
 
 
 def on_axes(problem: ProblemFile, one: LazyArray) -> LazyArray:
@@ -241,7 +259,7 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
         if expected := unlike_numbers(one, math.prod(sides)):
             raise unexpected(expected, f"shape {found.shape}")
         return (len(one.components),) if one.components else ()
-    time, grid = ("time",) if has_frames(problem, one) else (), problem.axis_names
+    time, grid = ("time",) if problem.has_frames(one) else (), problem.axis_names
     components = ("component",) if one.components else ()
     axes = (*time, *grid, *components) if one.component_axis == "last" else (*time, *components, *grid)
     if not components and len(sides) > len(axes):

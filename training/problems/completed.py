@@ -14,18 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Parameter, Quantity
+from schema.problem import Quantity
 from training.data.readers import DataFile, LazyArray, as_column, last_axis_at
-from training.problems.problem_file import WEIGHTS, ProblemFile
+from training.problems.problem_file import WEIGHTS, ProblemFile, in_each
 from training.problems.sections import INSIDE, DataError
 
 CHANGES = "it changes in time, in sample {} at frame {} first: `per_frame = true` if it is known in advance"
 DOMAIN_CHANGES = "the domain of sample {} changes, at frame {} first; expected the same in all frames"
-
-
-def has_frames(problem: ProblemFile, one: Quantity | Parameter) -> bool:
-    """Return whether an array of the data has a time axis."""
-    return (isinstance(one, Quantity) and one.frame is not None) or one.name in problem.timed
 
 
 def samples_of(problem: ProblemFile, file: DataFile) -> int:
@@ -36,22 +31,6 @@ def samples_of(problem: ProblemFile, file: DataFile) -> int:
     shared = {"coordinates", "counts", WEIGHTS} if problem.scattered else {INSIDE}
     counted = (one for one in reversed(problem.in_files.values()) if in_each(one) and one.name not in shared)
     return next((file.array(one.array).samples for one in counted), 0)
-
-
-def in_each(one: Quantity | Parameter) -> bool:
-    """Return whether every data file has samples of a tensor."""
-    return not one.files and not (isinstance(one, Quantity) and one.static)
-
-
-def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
-    """Return a file whose rows `[1, sample]` of parameters and scalars are `[sample]`."""
-    every: tuple[Quantity | Parameter, ...] = (*problem.parameters, *problem.scalars)
-    numbers = [one for one in every if not one.components and one.name in problem.in_files]
-    keys = {one.array for one in numbers if one.array in file.arrays and in_each(one)}
-    known = {one.array for one in problem.fields if in_each(one)} & file.arrays.keys()
-    samples = max((file.arrays[each].samples for each in sorted(known)), default=0)
-    rows = {key: as_column(file.arrays[key]) for key in keys if file.arrays[key].shape == (1, samples)}
-    return replace(file, arrays={**file.arrays, **rows}) if samples > 1 else file
 
 
 def unrolled(arrays: list[tuple[Path, LazyArray]], samples: int) -> list[tuple[Path, LazyArray]]:
@@ -117,13 +96,6 @@ def steady(found: LazyArray, path: Path, sentence: str) -> LazyArray:
     return replace(found, shape=(found.shape[0], *found.shape[2:]), rows=rows, dimensions=names)
 
 
-def of_a_series(problem: ProblemFile, one: Quantity | Parameter, found: LazyArray, path: Path) -> LazyArray:
-    """Return a steady array without the axis of time that a series of meshes gives it."""
-    if not problem.scattered or has_frames(problem, one) or not in_series(found):
-        return found
-    return steady(found, path, CHANGES)
-
-
 def in_series(found: LazyArray) -> bool:
     """Return whether an array has the axis of time behind that of the samples."""
     return (found.dimensions or ("",))[0] == "time"
@@ -148,7 +120,7 @@ def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFil
         return replace(file, arrays={**file.arrays, made.name: made})
     marked = file.array(section.nan)
     tensor = next((one for one in problem.in_files.values() if one.array == section.nan), None)
-    timed = tensor is not None and has_frames(problem, tensor)
+    timed = tensor is not None and problem.has_frames(tensor)
     if timed and problem.data.time == "last" and marked.dimensions is None:
         marked = last_axis_at(marked, 1)
     frame = tensor.frame if isinstance(tensor, Quantity) else None  # of a trajectory, where only one is read

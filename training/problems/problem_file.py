@@ -33,13 +33,13 @@ from training.problems.integrals import integral_of
 from training.problems.problem import PROBLEMS
 from training.problems.sections import (
     INSIDE,
-    SPACE,
     DataSection,
     MaskSection,
     PointsSection,
     ProblemFileError,
     SymmetrySection,
     TimeSection,
+    extent,
     guessed_of_axes,
     refusal,
     unconfirmed,
@@ -150,8 +150,8 @@ class ProblemFile(Schema):
         return self
 
     @model_validator(mode="after")
-    def check_linear(self) -> ProblemFile:
-        """Refuse outputs that are called linear, and linear inputs where networks have no layers for them."""
+    def check_supported(self) -> ProblemFile:
+        """Refuse linear outputs, linear inputs where networks have no layers for them, and coarse meshes or frames."""
         if any(one.integral_of is None for one in self.scalars) and any(one.linear for one in self.inputs):
             raise ValueError(f"outputs.{self.scalars[0].name}: expected no scalars beside linear inputs")
         if found := [one.name for one in self.outputs if one.linear]:
@@ -160,11 +160,6 @@ class ProblemFile(Schema):
         if found and (self.time or self.points or self.mask or len(self.axes) > 2):
             expected = "expected fields on a line or a plane, without [time], [points] and [mask]"
             raise ValueError(f"inputs.{found[0]}.linear: {expected}")
-        return self
-
-    @model_validator(mode="after")
-    def check_coarse(self) -> ProblemFile:
-        """Refuse coarse samples of what has not been measured."""
         if self.data.coarse is not None and (self.time is not None or self.points is not None):
             raise ValueError("data.coarse: expected none with [time] or [points]")
         return self
@@ -260,6 +255,10 @@ class ProblemFile(Schema):
             return frozenset()
         return frozenset({*self.output_names, *(one.name for one in self.tensors if one.per_frame)})
 
+    def has_frames(self, one: Quantity | Parameter) -> bool:
+        """Return whether an array of the data has a time axis."""
+        return (isinstance(one, Quantity) and one.frame is not None) or one.name in self.timed
+
     @property
     def stored(self) -> dict[str, Quantity | Parameter]:
         """What samples have: inputs, parameters and outputs, of a state only the output; and weights of points."""
@@ -325,7 +324,7 @@ class ProblemFile(Schema):
                 maximum=max(LONGEST, 10 * following),
             )
         if self.scattered:
-            boundary, points = "as in the data", within(box)
+            boundary, points = "as in the data", extent(box)
             grid = GridLimits(minimum=FEWEST_POINTS, maximum=max(MOST_POINTS, 4 * sides[0]), declared=sides)
         else:
             boundary = "; ".join(f"{axis.name}: {ENDS[axis.boundary]}{axis.mark('boundary')}" for axis in self.axes)
@@ -356,10 +355,9 @@ class ProblemFile(Schema):
         )
 
 
-def within(box: Sequence[Sequence[float]]) -> str:
-    """Say where the points of training samples lie."""
-    sides = (f"{axis} from {low:.6g} to {high:.6g}" for axis, (low, high) in zip(SPACE, box, strict=False))
-    return f"anywhere, in any order; those of the training samples have {', '.join(sides)}"
+def in_each(one: Quantity | Parameter) -> bool:
+    """Return whether every data file has samples of a tensor."""
+    return not one.files and not (isinstance(one, Quantity) and one.static)
 
 
 def is_taken(name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -186,6 +186,12 @@ def with_mask(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(known, Mapping) or known.get("key") != made["key"]:
         raise ValueError(f"inputs.{INSIDE}: the name is that of the mask (`key` names data)")
     return {**values, "inputs": {**inputs, INSIDE: known}}
+
+
+def extent(box: Sequence[Sequence[float]]) -> str:
+    """Say where the points of training samples lie."""
+    sides = (f"{axis} from {low:.6g} to {high:.6g}" for axis, (low, high) in zip(SPACE, box, strict=False))
+    return f"anywhere, in any order; those of the training samples have {', '.join(sides)}"
 
 
 # Marks of guesses

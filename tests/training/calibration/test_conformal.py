@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.calibration.error_estimate import ErrorEstimate, fewest, guarantee, quantile
+from training.calibration.error_estimate import ErrorEstimate, guarantee, quantile
+from training.calibration.statistics import fewest
 
 
 @pytest.mark.parametrize(("count", "rank"), [(9, 9), (19, 18), (99, 90), (500, 451)])
