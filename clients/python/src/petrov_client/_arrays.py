@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from petrov_client import _times as times
 from petrov_client._errors import InvalidInput, InvalidResponse, Where
 from petrov_client._meshes import arrays_of, is_mesh, is_number, with_cells, with_outputs
 from petrov_client._models import ModelInfo, vector_axes
 from petrov_client._quality import Quality, Response, coverage_of, quality_of, warn
-from petrov_client._schema import COMPONENT, FRAME, ParameterInfo, TensorInfo
+from petrov_client._schema import COMPONENT, FRAME, HISTORY, ParameterInfo, TensorInfo
 from petrov_client._vocabulary import PADDING, Vocabulary
 
 Fields = npt.NDArray[np.float32]
@@ -483,6 +484,15 @@ def _refusal(tensor: TensorInfo, message: str) -> InvalidInput:
     return InvalidInput(message, where=Where(tensor.name))
 
 
+def _check_times(info: ModelInfo, name: str, array: Any) -> None:
+    """Check that the frames of a labelled input are one step of the model apart, where its coordinates say times."""
+    axes = next((each.axes for each in info.arguments if each.name == name), ())
+    for axis, dim in zip(axes[-array.ndim :], array.dims, strict=False):
+        timed = axis in {FRAME, HISTORY} and str(dim).lower() in times.NAMES and dim in array.coords
+        if timed and (unlike := times.unlike(array.coords[dim].values, info)):
+            raise InvalidInput(f'by its coordinate "{dim}", {unlike}: {times.REMEDY}', where=Where(name))
+
+
 def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any], Labels | None]:
     """Return arrays with their axes in the model's order, by the names of their dimensions, and the first labels."""
     xarray = sys.modules.get("xarray")  # where the caller has not imported it, no array is labelled
@@ -497,6 +507,7 @@ def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any
     for name, array in labelled.items():  # the grid's axes last, and the components of a vector before them
         others = sorted((dim for dim in array.dims if dim not in grid), key=lambda dim: dim == COMPONENT)
         ordered[name] = array.transpose(*others, *grid) if set(grid) <= set(array.dims) else array
+        _check_times(info, name, ordered[name])
     first = next((tensor for tensor in info.inputs if tensor.name in ordered), None)
     labels = Labels(ordered[first.name], first, labelled[first.name].dims) if first else None
     return {**passed, **ordered}, labels

@@ -7,48 +7,29 @@ interrupted run leaves no incomplete file.
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 from zipfile import BadZipFile
 
 import numpy as np
 
-from petrov_client._mesh_files import guarded
-from petrov_client._meshes import arrays_of, arrays_of_steps, wire_name, with_outputs, without_loose_points
+from petrov_client import _times as times_of_frames
+from petrov_client._mesh_files import library, meshio
+from petrov_client._mesh_series import MESHES, SERIES, Source, of_meshes
+from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
-from petrov_client._schema import COORDINATES, FRAME, ParameterInfo, TensorInfo
+from petrov_client._schema import FRAME, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | {".npz"}
 ARRAYS = SEVERAL | {".npy"}
-ZARR, MOVIE, SERIES = ".zarr", ".mp4", ".pvd"
-#: Suffixes of mesh files, which `meshio` reads and writes.
-MESHES = frozenset({".vtu", ".vtk", ".msh", ".xdmf", ".inp", ".e", ".exo"})
+ZARR, MOVIE = ".zarr", ".mp4"
 #: Suffixes of files, or a folder, for trajectories.
 TRAJECTORIES = ARRAYS | {ZARR, MOVIE, SERIES}
-
-
-@dataclass(frozen=True)
-class Source:
-    """The arrays of a file that a model takes, and the names of the others in it."""
-
-    arrays: Mapping[str, Any]  # datasets and memory maps stay on disk
-    unused: tuple[str, ...] = ()
-    mesh: Any = None
-    loose: int = 0  # points of the file that no cell has, which `mesh` is without
-    time: float = 0.0  # of the mesh, where a series says it
-
-
-#: Reads a step of a series: its time, and its mesh.
-Step = Callable[[], tuple[float, Any]]
 
 
 @contextmanager
@@ -73,7 +54,7 @@ def opened(
         arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
         yield _chosen(path, arrays, info, given)
     elif path.suffix in MESHES | {SERIES}:
-        yield _of_meshes(path, info, frames)
+        yield of_meshes(path, info, frames)
     elif path.suffix == ".npz":
         with _load(path, ".npz") as archive:
             yield _chosen(path, archive, info, given)
@@ -169,14 +150,6 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
         remove_path(temporary)
 
 
-def library(name: str, advice: str) -> Any:
-    """Return a library that is optional."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ValueError(advice) from error
-
-
 def hdf5() -> Any:
     """Return h5py."""
     return library("h5py", "HDF5 files need h5py: pip install h5py")
@@ -185,11 +158,6 @@ def hdf5() -> Any:
 def zarr() -> Any:
     """Return the library zarr."""
     return library("zarr", "zarr folders need zarr: pip install zarr")
-
-
-def meshio() -> Any:
-    """Return the library meshio."""
-    return library("meshio", "mesh files need meshio: pip install meshio")
 
 
 def with_numbers(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:
@@ -214,8 +182,12 @@ def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo, given: Collect
         raise ValueError(
             f"expected {_listed(required)} in {path} but found {_listed(found)}; missing: {_listed(missing)}"
         )
+    unlike, times = times_of_frames.of_arrays(file, info)
+    if unlike and times_of_frames.takes_several(info):
+        raise ValueError(f'{path}: by "{times}", {unlike}: {times_of_frames.REMEDY}')
     arrays = {name: _read(path, file, name) for name in known if name in found}
-    return Source(arrays, tuple(name for name in found if name not in known))
+    remark = f'{path}: by "{times}", {unlike}: frames that follow are a step apart' if unlike else ""
+    return Source(arrays, tuple(name for name in found if name not in known), remark=remark)
 
 
 def _read(path: Path, file: Mapping[str, Any], name: str) -> Any:
@@ -223,142 +195,6 @@ def _read(path: Path, file: Mapping[str, Any], name: str) -> Any:
         return file[name]
     except (ValueError, BadZipFile) as error:  # of an archive
         raise ValueError(f'expected numbers in "{name}" of {path} but: {error}') from error
-
-
-def _of_meshes(path: Path, info: ModelInfo, frames: int | None) -> Source:
-    """Return the points of a mesh file and the point data that the model takes, without points that no cell has.
-
-    Of a series they are those of the last meshes, as many as the model starts a rollout from. Where an input changes in
-    time they are those of the first ones, and it has the values of all meshes from there on.
-    """
-    history, steps = info.frames.history if info.frames else 1, _steps_in(path)
-    if steps is not None and info.frames is None:
-        raise ValueError(f'expected a mesh file for "{info.name}", which computes no trajectories, but got {path}')
-    listed = steps or [partial(_mesh, path)]
-    if len(listed) < history:
-        found = "one mesh" if steps is None else f"{len(listed)} in {path}"
-        raise ValueError(
-            f'expected a list .pvd of at least {history} meshes, which "{info.name}" starts from, but got {found}'
-        )
-    changing = [tensor for tensor in info.inputs if FRAME in tensor.axes]
-    start = history if changing else len(listed)
-    read = [step() for step in listed[start - history : start]]
-    each = [without_loose_points(mesh) for _, mesh in read]
-    (mesh, loose), time = each[-1], read[-1][0]
-    arrays = arrays_of(mesh, info) if history == 1 else arrays_of_steps([one for one, _ in each], info)
-    if changing:
-        arrays |= _in_advance(path, listed[start - 1 :], info, frames, single=steps is None)
-    # A mesh has a state by the name of its output, too.
-    known = {argument.name for argument in (*info.arguments, *(info.outputs if info.frames else ()))}
-    unused = tuple(name for name in mesh.point_data if wire_name(name) not in known)
-    names = {tensor.name for tensor in changing}
-    mesh.point_data = {name: values for name, values in mesh.point_data.items() if wire_name(name) not in names}
-    return Source(arrays, unused, mesh, loose, time)
-
-
-def _in_advance(
-    path: Path, steps: Sequence[Step], info: ModelInfo, frames: int | None, *, single: bool
-) -> dict[str, Any]:
-    """Return inputs that change in time `[frame, point, (component)]`, of a series from the last mesh of the start on.
-
-    A single mesh has the values of all frames.
-    """
-    assert info.frames is not None  # noqa: S101  an input has the axis
-    tensors = {tensor.name: tensor for tensor in info.inputs if FRAME in tensor.axes}
-    ahead = any(tensor.per_frame == "end" for tensor in tensors.values())
-    needed = (step() for step in steps[: frames and frames + ahead])
-    each = [arrays_of(without_loose_points(mesh)[0], info, changing=True) for _, mesh in needed]
-    for number, one in enumerate(each):
-        if not np.array_equal(one[COORDINATES], each[0][COORDINATES]):
-            raise ValueError(f"expected one mesh in all frames of {path} but {number} frames on it has other points")
-    held = {name: tensor for name, tensor in tensors.items() if any(name in one for one in each)}
-    if not held:
-        return {}
-    for name in held:
-        if any(name not in one or one[name].shape != each[0][name].shape for one in each):
-            raise ValueError(f'expected "{name}" at all points of every mesh of {path}, from the start on')
-    if single:
-        count = frames or info.frames.trained
-        return {name: np.broadcast_to(each[0][name], (count, *each[0][name].shape)) for name in held}
-    behind = {name: int(tensor.per_frame == "end") for name, tensor in held.items()}
-    most = len(each) - max(behind.values())
-    if most < (frames or 1):
-        raise ValueError(
-            f"expected {_listed(held)} for {frames or 1} frames but the meshes of {path} have them for {most}: "
-            f"--frames {most} is the most that follow"
-        )
-    return {
-        name: np.stack([one[name] for one in each[first : first + (frames or most)]]) for name, first in behind.items()
-    }
-
-
-def _mesh(path: Path, time: float = 0.0) -> tuple[float, Any]:
-    """Return a mesh of meshio, after the time that it belongs to."""
-    with _readable(path) as library:
-        return time, library.read(path)
-
-
-@contextmanager
-def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]] = guarded) -> Iterator[Any]:
-    """Yield meshio, and say of a file that it cannot read that it holds no mesh."""
-    library = meshio()
-    try:
-        with guard(path):
-            yield library
-    except ModuleNotFoundError as error:
-        raise ValueError(f"{path} needs another library: pip install {error.name}") from error
-    except (Exception, SystemExit) as error:  # what a damaged file leads to in meshio is not only its ReadError
-        raise ValueError(f"expected a mesh in {path} but meshio cannot read it ({error})") from error
-
-
-def _steps_in(path: Path) -> list[Step] | None:
-    """Return the steps of a list `.pvd`, or of an XDMF file that has some; None of a file of one mesh."""
-    if path.suffix == SERIES:
-        return [partial(_mesh, file, time) for time, file in _meshes_in(path)]
-    if path.suffix != ".xdmf":
-        return None
-    try:
-        grids = [*ET.parse(path).iter("Grid")]  # noqa: S314  expat bounds and ignores entities
-    except ET.ParseError:
-        return None  # what reads it says what is wrong
-    if not any(grid.get("CollectionType") == "Temporal" for grid in grids):
-        return None
-    if sum(grid.get("CollectionType") == "Temporal" for grid in grids) > 1:  # of which meshio would read the last
-        raise ValueError(f"expected one collection of steps in {path}, with all functions, but there are several")
-    with _readable(path) as library:
-        reader = library.xdmf.TimeSeriesReader(path)
-    return [partial(_step_of, path, reader, number) for number in range(reader.num_steps)]
-
-
-def _step_of(path: Path, reader: Any, number: int) -> tuple[float, Any]:
-    """Return the time and the mesh of a step of an XDMF file, which is that of the first one where it has none."""
-    reader.hdf5_files.clear()  # which the step before has closed
-    with _readable(path, nullcontext) as library, reader:  # what it refers to has been checked as it was opened
-        grid, first = reader.collection[number], reader.mesh_grid
-        reader.mesh_grid = grid if {"Topology", "Geometry"} <= {each.tag for each in grid} else first
-        points, cells = reader.read_points_cells()
-        time, point_data, cell_data = reader.read_data(number)
-        return float(time), library.Mesh(points, cells, point_data, cell_data)
-
-
-def _meshes_in(path: Path) -> list[tuple[float, Path]]:
-    """Return the files of a list `.pvd` with their times, in order; they are beside it or in folders below."""
-    try:
-        entries = [*ET.parse(path).iter("DataSet")]  # noqa: S314  expat bounds and ignores entities
-        found = {
-            float(entry.get("timestep") or number): entry.get("file") or "" for number, entry in enumerate(entries)
-        }
-    except (ET.ParseError, ValueError) as error:
-        raise ValueError(f"expected a list of meshes in {path} but: {error}") from error
-    times = sorted(found)
-    names = [found[time] for time in times]
-    files, folder = [path.parent / name for name in names], path.resolve().parent
-    for name, file in zip(names, files, strict=True):
-        if not name or file.is_symlink() or not file.resolve().is_relative_to(folder) or file.suffix not in MESHES:
-            raise ValueError(f"{path} lists {name!r}: expected mesh files beside it or in folders below")
-    if len(files) < len(entries):
-        raise ValueError(f"{path} lists several meshes for one time: join the parts of a mesh in one file")
-    return [*zip(times, files, strict=True)]
 
 
 def _listed(names: Iterable[str]) -> str:

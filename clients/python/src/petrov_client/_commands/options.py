@@ -154,12 +154,14 @@ def report(arrays: Mapping[str, Any], target: Path, columns: Mapping[str, Any] |
     typer.echo(f"{', '.join([*described, *(columns or ())])} -> {target}")
 
 
-def report_unused(source: Path, names: tuple[str, ...], loose: int = 0) -> None:
-    """Say which arrays of a file are not read, and how many points of a mesh."""
-    if names:
-        typer.echo(f"petrov: ignored in {source}: {', '.join(names)}", err=True)
-    if loose:
-        typer.echo(f"petrov: {loose} points of {source} are in no cell, and left out", err=True)
+def report_unused(path: Path, found: files.Source) -> None:
+    """Say which arrays of a file are not read, how many points of a mesh, and what else is worth a look."""
+    if found.unused:
+        typer.echo(f"petrov: ignored in {path}: {', '.join(found.unused)}", err=True)
+    if found.loose:
+        typer.echo(f"petrov: {found.loose} points of {path} are in no cell, and left out", err=True)
+    if found.remark:
+        typer.echo(f"petrov: {found.remark}", err=True)
 
 
 def sentence(numbers: Mapping[str, Any], coverage: float | None = None) -> str:

@@ -109,7 +109,7 @@ def predict(
         suffixes = files.ARRAYS | (files.MESHES if Path(source).suffix in files.MESHES else frozenset())
         info, start = checked_files(client, model, Path(source), target, suffixes), time.monotonic()
         with files.opened(Path(source), info, given=numbers_of(parameter)) as found:
-            report_unused(Path(source), found.unused, found.loose)
+            report_unused(Path(source), found)
             predicted = client.predict(
                 model,
                 files.with_numbers(found.arrays, numbers_of(parameter)),

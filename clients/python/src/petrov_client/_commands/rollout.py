@@ -112,7 +112,7 @@ def rollout(
         info = checked_files(client, model, source, target, files.TRAJECTORIES, resumed=resume)
         time, number = time_axis(info), version or info.version
         with files.opened(source, info, given=numbers_of(parameter), frames=frames) as found:
-            report_unused(source, found.unused, found.loose)
+            report_unused(source, found)
             trajectories.check_series(source, target, found.mesh)
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))
             checked = check_input(info, arrays)
