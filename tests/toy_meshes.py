@@ -7,6 +7,8 @@ from pathlib import Path
 
 import meshio
 import numpy as np
+import xarray
+from numpy.typing import NDArray
 
 from physics.stars import Star, cool, sample
 
@@ -74,3 +76,30 @@ def write_series(folder: Path, samples: list[Cooling], step: float = 0.02) -> No
             entries.append(f'<DataSet timestep="{step * frame:g}" part="0" file="out_{frame}.vtu"/>')
         listed = "\n".join(entries)
         (run / "out.pvd").write_text(f'<VTKFile type="Collection"><Collection>{listed}</Collection></VTKFile>')
+
+
+def _letters(*names: str) -> NDArray[np.bytes_]:
+    return np.array([name.ljust(33, "\0").encode() for name in names]).astype("S33")
+
+
+def write_exodus(
+    path: Path, points: NDArray[np.float64], cells: dict[str, list[list[int]]], steps: int, engine: str
+) -> None:
+    """Write two squares or a cube with a field of nodes and one of cells, which are t x and t in every step."""
+    found: dict[str, tuple[tuple[str, ...], object]] = {
+        f"coord{axis}": (("num_nodes",), values) for axis, values in zip("xyz", points.T, strict=False)
+    }
+    times = np.arange(steps, dtype=float)
+    found["time_whole"] = ("time_step",), times
+    found["name_nod_var"] = ("num_nod_var",), _letters("temp")
+    found["name_elem_var"] = ("num_elem_var",), _letters("heat")
+    found["vals_nod_var1"] = ("time_step", "num_nodes"), times[:, None] * points[:, 0]
+    found["eb_prop1"] = ("num_el_blk",), np.array([10, 20][: len(cells)], np.int32)
+    made = xarray.Dataset(found)
+    for number, (kind, nodes) in enumerate(cells.items(), start=1):
+        connect = np.array(nodes, np.int32) + 1
+        made[f"connect{number}"] = (f"num_el_in_blk{number}", f"num_nod_per_el{number}"), connect
+        made[f"connect{number}"].attrs["elem_type"] = kind
+        values = np.repeat(times[:, None], len(nodes), axis=1)
+        made[f"vals_elem_var1eb{number}"] = ("time_step", f"num_el_in_blk{number}"), values
+    made.to_netcdf(path, engine=engine)

@@ -6,8 +6,12 @@ import { stacked } from "./fields.js";
 import { arraysOf } from "./mesh.js";
 import { decode, encode } from "./npy.js";
 import { decode as fromNpz, encode as npz } from "./npz.js";
+import { short } from "./numbers.js";
 import { encode as safetensors } from "./safetensors.js";
 import { decode as fromVtu } from "./vtu.js";
+
+const TIMES = ["t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan", "sim_time"]; // names of times of frames
+const [UNEVEN, ROUNDED] = [1e-2, 1e-5]; // parts of a step by which two may differ, and digits of times in float32
 
 /**
  * Return the arrays in a file by name, or the only field that it holds; of several files those of the meshes of some frames.
@@ -24,7 +28,7 @@ export async function read(files, card) {
   const most = card.grid.maximum ** cards.dimensions(card) * Math.max(...card.inputs.map(cards.components));
   const arrays = file.name.endsWith(".npz") ? card.inputs.length : 1;
   if (file.size > arrays * (8 * most + 20_000)) throw new Error(`it has ${file.size} bytes; the largest grid takes ${arrays * 8 * most} as float64.`);
-  if (file.name.endsWith(".npz")) return { arrays: await fromNpz(await file.arrayBuffer(), most) };
+  if (file.name.endsWith(".npz")) return { arrays: await arraysIn(file, card, most) };
   const { shape, data } = decode(await file.arrayBuffer(), most);
   const isBatch = shape.length > cards.dimensions(card) && shape[0] === 1;
   return { field: { shape: isBatch ? shape.slice(1) : shape, data } };
@@ -35,17 +39,40 @@ async function readPoints(files, card) {
   const { maximum } = card.grid;
   const width = Math.max(...[...card.inputs, ...card.outputs].map(cards.components));
   const [file, ...others] = files;
-  if (!others.length && file.name.endsWith(".npz")) return withoutPadding(await fromNpz(await file.arrayBuffer(), maximum * width), card);
+  if (!others.length && file.name.endsWith(".npz")) return withoutPadding(await arraysIn(file, card, maximum * width), card);
   const history = card.frames?.history ?? 1;
   if (!files.every(({ name }) => name.endsWith(".vtu"))) throw new Error("expected a file .vtu or .npz; `petrov predict` reads other mesh files.");
   if (files.length !== history) throw new Error(`${files.length} meshes were chosen; expected ${history === 1 ? "one" : `${history} files .vtu, of as many frames`}.`);
   const ordered = files.toSorted((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
-  const each = await Promise.all(ordered.map(async (one) => arraysOf(await fromVtu(await one.arrayBuffer(), maximum), card)));
+  const meshes = await Promise.all(ordered.map(async (one) => fromVtu(await one.arrayBuffer(), maximum)));
+  checkTimes(meshes.map(({ time }) => time), card);
+  const each = meshes.map((mesh) => arraysOf(mesh, card));
   const last = each.at(-1);
   if (history === 1) return last;
   const place = ({ [cards.COORDINATES]: points }) => String(points.data);
   if (!each.every((arrays) => place(arrays) === place(last))) throw new Error("the meshes have other points; expected one mesh in all frames.");
   return { ...last, ...Object.fromEntries(card.frames.states.map((name) => [name, stacked(each.map((arrays) => arrays[name]))])) };
+}
+
+/** Return the arrays of an archive, whose times are those of the model's frames, where several are read from it. */
+async function arraysIn(file, card, most) {
+  const arrays = await fromNpz(await file.arrayBuffer(), most);
+  const taken = [...card.inputs, ...cards.parameters(card)];
+  const isSeveral = (card.frames?.history ?? 1) > 1 || taken.some(cards.forced);
+  for (const [name, { shape, data }] of Object.entries(arrays))
+    if (isSeveral && TIMES.includes(name.toLowerCase()) && shape.length === 1 && !taken.some((one) => one.name === name)) checkTimes([...data], card);
+  return arrays;
+}
+
+/** Refuse times of frames that are not one step of the model apart; none are said where one is not. */
+function checkTimes(times, card) {
+  if (!card.frames || !times.every(Number.isFinite)) return;
+  const { step } = card.frames;
+  const rounded = ROUNDED * Math.max(...times.map(Math.abs));
+  times.slice(1).forEach((time, i) => {
+    const apart = time - times[i];
+    if (Math.abs(apart - step) > UNEVEN * step + rounded) throw new Error(`its frames at ${short(times[i])} and ${short(time)} are ${short(apart)} apart; expected ${short(step)}, one step of the model.`);
+  });
 }
 
 /** Save one array as .npy, unless it is one of several, and those as the program of the page in this language reads them. */

@@ -19,7 +19,7 @@ const ZLIB = "vtkZLibDataCompressor";
  * @param {ArrayBuffer} file
  * @param {number} most The most points that the mesh may have.
  * @returns {Promise<object>} `count`, `points` (three numbers each), `types` and `ends` of the cells and their `nodes`, all
- *     cells in turn, and `pointData` and `cellData`: `{name, width, values}` each.
+ *     cells in turn, `pointData` and `cellData`: `{name, width, values}` each, and the `time`, null where the file says none.
  * @throws {Error} It is none, or cannot be read.
  */
 export async function decode(file, most) {
@@ -46,8 +46,10 @@ export async function decode(file, most) {
   const arrays = async (part) => Promise.all([...piece.querySelectorAll(`${part} > DataArray`)].filter((array) => array.getAttribute("type") in NUMBERS).map((array) => read(array, reader)));
   const [[points], cells, pointData, cellData] = await Promise.all(["Points", "Cells", "PointData", "CellData"].map(arrays));
   if (points?.values.length !== 3 * count) throw new Error("its points are not complete");
+  const moment = document.querySelector("UnstructuredGrid > FieldData > DataArray[Name='TimeValue']"); // as ParaView writes it
+  const time = moment && NUMBERS[moment.getAttribute("type")] ? (await read(moment, reader)).values[0] : null;
   const cell = (name) => cells.find((array) => array.name === name)?.values ?? new Float64Array();
-  return { count, points: points.values, types: cell("types"), ends: cell("offsets"), nodes: cell("connectivity"), pointData, cellData };
+  return { count, points: points.values, types: cell("types"), ends: cell("offsets"), nodes: cell("connectivity"), pointData, cellData, time };
 }
 
 /** Return where a text begins in bytes; their number if it is not there. */

@@ -63,3 +63,48 @@ def test_what_is_inflated_is_bounded(module: Any, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(module, "MOST_BYTES", 2**20)
     with pytest.raises(ValueError, match="holds more than 1 MiB when it is inflated"), module.guarded(path):
         meshio.read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said", "claimed", "sentence"),
+    [
+        ("a.vtk", {"binary": True}, "POINTS 3", "POINTS 1000000000", "3,000,000,000 numbers would follow, of which"),
+        ("b.vtk", {"binary": False}, "POINTS 3", "POINTS 1000000000", "3,000,000,000 numbers would follow, of which"),
+        ("c.msh", {"file_format": "gmsh"}, "1 3 1 3", "1 1000000000 1 3", r"an array \[1000000000, 3\] .* 512 MiB"),
+        ("d.msh", {"file_format": "gmsh22"}, "\n3\n", "\n1000000000\n", "4,000,000,000 numbers would follow, of which"),
+    ],
+)
+def test_a_header_that_claims_more_than_the_file_holds_is_refused(
+    name: str, options: dict[str, Any], said: str, claimed: str, sentence: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    meshio.write(path, mesh(), **({"binary": False} if "gmsh" in options.get("file_format", "") else {}), **options)
+    content = path.read_bytes()
+    assert said.encode() in content
+    with _mesh_files.guarded(path):
+        assert len(meshio.read(path).points) == 3
+    path.write_bytes(content.replace(said.encode(), claimed.encode(), 1))
+    with pytest.raises(ValueError, match=sentence), _mesh_files.guarded(path):
+        meshio.read(path)
+
+
+def test_a_regular_grid_of_few_bytes_is_bounded_too(tmp_path: Path) -> None:
+    path = tmp_path / "grid.vtk"
+    head = (
+        "# vtk DataFile Version 3.0\nx\nASCII\nDATASET STRUCTURED_POINTS\nDIMENSIONS {}\nORIGIN 0 0 0\nSPACING 1 1 1\n"
+    )
+    for sides, sentence in (
+        ("100000 100000 1", r"a grid \[100000, 100000, 1\]"),
+        ("1000000000 1 1", "an axis of 1,000"),
+    ):
+        path.write_text(head.format(sides))
+        with pytest.raises(ValueError, match=sentence), _mesh_files.guarded(path):
+            meshio.read(path)
+
+
+def test_data_of_a_step_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.xdmf"
+    mesh(1000).write(path)
+    monkeypatch.setattr(_mesh_files, "MOST_BYTES", 24_000)  # that of the points
+    with pytest.raises(ValueError, match=r"a grid of .* holds more than"), _mesh_files.guarded(path):
+        meshio.read(path)

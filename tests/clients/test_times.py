@@ -1,4 +1,4 @@
-"""Times that files say beside the time step of a model: another distance is refused, or named where one frame counts."""
+"""Times that files say beside the time step of a model: other ones are refused, or named where one frame counts."""
 
 from __future__ import annotations
 
@@ -106,5 +106,5 @@ def test_coordinates_of_labelled_arrays_are_times_by_their_name(name: str) -> No
         if fits:
             assert check_input(model(3), inputs, {"start": start}).inputs[1].array.shape == (3, 4)
         else:
-            with pytest.raises(InvalidInput, match='by its coordinate "time", times 0 and 0.2 are 0.2 apart'):
+            with pytest.raises(InvalidInput, match=r'by its coordinate "time", times 0 and 0\.2 are 0\.2 apart'):
                 check_input(model(3), inputs, {"start": start})

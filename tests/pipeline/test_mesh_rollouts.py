@@ -34,6 +34,8 @@ pytestmark = pytest.mark.timeout(600)  # a training, an export and a start of Tr
 MODEL, FRAMES = "runs_tiny", 5
 FORMATS = 'formats=["onnx", "torchscript"]'
 PIXELS = "canvas => canvas.toDataURL()"
+TIMED = """<UnstructuredGrid><FieldData><DataArray type="Float64" Name="TimeValue" NumberOfTuples="1" format="ascii">%g
+</DataArray></FieldData>"""
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 FIELDS = ("boundary", "distance", "heat_first", "rate")
 Sample = dict[str, "NDArray[np.float32]"]
@@ -269,5 +271,10 @@ def test_the_playground_plays_a_mesh(gateway: Gateway, folder: Path, browser: Br
     assert shown.shape == (3, len(sent["coordinates"]))
     heat = [meshio.read(folder / f"runs/run-03/out_{step}.vtu").point_data["heat"] for step in (0, 1)]
     close(sent["heat_first"], heat)
+    for step, time in ((0, 3), (1, 3.2)):  # as ParaView writes them
+        text = (folder / f"runs/run-03/out_{step}.vtu").read_text().replace("<UnstructuredGrid>", TIMED % time)
+        (folder / f"timed_{step}.vtu").write_text(text)
+    visit.page.set_input_files("#file", [folder / f"timed_{step}.vtu" for step in (0, 1)])
+    expect(visit.page.get_by_role("alert")).to_contain_text("at 3 and 3.2 are 0.2 apart; expected 0.02")
     visit.context.close()
     assert (visit.errors, visit.foreign) == ([], [])

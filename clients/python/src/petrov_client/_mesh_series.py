@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from petrov_client import _exodus as exodus
 from petrov_client import _times as times_of_frames
 from petrov_client._mesh_files import guarded, meshio
 from petrov_client._meshes import arrays_of, arrays_of_steps, wire_name, without_loose_points
@@ -22,8 +23,9 @@ from petrov_client._models import ModelInfo
 from petrov_client._schema import COORDINATES, FRAME
 
 SERIES = ".pvd"
-#: Suffixes of mesh files, which `meshio` reads and writes.
-MESHES = frozenset({".vtu", ".vtk", ".msh", ".xdmf", ".inp", ".e", ".exo"})
+#: Suffixes of mesh files that are written, and of those that are read.
+MESHES = frozenset({".vtu", ".vtk", ".msh", ".xdmf", ".inp"})
+READ = MESHES | exodus.SUFFIXES
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def of_meshes(path: Path, info: ModelInfo, frames: int | None) -> Source:
         ValueError: The file cannot be read, has too few meshes, or times that are not those of the model's steps.
     """
     history, steps = info.frames.history if info.frames else 1, steps_in(path)
-    if steps is not None and info.frames is None:
+    if steps is not None and len(steps) > 1 and info.frames is None:
         raise ValueError(f'expected a mesh file for "{info.name}", which computes no trajectories, but got {path}')
     listed = steps or [Step(partial(_mesh, path))]
     if len(listed) < history:
@@ -131,7 +133,7 @@ def _in_advance(
 def _mesh(path: Path) -> Any:
     """Return a mesh of meshio."""
     with _readable(path) as library:
-        return library.read(path)
+        return exodus.mesh_of(path, 0) if path.suffix in exodus.SUFFIXES else library.read(path)
 
 
 @contextmanager
@@ -148,9 +150,13 @@ def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]
 
 
 def steps_in(path: Path) -> list[Step] | None:
-    """Return the steps of a list `.pvd`, or of an XDMF file that has some; None of a file of one mesh."""
+    """Return the steps of a list `.pvd`, or of an XDMF or Exodus file that has some; None of a file of one mesh."""
     if path.suffix == SERIES:
         return [Step(partial(_mesh, file), time) for time, file in _meshes_in(path)]
+    if path.suffix in exodus.SUFFIXES:
+        with _readable(path):
+            times = exodus.times_of(path)
+        return [Step(partial(_exodus_step, path, number), time) for number, time in enumerate(times)] or None
     if path.suffix != ".xdmf":
         return None
     try:
@@ -170,6 +176,12 @@ def steps_in(path: Path) -> list[Step] | None:
             if time is None:  # without which meshio reads no step
                 ET.SubElement(grid, "Time", Value="0")
     return [Step(partial(_step_of, path, reader, number), time) for number, time in enumerate(times)]
+
+
+def _exodus_step(path: Path, number: int) -> Any:
+    """Return the mesh of a step of an Exodus file."""
+    with _readable(path):
+        return exodus.mesh_of(path, number)
 
 
 def _step_of(path: Path, reader: Any, number: int) -> Any:
@@ -198,7 +210,7 @@ def _meshes_in(path: Path) -> list[tuple[float | None, Path]]:
     names = [listed[time] for time in times]
     files, folder = [path.parent / name for name in names], path.resolve().parent
     for name, file in zip(names, files, strict=True):
-        if not name or file.is_symlink() or not file.resolve().is_relative_to(folder) or file.suffix not in MESHES:
+        if not name or file.is_symlink() or not file.resolve().is_relative_to(folder) or file.suffix not in READ:
             raise ValueError(f"{path} lists {name!r}: expected mesh files beside it or in folders below")
     if len(files) < len(entries):
         raise ValueError(f"{path} lists several meshes for one time: join the parts of a mesh in one file")

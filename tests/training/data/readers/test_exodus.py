@@ -8,46 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray
-from numpy.typing import NDArray
 
 from physics.numerics.cells import EDGES_OF
+from tests.toy_meshes import write_exodus
 from training.data.readers import ReadError, open_file
 from training.data.readers.exodus import ORDER, meshes_of
 
 SQUARES = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [2, 0], [2, 1]])
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
-Cells = dict[str, list[list[int]]]
-
-
-def letters(*names: str) -> NDArray[np.bytes_]:
-    return np.array([name.ljust(33, "\0").encode() for name in names]).astype("S33")
-
-
-def write(path: Path, points: NDArray[np.float64], cells: Cells, steps: int, engine: str) -> None:
-    """Write two squares or a cube with a field of nodes and one of cells, which are t x and t in every step."""
-    found: dict[str, tuple[tuple[str, ...], object]] = {
-        f"coord{axis}": (("num_nodes",), values) for axis, values in zip("xyz", points.T, strict=False)
-    }
-    times = np.arange(steps, dtype=float)
-    found["time_whole"] = ("time_step",), times
-    found["name_nod_var"] = ("num_nod_var",), letters("temp")
-    found["name_elem_var"] = ("num_elem_var",), letters("heat")
-    found["vals_nod_var1"] = ("time_step", "num_nodes"), times[:, None] * points[:, 0]
-    found["eb_prop1"] = ("num_el_blk",), np.array([10, 20][: len(cells)], np.int32)
-    made = xarray.Dataset(found)
-    for number, (kind, nodes) in enumerate(cells.items(), start=1):
-        connect = np.array(nodes, np.int32) + 1
-        made[f"connect{number}"] = (f"num_el_in_blk{number}", f"num_nod_per_el{number}"), connect
-        made[f"connect{number}"].attrs["elem_type"] = kind
-        values = np.repeat(times[:, None], len(nodes), axis=1)
-        made[f"vals_elem_var1eb{number}"] = ("time_step", f"num_el_in_blk{number}"), values
-    made.to_netcdf(path, engine=engine)
 
 
 @pytest.mark.parametrize("engine", ["scipy", "h5netcdf"])
 def test_steps_are_a_series_and_blocks_are_regions(engine: str, tmp_path: Path) -> None:
     path = tmp_path / "run.e"
-    write(path, SQUARES, {"QUAD4": [[0, 1, 2, 3]], "QUAD": [[1, 4, 5, 2]]}, 3, engine)
+    write_exodus(path, SQUARES, {"QUAD4": [[0, 1, 2, 3]], "QUAD": [[1, 4, 5, 2]]}, 3, engine)
     with open_file(path) as file:
         assert file.format == "series"
         assert list(file.coordinates["time"]) == [0, 1, 2]
@@ -59,7 +33,7 @@ def test_steps_are_a_series_and_blocks_are_regions(engine: str, tmp_path: Path) 
 
 def test_a_block_without_cells_leaves_the_numbers_of_others_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "run.e"
-    write(path, SQUARES, {"QUAD4": [[0, 1, 2, 3]], "QUAD": [[1, 4, 5, 2]]}, 1, "scipy")
+    write_exodus(path, SQUARES, {"QUAD4": [[0, 1, 2, 3]], "QUAD": [[1, 4, 5, 2]]}, 1, "scipy")
     with xarray.open_dataset(path) as data:
         found = data.load()
     parts = {name: name.replace("2", "3") for name in map(str, found.variables) if re.search("connect2|eb2", name)}
@@ -72,10 +46,10 @@ def test_a_block_without_cells_leaves_the_numbers_of_others_as_they_are(tmp_path
 
 
 def test_one_step_is_a_mesh_and_another_type_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "one.exo", SQUARES, {"QUAD4": [[0, 1, 2, 3], [1, 4, 5, 2]]}, 1, "scipy")
+    write_exodus(tmp_path / "one.exo", SQUARES, {"QUAD4": [[0, 1, 2, 3], [1, 4, 5, 2]]}, 1, "scipy")
     with open_file(tmp_path / "one.exo") as file:
         assert (file.format, file.array("temp").shape) == ("mesh", (1, 6))
-    write(tmp_path / "odd.exo", SQUARES, {"NFACED": [[0, 1, 2, 3]]}, 1, "scipy")
+    write_exodus(tmp_path / "odd.exo", SQUARES, {"NFACED": [[0, 1, 2, 3]]}, 1, "scipy")
     with pytest.raises(ReadError, match=r"odd\.exo: .*connect1 has cells of the type NFACED"):
         next(meshes_of(tmp_path / "odd.exo"))
     xarray.Dataset({"x": ("n", np.ones(3))}).to_netcdf(tmp_path / "none.e", engine="scipy")
@@ -87,7 +61,7 @@ def test_nodes_in_the_middle_of_edges_come_in_the_order_of_vtk(tmp_path: Path) -
     middles = np.array([CUBE[[*edge]].mean(axis=0) for edge in EDGES_OF["hexahedron"]])
     points = np.concatenate([CUBE, middles])
     exodus = np.argsort(ORDER["hexahedron20"])  # its nodes, where those of VTK are 0 to 19
-    write(tmp_path / "cube.e", points, {"HEX20": [exodus.tolist()]}, 1, "scipy")
+    write_exodus(tmp_path / "cube.e", points, {"HEX20": [exodus.tolist()]}, 1, "scipy")
     assert next(meshes_of(tmp_path / "cube.e")).cells[0].data.tolist() == [[*range(20)]]
     with open_file(tmp_path / "cube.e") as file:
         assert file.array("area").read().sum() == pytest.approx(1)
