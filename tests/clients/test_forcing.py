@@ -105,6 +105,23 @@ def test_one_number_is_for_all_frames_and_one_sample_needs_no_batch(gateway: Gat
         np.testing.assert_allclose(client.predict(MODEL, u=U, f=F), np.stack(frames, 1), rtol=1e-5, atol=1e-6)
 
 
+def test_one_sample_may_have_the_batch_axis_in_some_inputs_alone(gateway: Gateway) -> None:
+    expected = toy_rollouts.push(U[:1], F[:1], POWER[:1])
+    with Client(gateway.url) as client:
+        for inputs, wanted in (
+            ({"u": U[0], "f": F[:1], "power": POWER[:1]}, expected[0]),
+            ({"u": U[:1], "f": F[0], "power": POWER[0]}, expected),
+            ({"u": U[:1], "f": F[:1], "power": POWER[0]}, expected),
+        ):
+            found = client.rollout(MODEL, **inputs)
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        with pytest.raises(InvalidInput, match=r"u has shape \(3, 16\) and f \(11, 16\): expected \(batch, frame, x\)"):
+            client.rollout(MODEL, u=U, f=F[0])
+        with pytest.raises(InvalidInput, match=r"f \(3, 11, 16\): expected \(frame, x\) beside it"):
+            client.rollout(MODEL, u=U[0], f=F)
+
+
 def test_another_number_of_frames_is_refused_before_it_is_sent(gateway: Gateway) -> None:
     with Client(gateway.url) as client:
         with pytest.raises(InvalidInput, match=f"expected 5 frames in f but got {FRAMES}"):

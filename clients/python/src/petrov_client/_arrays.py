@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any
@@ -241,6 +241,7 @@ def check_input(
     if not inputs:
         names = " or ".join(each.name for each in info.inputs)
         raise InvalidInput(f"expected {names}, which give the grid, but got none")
+    inputs = _of_one_sample(inputs)
     # One on the grid, which the cotangent of a number is not.
     first = next((each for each in inputs if None in each.tensor.shape[1:]), inputs[0])
     for each in (
@@ -252,7 +253,8 @@ def check_input(
                 f"{first.tensor.name} has shape {tuple(first.array.shape)} and {each.tensor.name} "
                 f"{tuple(each.array.shape)}"
             )
-            raise _refusal(each.tensor, f"expected the same fields and grid but {shapes}")
+            axes = ", ".join(each.tensor.axes[first.single :])
+            raise _refusal(each.tensor, f"expected the same fields and grid but {shapes}: expected ({axes}) beside it")
     count = _frames(info, inputs, passed)
     sizes = {"batch": len(first), FRAME: 1 if count is None else count}
     numbers = {each.name: _numbers(each, passed[each.name], sizes) for each in info.parameters if each.name in passed}
@@ -265,6 +267,18 @@ def check_input(
             if each is mask:
                 _check_domain(each, piece)
     return checked
+
+
+def _of_one_sample(inputs: tuple[FieldInput, ...]) -> tuple[FieldInput, ...]:
+    """Return inputs of one sample all with the batch axis, or all without, as the first one, where files mix both."""
+    if len({each.single for each in inputs}) == 1 or any(len(each) != 1 for each in inputs):
+        return inputs
+    single = inputs[0].single
+    wanted = [np.asanyarray(each.array) if each.single != single else each.array for each in inputs]
+    return tuple(
+        each if each.single == single else replace(each, array=array[0] if single else array[np.newaxis], single=single)
+        for each, array in zip(inputs, wanted, strict=True)
+    )
 
 
 def _numbers_alone(info: ModelInfo, passed: Mapping[str, Any]) -> PredictionInput:
