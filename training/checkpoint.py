@@ -15,7 +15,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -49,6 +49,7 @@ PACKAGES = ("torch", "lightning", "numpy", "scipy", "h5py", "safetensors", "pyda
 
 
 Tensors = Mapping[str, NDArray[Any]]
+MOST_NAMES = 5  # of tensors, or sizes, in an error
 
 
 class CheckpointError(UserError):
@@ -229,22 +230,63 @@ def load_operator(folder: Path) -> Checkpoint:
 
 
 def restore(operator: nn.Module, path: Path, *, partly: bool = False) -> None:
-    """Load weights into an operator of the same shape; `partly` keeps its own tensors where the file has none.
+    """Load weights into an operator of the same shape.
+
+    With `partly` it keeps its own tensors where the file has none, and does without those of the file that are fitted
+    once a training is over, by the `FITTED` of a module.
 
     Raises:
         CheckpointError: The file is missing or damaged, names differ or a tensor has another shape.
     """
     state, expected = read_weights(path), operator.state_dict()
     if partly and expected.keys() & state.keys():
-        state = expected | state
+        state = expected | {
+            name: each for name, each in state.items() if name in expected or not fitted_later(operator, name)
+        }
     if missing := sorted(expected.keys() ^ state.keys()):
-        raise CheckpointError(f"{path}: tensors that only the file or only the config has: {', '.join(missing)}")
+        raise CheckpointError(f"{path}: tensors that only the file or only the config has: {some(missing)}")
     for name, tensor in state.items():
         if tensor.shape != expected[name].shape:
             raise CheckpointError(
                 f"{path}: expected {tuple(expected[name].shape)} for {name!r} but found {tuple(tensor.shape)}"
             )
     operator.load_state_dict(state)
+
+
+def fitted_later(operator: nn.Module, name: str) -> bool:
+    """Return whether a tensor is one that a module of an operator fits once a training is over."""
+    home, _, leaf = name.rpartition(".")
+    modules = dict(operator.named_modules())
+    return home in modules and leaf in getattr(modules[home], "FITTED", ())
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many others there are."""
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} others" if more > 0 else "")
+
+
+def unlike(folder: Path, operator: BaseModel) -> str:
+    """Return how the network of a checkpoint differs from another one in its sizes, and how to train one like it."""
+    theirs, ours = (sizes(each.model_dump(mode="json")) for each in (read_config(folder).recipe.operator, operator))
+    keys = [key for key in theirs if theirs[key] != ours.get(key)]
+    if not keys:
+        return "its network is that of other inputs, parameters or outputs"
+    said = some([f"{key} {theirs[key]} instead of {ours.get(key, 'none')}" for key in keys])
+    settings = " ".join(f"--set operator.{key}={str(theirs[key]).replace(' ', '')}" for key in keys)
+    settings = f"--operator {theirs['kind']}" if "kind" in keys else settings
+    return f"its network has {said}: train one like it, by its preset or {settings}"
+
+
+def sizes(document: Mapping[str, Any], lead: str = "") -> dict[str, Any]:
+    """Return the sizes and kinds of a network by their keys, without what follows from samples."""
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, dict):
+            found |= sizes(value, f"{lead}{key}.")
+        elif key == "working" or (isinstance(value, int | str) and not isinstance(value, bool)):
+            found[f"{lead}{key}"] = value
+    return found
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

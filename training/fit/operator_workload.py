@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.calibration import FEWEST_FITTED, CalibrationSamples, affordable, calibration_samples
-from training.checkpoint import MOST_EXAMPLES, Tensors
+from training.checkpoint import MOST_EXAMPLES, CheckpointError, Tensors, unlike
 from training.data import generate
 from training.data.prepare import prepare
 from training.evaluation import measures, rows
@@ -63,9 +63,19 @@ class OperatorWorkload(Batches):
             self.drawn.check()
 
     def task(self, init: Path | None = None, workers: int = 0) -> Task:
-        """Build what is trained; without `init` its weights are those of the earlier model that the recipe names."""
+        """Build what is trained; without `init` its weights are those of the earlier model that the recipe names.
+
+        Raises:
+            CheckpointError: They are those of another network.
+        """
         start = self.recipe.start
-        return super().task(Path(start.folder) if init is None and start is not None else init, workers)
+        folder = Path(start.folder) if init is None and start is not None else init
+        try:
+            return super().task(folder, workers)
+        except CheckpointError as error:
+            if folder is None:
+                raise
+            raise CheckpointError(f"{error}; {unlike(folder, self.recipe.operator)}") from error
 
     def network(self) -> Operator:
         torch.manual_seed(self.recipe.seed)

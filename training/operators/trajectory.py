@@ -269,6 +269,9 @@ class WaveBounds(nn.Module):
         tensor(2.)
     """
 
+    #: What is fitted once a training is over, so that weights to start from need not have it, and may.
+    FITTED = frozenset({"gains"})
+
     largest: Tensor
     bounds: Tensor
     gains: Tensor

@@ -366,3 +366,24 @@ def test_data_that_are_no_trajectories_are_named(tmp_path: Path) -> None:
     same[-1] = same[0]
     with pytest.raises(DataError, match=r"samples 0 \(training\) and 11 \(test\) have equal inputs"):
         opened(problem_file(tmp_path, u=same, depth=np.ones((SAMPLES, POINTS)), drag=np.zeros(SAMPLES)))
+
+
+def test_weights_to_start_from_may_damp_waves_and_are_those_of_the_same_network(
+    samples: SampleFile, tmp_path: Path
+) -> None:
+    work, folder = workload(samples), tmp_path / "earlier"
+    assert work.recipe.operator.damped
+    saved = work.network()
+    checkpoint.save(folder, saved, work.recipe, work.problem, checkpoint.CheckpointCard(errors=()))
+    plain = work.recipe.operator.model_copy(update={"damped": False})
+    for operator in (work.recipe.operator, plain):  # the factors are fitted after the training
+        started = OperatorWorkload(work.recipe.model_copy(update={"operator": operator}), work.data).task(folder)
+        weights, expected = started.network.state_dict(), saved.state_dict()
+        names = [name for name, _ in saved.named_parameters()]
+        assert all(torch.equal(weights[name], expected[name]) for name in names)
+    step = plain.step.model_copy(update={"spectral": plain.step.spectral + 1, "working": (12,)})
+    larger = work.recipe.model_copy(update={"operator": plain.model_copy(update={"step": step})})
+    sizes = rf"step.working \[16\] instead of \[12\], step.spectral {plain.step.spectral} instead of {step.spectral}"
+    advice = rf"expected .* but found .*; its network has {sizes}: train one like it, by its preset or --set operator"
+    with pytest.raises(checkpoint.CheckpointError, match=advice):
+        OperatorWorkload(larger, work.data).task(folder)
