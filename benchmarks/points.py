@@ -1,10 +1,11 @@
 r"""The comparison of networks on meshes and clouds of points, at equal processor time.
 
 Every sample has points of its own: plates with a hole (`research.plates`), Poisson's equation on stars of any size
-(`physics.stars`) and in bent balls (`balls` below). The baselines are those of `benchmarks.attentions` and
-neuraloperator's FNO on an interpolated grid. Their learning rates are tuned. Petrov is what `fit --preset quick` makes
-of the problem file: its race and its validation are part of the time. The floor is the solution of the nearest training
-sample. Test samples are used once per final training.
+(`physics.stars`) and in bent balls (`balls` below), and the pressure of the flow past bodies in space
+(`physics.bodies`). The baselines are those of `benchmarks.attentions` and neuraloperator's FNO on an interpolated grid.
+Their learning rates are tuned. Petrov is what `fit --preset quick` makes of the problem file: its race and its
+validation are part of the time. The floor is the solution of the nearest training sample. Test samples are used once
+per final training.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, LRSA, PETROV = TITLES = (
 BATCH = 8
 GRIDS = {2: (64, 64), 3: (20, 20, 20)}  # of FNO, by the dimensions
 CHANNELS = {2: 32, 3: 16}
+IN_SPACE = frozenset({"balls", "bodies"})
 RATES = {FNO: (2e-3, 5e-3)} | dict.fromkeys((TRANSOLVER, LINEAR, GNOT, LRSA), (1e-3, 3e-3))
 Array = NDArray[np.float32]
 
@@ -99,6 +101,22 @@ def stars(folder: Path, count: int) -> None:
         meshio.Mesh(points, {"triangle": star.triangles}, fields).write(folder / f"{number:04}.vtu")
 
 
+def flows(folder: Path, count: int) -> None:
+    """Write closed surfaces of 162 to 362 points with their normals and the pressure of the flow past them."""
+    import meshio  # noqa: PLC0415 -- only the environment of this project has it
+
+    from physics import bodies  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        rng = np.random.default_rng(number)
+        points, triangles = bodies.body(rng, frequency=int(rng.integers(4, 7)))
+        directions, areas = bodies.faces(points, triangles)
+        normal = bodies.weights(len(points), triangles, areas) @ directions
+        fields = {"normal": normal, "pressure": bodies.solve(points, triangles).pressure}
+        meshio.Mesh(points, {"triangle": triangles}, fields).write(folder / f"{number:04}.vtu")
+
+
 def prepared(name: str, folder: Path) -> dict[str, Any]:
     """Return where the checked samples of a problem are and what they mean; they are made if there are none."""
     from benchmarks.own_data import PROBLEMS, described  # noqa: PLC0415 -- imports more than the baselines' environment has
@@ -112,7 +130,7 @@ def prepared(name: str, folder: Path) -> dict[str, Any]:
             command = [sys.executable, "-m", "research", "plates", str(meshes), "--samples", str(SAMPLES)]
             subprocess.run(command, check=True)  # noqa: S603 -- our own command
         else:
-            {"stars": stars, "balls": balls}[name](meshes, SAMPLES)
+            {"stars": stars, "balls": balls, "bodies": flows}[name](meshes, SAMPLES)
     file.write_text((PROBLEMS / file.name).read_text())
     problem = read_problem_file(file)
     return described(file, SampleFile(prepare(problem, folder, folder), problem))
@@ -133,6 +151,13 @@ def split(request: dict[str, Any]) -> tuple[Samples, Samples]:
 
     training, held = fields(request)
     return ordered(training), ordered(held)
+
+
+def componentwise(samples: Samples) -> Samples:
+    """Return samples whose vectors `[sample, point, component]` are a field per component, as baselines see them."""
+    coordinates, counts, *fields = samples.inputs
+    parts = [part for each in fields for part in (each.unbind(dim=2) if each.ndim == 3 else (each,))]
+    return replace(samples, inputs=[coordinates, counts, *parts])
 
 
 def cropped(batch: Samples) -> Samples:
@@ -271,15 +296,21 @@ def candidates(title: str, dimensions: int) -> list[dict[str, Any]]:
 
 
 def compare(
-    names: Sequence[str], seconds: Sequence[float], seeds: int, kept: Any, folder: Path, workers: int = 1
+    names: Sequence[str],
+    titles: Sequence[str],
+    seconds: Sequence[float],
+    seeds: int,
+    kept: Any,
+    folder: Path,
+    workers: int = 1,
 ) -> Iterator[dict[str, Any]]:
-    """Tune the baselines, then train all."""
+    """Tune the baselines among some networks, then train all of these."""
     from benchmarks.own_data import tuned_and_trained  # noqa: PLC0415 -- imports more than the baselines' environment has
 
     data = {name: prepared(name, folder) for name in names}
     choices = {
-        (name, title): candidates(title, 3 if name == "balls" else 2)
-        for name, title in itertools.product(names, TITLES)
+        (name, title): candidates(title, 3 if name in IN_SPACE else 2)
+        for name, title in itertools.product(names, titles)
     }
     yield from tuned_and_trained(choices, data, seconds, seeds, kept, workers, "benchmarks.points", tried=TUNING)
 
@@ -329,6 +360,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         operator, facts = fitted(request, "points")
         network: nn.Module = Fitted(operator)
     else:
+        training, held = componentwise(training), componentwise(held)
         valid = weights(training.inputs)[:, :, 0] > 0
         places = training.inputs[0][valid]
         box = torch.stack([places.amin(dim=0), places.amax(dim=0)], dim=1)

@@ -228,6 +228,7 @@ def points(
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and problem.")] = 1,
     workers: Workers = 1,
     problems: Problems = "plates,stars,balls",
+    networks: Annotated[str, typer.Option(help="Some of the networks, by the beginnings of their names.")] = "",
     data: Annotated[Path, typer.Option("--data", help="The folder of the meshes; missing ones are made.")] = Path(
         "data/points"
     ),
@@ -235,12 +236,13 @@ def points(
 ) -> None:
     """Compare Petrov with other networks on meshes and clouds of points, at equal processor time: two hours of a core.
 
-    The number of seeds, times and problems may grow from run to run.
+    The number of seeds, times, problems (bodies, too) and networks may grow from run to run.
     """
     from benchmarks import points as program  # noqa: PLC0415
 
-    kept, times = Kept(json), [float(each) for each in split(seconds)]
-    report(program.compare(split(problems), times, seeds, kept, data, workers))
+    kept, times, begun = Kept(json), [float(each) for each in split(seconds)], split(networks) or [""]
+    titles = [each for each in program.TITLES if each.startswith(tuple(begun))]
+    report(program.compare(split(problems), titles, times, seeds, kept, data, workers))
     show("points", {"rows": kept.rows})
 
 

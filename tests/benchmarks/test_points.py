@@ -86,6 +86,22 @@ def test_balls_solve_poissons_equation(tmp_path: Path) -> None:
     assert np.abs(values).max() > 0
 
 
+def test_bodies_have_vectors_that_baselines_see_by_component(tmp_path: Path) -> None:
+    points.flows(tmp_path, 1)
+    body = meshio.read(tmp_path / "0000.vtu")
+    normal = torch.from_numpy(np.asarray(body.point_data["normal"], np.float32))[None]
+    assert 2 < float(normal.norm(dim=2).sum()) < 60  # the area of the surface
+    places = torch.from_numpy(np.asarray(body.points, np.float32))[None]
+    pressure = torch.from_numpy(np.asarray(body.point_data["pressure"], np.float32))[None, :, None]
+    data = points.componentwise(Samples([places, torch.tensor([float(places.shape[1])]), normal], pressure))
+    assert [tuple(each.shape[2:]) for each in data.inputs] == [(3,), (), (), (), ()]
+    torch.testing.assert_close(torch.stack(data.inputs[2:], dim=2), normal)
+    box = torch.stack([places[0].amin(dim=0), places[0].amax(dim=0)], dim=1)
+    for title in (*ATTENTION, points.LRSA):
+        found = points.network_of({"network": title, "sizes": {}}, data, box)(*data.inputs)
+        assert found.shape == pressure.shape
+
+
 def test_the_ratio_of_errors_is_paired() -> None:
     def row(title: str, found: list[float], seed: int) -> dict[str, Any]:
         training = {"problem": "stars", "title": title, "seconds": 300.0, "split": "test", "seed": seed}

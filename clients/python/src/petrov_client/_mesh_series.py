@@ -155,8 +155,8 @@ def steps_in(path: Path) -> list[Step] | None:
         return [Step(partial(_mesh, file), time) for time, file in _meshes_in(path)]
     if path.suffix in exodus.SUFFIXES:
         with _readable(path):
-            times = exodus.times_of(path)
-        return [Step(partial(_exodus_step, path, number), time) for number, time in enumerate(times)] or None
+            said = exodus.times_of(path)
+        return [Step(partial(_exodus_step, path, number), time) for number, time in enumerate(said)] or None
     if path.suffix != ".xdmf":
         return None
     try:
@@ -169,11 +169,11 @@ def steps_in(path: Path) -> list[Step] | None:
         raise ValueError(f"expected one collection of steps in {path}, with all functions, but there are several")
     with _readable(path) as library:
         reader = library.xdmf.TimeSeriesReader(path)
-        said = [grid.find("Time") for grid in reader.collection]
-        every = all(each is not None for each in said)
-        times = [float(each.get("Value")) if every else None for each in said]
-        for grid, time in zip(reader.collection, said, strict=True):
-            if time is None:  # without which meshio reads no step
+        marks = [grid.find("Time") for grid in reader.collection]
+        every = all(each is not None for each in marks)
+        times = [float(each.get("Value")) if every else None for each in marks]
+        for grid, mark in zip(reader.collection, marks, strict=True):
+            if mark is None:  # without which meshio reads no step
                 ET.SubElement(grid, "Time", Value="0")
     return [Step(partial(_step_of, path, reader, number), time) for number, time in enumerate(times)]
 

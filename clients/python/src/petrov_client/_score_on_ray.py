@@ -20,6 +20,7 @@ from petrov_client._arrays import check_input
 from petrov_client._client import AsyncClient
 from petrov_client._flow import Advance
 from petrov_client._kept import Kept, Records
+from petrov_client._mesh_files import library
 from petrov_client._models import ModelInfo
 from petrov_client._quality import Options
 
@@ -99,7 +100,7 @@ def compute(job: Job, numbers: Sequence[int]) -> None:
 
 def _started() -> Any:
     """Return Ray, connected to its cluster, whose machines get this package."""
-    ray = files.library("ray", "RAY_ADDRESS is set but Ray is not installed: pip install ray")
+    ray = library("ray", "RAY_ADDRESS is set but Ray is not installed: pip install ray")
     if not ray.is_initialized():
         ray.init(log_to_driver=False, runtime_env={"py_modules": [str(Path(__file__).parent)]})
     return ray

@@ -23,6 +23,8 @@ from numpy.lib.format import open_memmap
 from petrov_client import _files as files
 from petrov_client._arrays import Fields
 from petrov_client._kept import Description
+from petrov_client._mesh_files import meshio
+from petrov_client._mesh_series import SERIES
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._quality import columns
@@ -80,7 +82,7 @@ def write(
         described: What the frames depend on, for the formats in `CONTINUED`.
         series: Of a series of meshes where it stands in the end, and its mesh.
     """
-    if path.suffix == files.SERIES and series is not None:
+    if path.suffix == SERIES and series is not None:
         return write_series(path, series, read, info, total)
     first, reported = read(0), columns(info) if path.suffix in WITH_COLUMNS else ()
     tensors = [tensor for tensor in (*info.outputs, *reported) if tensor.name in first]
@@ -137,7 +139,7 @@ def write_series(
             frame = read(number)
             outputs = {tensor.name: frame[tensor.name] for tensor in info.outputs}
             name = f"{FRAME_FILE}{number + 1:0{len(str(total))}}.vtu"
-            files.meshio().write(temporary / name, with_outputs(series.mesh, outputs, info.outputs))
+            meshio().write(temporary / name, with_outputs(series.mesh, outputs, info.outputs))
             time, file = f"{series.time + step * (number + 1):.9g}", escape(f"{folder.name}/{name}", quote=True)
             entries.append(f'    <DataSet timestep="{time}" group="" part="0" file="{file}"/>')
             for output, values in outputs.items():
@@ -163,7 +165,7 @@ def check_series(source: Path, target: Path, mesh: Any) -> None:
     Raises:
         ValueError: There is no mesh, or the folder holds the source, or something else than the frames of the target.
     """
-    if target.suffix != files.SERIES:
+    if target.suffix != SERIES:
         return
     if mesh is None:
         raise ValueError(f"expected a mesh file as input for {target.name}, which holds outputs on its mesh")

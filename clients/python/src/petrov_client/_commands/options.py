@@ -14,6 +14,7 @@ import typer
 
 from petrov_client import _files as files
 from petrov_client._client import Client, SyncPredictor
+from petrov_client._mesh_series import Source
 from petrov_client._models import ModelInfo
 from petrov_client._quality import ERROR_ESTIMATE, NOVELTY, OUTSIDE, RELIABLE, Outside, held
 from petrov_client._schema import ParameterInfo, TensorInfo
@@ -154,7 +155,7 @@ def report(arrays: Mapping[str, Any], target: Path, columns: Mapping[str, Any] |
     typer.echo(f"{', '.join([*described, *(columns or ())])} -> {target}")
 
 
-def report_unused(path: Path, found: files.Source) -> None:
+def report_unused(path: Path, found: Source) -> None:
     """Say which arrays of a file are not read, how many points of a mesh, and what else is worth a look."""
     if found.unused:
         typer.echo(f"petrov: ignored in {path}: {', '.join(found.unused)}", err=True)

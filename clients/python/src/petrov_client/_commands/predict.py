@@ -37,6 +37,7 @@ from petrov_client._commands.options import (
     sentence,
 )
 from petrov_client._flow import TIMEOUT_SECONDS
+from petrov_client._mesh_series import MESHES, READ
 from petrov_client._quality import Quality, column_arrays, columns
 from petrov_client._rollout import by_name
 from petrov_client._score import PATIENCE_SECONDS
@@ -100,13 +101,13 @@ def predict(
     Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
     """
     with connected(url, timeout) as client:
-        if Path(source).suffix not in files.ARRAYS | files.READ | {files.ZARR}:
+        if Path(source).suffix not in files.ARRAYS | READ | {files.ZARR}:
             texts.predict(client, model, source, target, version, progress)
             return
         check_exists(Path(source))
         if target is None:
             raise typer.BadParameter("expected a file for the output", param_hint="OUT")
-        suffixes = files.ARRAYS | (files.MESHES if Path(source).suffix in files.READ else frozenset())
+        suffixes = files.ARRAYS | (MESHES if Path(source).suffix in READ else frozenset())
         info, start = checked_files(client, model, Path(source), target, suffixes), time.monotonic()
         with files.opened(Path(source), info, given=numbers_of(parameter)) as found:
             report_unused(Path(source), found)
