@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks import training_commands
-from benchmarks.harness import RESULTS, Kept, read, write
+from benchmarks.harness import RESULTS, ResultFile, read, write
 from benchmarks.training_commands import (
     CHECKPOINTS,
     DOCS,
@@ -257,7 +257,7 @@ def inversion(repository: Repository = EXPORTED, quick: Quick = False) -> None:
     """Invert simulated measurements with the network and with the finite volumes; an interrupted run is continued."""
     from benchmarks import inversion as program  # noqa: PLC0415
 
-    kept = Kept(None if quick else INVERSION, **program.FACTS)
+    kept = ResultFile(None if quick else INVERSION, **program.FACTS)
     for row in program.measure(repository, kept, quick=quick):
         typer.echo(f"{row['prior']}, {row['seed']}, {row['method']}: {row['error']:.3f}", err=True)
     show("inversion", {"rows": kept.rows})
@@ -316,7 +316,7 @@ def compare(
     from training import recipes  # noqa: PLC0415
 
     plan = program.Plan(recipes.find(recipe), tuple(overrides or ()), tuple(split(attention)), seeds)
-    kept = Kept(json, recipe=plan.recipe.stem, overrides=list(plan.overrides))
+    kept = ResultFile(json, recipe=plan.recipe.stem, overrides=list(plan.overrides))
     for row in program.compare(plan, kept, out, data):
         typer.echo(f"{row['attention']}, seed {row['seed']}: {row['metric']} {row['score']}", err=True)
     show("listops", {"rows": kept.rows}, title=f"{recipe}: attention types on the same samples")

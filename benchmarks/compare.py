@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.harness import Kept, Row
+from benchmarks.harness import ResultFile, Row
 from benchmarks.profile import peak_bytes
 from schema.card import CheckpointCard
 from training import checkpoint, recipes
@@ -49,7 +49,7 @@ class Plan:
         }
 
 
-def compare(plan: Plan, kept: Kept, folder: Path, data: Path) -> Iterator[Row]:
+def compare(plan: Plan, kept: ResultFile, folder: Path, data: Path) -> Iterator[Row]:
     """Train and measure the rows that are not kept yet; an interrupted run is resumed."""
     done = {(row["attention"], row["seed"]) for row in kept.rows}
     for (kind, seed), recipe in plan.recipes().items():

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.harness import Array, Kept, Row
+from benchmarks.harness import Array, ResultFile, Row
 from physics import darcy
 from physics.numerics.fields import neumann_field
 from training import checkpoint
@@ -37,7 +37,9 @@ boundary = "wall"
 """
 
 
-def measure(counts: Sequence[int], seconds: float, seeds: int, kept: Kept, folder: Path, fresh: int = FRESH) -> None:
+def measure(
+    counts: Sequence[int], seconds: float, seeds: int, kept: ResultFile, folder: Path, fresh: int = FRESH
+) -> None:
     """Train on every number of samples with each seed, and add a row for each that is not kept."""
     folder.mkdir(parents=True, exist_ok=True)
     known, new = {(row["samples"], row["seed"]) for row in kept.rows}, drawn(FRESH_SEED, fresh)

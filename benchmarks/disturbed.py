@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.harness import Kept, Row
+from benchmarks.harness import ResultFile, Row
 from benchmarks.loop import figures, measure
 from benchmarks.networks import fields
 from benchmarks.own_data import complete, fit_command, prepared, training
@@ -30,7 +30,7 @@ ALONE, KILLED, SLOWED = TITLES = ("undisturbed", "killed at half, and resumed", 
 BUSY = (sys.executable, "-c", "while True: pass")
 
 
-def compare(names: Sequence[str], seconds: float, seeds: int, kept: Kept, folder: Path) -> Iterator[Row]:
+def compare(names: Sequence[str], seconds: float, seeds: int, kept: ResultFile, folder: Path) -> Iterator[Row]:
     """Train every problem in each way, one training after another."""
     data = {name: prepared(name, folder) for name in names}
     candidate = {"network": "petrov"}  # which complete() runs in this environment

@@ -239,7 +239,7 @@ def write(name: str, rows: Iterable[Row], *, quick: bool, file: Path | None = No
     return document
 
 
-class Kept:
+class ResultFile:
     """Rows in a file that an interrupted run continues; several threads may add some.
 
     Args:

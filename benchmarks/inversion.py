@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness import Array, Kept, Row, newest_graph, one_thread
+from benchmarks.harness import Array, ResultFile, Row, newest_graph, one_thread
 from physics import darcy
 from physics.numerics.grid import CELLS, axis, relative_l2
 from physics.numerics.volumes import Linearised
@@ -118,7 +118,7 @@ def methods(repository: Path) -> dict[str, Linearise]:
     return {NETWORK: partial(Network, graphs), CLASSICAL: Linearised}
 
 
-def measure(repository: Path, kept: Kept, *, quick: bool) -> Iterator[Row]:
+def measure(repository: Path, kept: ResultFile, *, quick: bool) -> Iterator[Row]:
     """Yield a row per case and method."""
     done, error = {(row["prior"], row["seed"]) for row in kept.rows}, model_error(repository)
     yield from kept.rows[:]

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.harness import Kept, Row
+from benchmarks.harness import ResultFile, Row
 from benchmarks.loop import LOST, Settings, descend, order
 from benchmarks.mesh_networks import GridNetwork, Meshes, MeshGraphNet, Step, Transolver
 
@@ -273,7 +273,7 @@ def compare(
     titles: Sequence[str],
     seconds: float,
     seeds: int,
-    kept: Kept,
+    kept: ResultFile,
     folder: Path,
     tuning: float = TUNING,
     frames: int = LASTING,

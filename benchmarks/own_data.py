@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.harness import OWN, Kept, Row, grouped, interpreter, result_of, run
+from benchmarks.harness import OWN, ResultFile, Row, grouped, interpreter, result_of, run
 from benchmarks.loop import Samples
 from training.checkpoint import load_operator
 from training.data import augment
@@ -223,7 +223,7 @@ def compare(
     names: Sequence[str],
     seconds: Sequence[float],
     seeds: int,
-    kept: Kept,
+    kept: ResultFile,
     folder: Path,
     workers: int = 1,
     titles: Sequence[str] = TITLES,
@@ -239,8 +239,8 @@ def amounts(
     counts: Sequence[int],
     seconds: float,
     seeds: int,
-    kept: Kept,
-    tuned: Kept,
+    kept: ResultFile,
+    tuned: ResultFile,
     folder: Path,
     workers: int = 1,
 ) -> Iterator[Row]:
@@ -273,7 +273,7 @@ def tuned_and_trained(
     data: dict[str, dict[str, Any]],
     seconds: Sequence[float],
     seeds: int,
-    kept: Kept,
+    kept: ResultFile,
     workers: int,
     module: str = "benchmarks.networks",
     tried: float = TUNING,
@@ -294,7 +294,7 @@ def tuned_and_trained(
     yield from complete(finals, kept, data, workers, module)
 
 
-def choose(seconds: float, seeds: int, kept: Kept, folder: Path, workers: int = 1) -> Iterator[Row]:
+def choose(seconds: float, seeds: int, kept: ResultFile, folder: Path, workers: int = 1) -> Iterator[Row]:
     """Train a network and what may be better for few samples, and measure all on validation samples."""
     data = {name: prepared(name, folder) for name in FEW}
     rows = []
@@ -322,7 +322,7 @@ def best(rows: Sequence[Row], name: str, title: str) -> dict[str, Any] | None:
 
 def complete(
     trainings: Sequence[Row],
-    kept: Kept,
+    kept: ResultFile,
     data: dict[str, dict[str, Any]],
     workers: int,
     module: str = "benchmarks.networks",

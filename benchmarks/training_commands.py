@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import Kept, Row
+from benchmarks.harness import ResultFile, Row
 
 CHECKPOINTS, DOCS = Path("checkpoints"), Path("docs")
 (
@@ -118,7 +118,7 @@ def own_data(
     from benchmarks import own_data as program  # noqa: PLC0415
     from benchmarks import pictures as draw  # noqa: PLC0415
 
-    kept, times = Kept(json), [float(each) for each in split(seconds)]
+    kept, times = ResultFile(json), [float(each) for each in split(seconds)]
     report(program.compare(split(problems), times, seeds, kept, data, workers))
     show("own-data", {"rows": kept.rows})
     draw.own_data(kept.rows, json.with_suffix(".png"))
@@ -137,7 +137,7 @@ def darcy85(
     """
     from benchmarks import own_data as program  # noqa: PLC0415
 
-    kept, times = Kept(json), [float(each) for each in split(seconds)]
+    kept, times = ResultFile(json), [float(each) for each in split(seconds)]
     report(program.compare(["darcy85"], times, seeds, kept, data, workers, program.ON_DARCY))
     show("darcy85", {"rows": kept.rows})
 
@@ -155,8 +155,8 @@ def amounts(
     from benchmarks import own_data as program  # noqa: PLC0415
     from benchmarks import pictures as draw  # noqa: PLC0415
 
-    kept, counts = Kept(json), [int(each) for each in split(samples)]
-    report(program.amounts(split(problems), counts, seconds, seeds, kept, Kept(OWN_DATA), data, workers))
+    kept, counts = ResultFile(json), [int(each) for each in split(samples)]
+    report(program.amounts(split(problems), counts, seconds, seeds, kept, ResultFile(OWN_DATA), data, workers))
     show("amounts", {"rows": kept.rows})
     draw.amounts(kept.rows, json.with_suffix(".png"))
 
@@ -171,7 +171,7 @@ def few_samples(
     """Compare a network with other choices, on few samples at equal processor time."""
     from benchmarks import own_data as program  # noqa: PLC0415
 
-    show("few-samples", {"rows": list(program.choose(seconds, seeds, Kept(json), data, workers))})
+    show("few-samples", {"rows": list(program.choose(seconds, seeds, ResultFile(json), data, workers))})
 
 
 def transfer(
@@ -186,7 +186,7 @@ def transfer(
     """Train on few samples from scratch, from an earlier model and after coarse samples, at equal processor time."""
     from benchmarks import transfer as program  # noqa: PLC0415
 
-    kept, counts = Kept(json), [int(each) for each in split(samples)]
+    kept, counts = ResultFile(json), [int(each) for each in split(samples)]
     report(program.compare(split(problems), counts, seconds, seeds, kept, data, workers))
     show("transfer", {"rows": kept.rows})
 
@@ -203,7 +203,7 @@ def coverage(
     """Measure how often the error estimates of models of few samples hold: ten minutes of a core."""
     from benchmarks import coverage as program  # noqa: PLC0415
 
-    kept = Kept(json)
+    kept = ResultFile(json)
     program.measure([*map(int, split(counts))], seconds, seeds, kept, data)
     show("coverage", {"rows": kept.rows})
 
@@ -218,7 +218,7 @@ def disturbed(
     """Compare trainings that were killed, or slowed by other processes, with undisturbed ones."""
     from benchmarks import disturbed as program  # noqa: PLC0415
 
-    kept = Kept(json)
+    kept = ResultFile(json)
     report(program.compare(split(problems), seconds, seeds, kept, data))
     show("disturbed", {"rows": kept.rows})
 
@@ -240,7 +240,7 @@ def points(
     """
     from benchmarks import points as program  # noqa: PLC0415
 
-    kept, times, begun = Kept(json), [float(each) for each in split(seconds)], split(networks) or [""]
+    kept, times, begun = ResultFile(json), [float(each) for each in split(seconds)], split(networks) or [""]
     titles = [each for each in program.TITLES if each.startswith(tuple(begun))]
     report(program.compare(split(problems), titles, times, seeds, kept, data, workers))
     show("points", {"rows": kept.rows})
@@ -264,7 +264,7 @@ def mesh_trajectories(
     """
     from benchmarks import mesh_trajectories as program  # noqa: PLC0415
 
-    kept, begun = Kept(json), split(networks) or [""]
+    kept, begun = ResultFile(json), split(networks) or [""]
     titles = [each for each in program.TITLES if each.startswith(tuple(begun))]
     report(program.compare(split(problems), titles, seconds, seeds, kept, data, tuning, frames))
     show("mesh-trajectories", {"rows": kept.rows})
@@ -286,7 +286,7 @@ def trajectories(
     """
     from benchmarks import trajectories as program  # noqa: PLC0415
 
-    kept = Kept(json)
+    kept = ResultFile(json)
     report(program.compare(split(problems), split(networks), seconds, seeds, kept, data))
     show("trajectories", {"rows": kept.rows})
 

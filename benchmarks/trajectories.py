@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.harness import Array, Kept, Row, interpreter, run
+from benchmarks.harness import Array, ResultFile, Row, interpreter, run
 from benchmarks.loop import LOST, Settings, train
 from benchmarks.networks import BASELINES, rollout, trajectories
 
@@ -89,7 +89,7 @@ def candidates(title: str) -> list[dict[str, Any]]:
 
 
 def compare(
-    names: Sequence[str], titles: Sequence[str], seconds: float | None, seeds: int, kept: Kept, folder: Path
+    names: Sequence[str], titles: Sequence[str], seconds: float | None, seeds: int, kept: ResultFile, folder: Path
 ) -> Iterator[Row]:
     """Tune the other networks on each set, then train all of them."""
     from benchmarks.own_data import tuned_and_trained  # noqa: PLC0415

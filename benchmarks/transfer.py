@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks.harness import OWN, Kept, Row, result_of
+from benchmarks.harness import OWN, ResultFile, Row, result_of
 from benchmarks.loop import Samples, Settings, measure, train
 from benchmarks.networks import fields
 from benchmarks.own_data import complete, opened, operator, prepared, training, tuned_and_trained
@@ -35,7 +35,13 @@ RATES = {SCRATCH: (RATE, 2e-3), EARLIER: LOWER, COARSE: LOWER}
 
 
 def compare(
-    names: Sequence[str], counts: Sequence[int], seconds: float, seeds: int, kept: Kept, folder: Path, workers: int = 1
+    names: Sequence[str],
+    counts: Sequence[int],
+    seconds: float,
+    seeds: int,
+    kept: ResultFile,
+    folder: Path,
+    workers: int = 1,
 ) -> Iterator[Row]:
     """Choose rates, then train on few samples in every way."""
     data = {name: related(name, folder) for name in names}

@@ -237,7 +237,7 @@ def difference(output: NDArray[np.float32], expected: NDArray[Any]) -> Differenc
 
 
 @dataclass(frozen=True)
-class Spread:
+class Distribution:
     """How the values of one input are distributed, per component of a vector field; the arrays broadcast to a batch."""
 
     mean: NDArray[np.float64]
@@ -246,7 +246,7 @@ class Spread:
     high: NDArray[np.float64]
 
 
-Statistics = dict[str, Spread]  # by the name of an input or parameter
+Statistics = dict[str, Distribution]  # by the name of an input or parameter
 
 
 def statistics(examples: Path | None, signature: Signature) -> Statistics:
@@ -262,7 +262,7 @@ def statistics(examples: Path | None, signature: Signature) -> Statistics:
             axes = tuple(axis for axis in range(values.ndim) if axis != component)
             low, high = (np.quantile(values, share, axis=axes, keepdims=True) for share in TENTHS)
             mean, deviation = (of(values, axis=axes, keepdims=True) for of in (np.mean, np.std))
-            found[spec.name] = Spread(mean, np.where(deviation > 0, deviation, 1), low, high)
+            found[spec.name] = Distribution(mean, np.where(deviation > 0, deviation, 1), low, high)
     return found
 
 
@@ -305,7 +305,7 @@ def draw(
     signature: Signature,
     seed: int = 0,
     frames: int | None = None,
-    like: Mapping[str, Spread] | None = None,
+    like: Mapping[str, Distribution] | None = None,
 ) -> tuple[NDArray[Any], ...]:
     """Draw all arguments of a graph for batch and points per axis: fields and parameters, or sequences.
 
@@ -346,14 +346,14 @@ def draw(
     return (*fields, *parameters, *frame)
 
 
-def cloud(shape: tuple[int, ...], seed: int, like: Spread | None) -> NDArray[np.float32]:
+def cloud(shape: tuple[int, ...], seed: int, like: Distribution | None) -> NDArray[np.float32]:
     """Draw coordinates `[batch, point, dimension]` among the data's; some lie beyond them."""
     low, high = (0.0, 1.0) if like is None else (like.low, like.high)
     return np.random.default_rng(seed).uniform(low, high + 0.2 * (high - low), shape).astype(np.float32)
 
 
 def numbers(
-    shape: int | tuple[int, ...], parameter: Parameter, seed: int = 0, like: Spread | None = None
+    shape: int | tuple[int, ...], parameter: Parameter, seed: int = 0, like: Distribution | None = None
 ) -> NDArray[np.float32]:
     """Draw the values of a parameter between its bounds; without them like the data, or near its default."""
     middle = 0.0 if parameter.default is None else parameter.default

@@ -141,8 +141,7 @@ class Fit(BaseModel):
     loss: str = "relative"  # a name of `training.losses.LOSSES`
     h1: float = 0.1  # of the relative loss: the weight of the differences of neighbours
     gamma: NonNegativeFloat = 0.1  # of the weighted loss, the published one
-    # Draw a random exact symmetry of the problem for every sample; or also one of these, beside the exact ones, since
-    # they lowered the validation error.
+    # Draw an exact symmetry of the problem for every sample; or also one of these, which lowered the validation error.
     symmetries: bool | tuple[str, ...] = True
     # Levels of noise to draw from for every sample: of a built-in problem's inputs in their deviation at each point, or
     # of the states that a rollout starts from in that of the state. A user's steady fields have none.

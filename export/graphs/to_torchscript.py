@@ -101,7 +101,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-class Listed(nn.Module):
+class ListStep(nn.Module):
     """A step that takes its arguments as one list, and returns the next states as one."""
 
     def __init__(self, step: nn.Module) -> None:
@@ -113,7 +113,7 @@ class Listed(nn.Module):
 
 
 class Loop(nn.Module):
-    """Repeat the trace of a `Listed` step as often as a tensor has columns. The module is scripted."""
+    """Repeat the trace of a `ListStep` step as often as a tensor has columns. The module is scripted."""
 
     def __init__(self, step: nn.Module, states: Sequence[int], forced: Sequence[bool], *, several: bool) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class ScriptedRollout(nn.Module):
         # A step is traced with three samples on a small, unequal grid.
         sides = (signature.grid.minimum + step for step in range(4, 4 + 3 * len(signature.grid.axes), 3))
         inputs = [torch.ones(each) for each, _ in argument_shapes(signature.step(), (3, *sides))]
-        step = torch.jit.trace(Listed(module.step(names)), (inputs,), check_trace=False, strict=False)
+        step = torch.jit.trace(ListStep(module.step(names)), (inputs,), check_trace=False, strict=False)
         self.loop: Any = torch.jit.script(
             Loop(step, states, [name in signature.forced for name in names], several=several)
         )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import harness
-from benchmarks.harness import BaselineError, Kept, Worker, interleave, mean, timed
+from benchmarks.harness import BaselineError, ResultFile, Worker, interleave, mean, timed
 
 TOY = "tests.benchmarks.toy_subject:Toy"
 
@@ -77,18 +77,18 @@ def test_an_environment_is_created_once_per_set_of_pins(tmp_path: Path, monkeypa
 
 def test_rows_are_kept_and_those_of_other_facts_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
-    kept = Kept(file, points=85)
+    kept = ResultFile(file, points=85)
     kept.add({"error": 0.1})
-    assert Kept(file, points=85).rows == [{"error": 0.1}]
+    assert ResultFile(file, points=85).rows == [{"error": 0.1}]
     with pytest.raises(ValueError, match="expected rows of"):
-        Kept(file, points=141)
+        ResultFile(file, points=141)
 
 
 def test_rows_of_several_threads_are_all_kept(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "rows.json")
+    kept = ResultFile(tmp_path / "rows.json")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: kept.add({"number": number}), range(200)))
-    assert sorted(row["number"] for row in Kept(tmp_path / "rows.json").rows) == [*range(200)]
+    assert sorted(row["number"] for row in ResultFile(tmp_path / "rows.json").rows) == [*range(200)]
 
 
 def test_a_quick_run_changes_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from benchmarks import (
     wire,
 )
 from benchmarks.commands import app
-from benchmarks.harness import Kept
+from benchmarks.harness import ResultFile
 from benchmarks.loop import Samples, Settings
 from benchmarks.networks import ChannelNetwork
 from benchmarks.solvers import random_fields
@@ -221,12 +221,12 @@ def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], 
     candidate = {"network": "operator", "sizes": {"layers": 0}, "settings": settings}
     training = own_data.training("heat", "attention and spectral layers", candidate, 1, 0, "test") | {"samples": 16}
     file = tmp_path / "rows.json"
-    [made] = own_data.complete([training], Kept(file), {"heat": prepared}, 1)
+    [made] = own_data.complete([training], ResultFile(file), {"heat": prepared}, 1)
     assert made["result"]["samples"] == 4
     assert made["result"]["epochs"] == made["result"]["steps"] * candidate["settings"]["batch"] / 16
     assert made["result"]["seconds"] >= 1
     written = file.stat().st_mtime_ns
-    assert [*own_data.complete([training], Kept(file), {"heat": prepared}, 1)] == [made]
+    assert [*own_data.complete([training], ResultFile(file), {"heat": prepared}, 1)] == [made]
     assert file.stat().st_mtime_ns == written
 
 
@@ -344,14 +344,14 @@ def test_the_comparison_trains_the_missing_rows_on_the_same_samples(tmp_path: Pa
     plan = compare.Plan(recipes.find("listops-tiny"), SHORT, ("softmax", "kernel-aoglu3"))
     assert {recipe.data.seed for recipe in plan.recipes().values()} == {1127802}
     file = tmp_path / "rows.json"
-    kept = Kept(file, recipe=plan.recipe.stem, overrides=list(SHORT))
+    kept = ResultFile(file, recipe=plan.recipe.stem, overrides=list(SHORT))
     known = {"attention": "softmax", "seed": 1127802, "metric": "accuracy", "score": 0.5, "parameters": 1}
     kept.add(known | {"step_milliseconds": 1.0, "peak_megabytes": 1.0})
     arguments = ["compare", "listops-tiny", "--attention", "softmax,kernel-aoglu3", "--json", str(file)]
     folders = ["--out", str(tmp_path / "runs"), "--data", str(tmp_path)]
     done = CliRunner().invoke(app, [*arguments, *folders, *(part for each in SHORT for part in ("--set", each))])
     assert done.exit_code == 0, done.output
-    first, trained = Kept(file, recipe=plan.recipe.stem, overrides=list(SHORT)).rows
+    first, trained = ResultFile(file, recipe=plan.recipe.stem, overrides=list(SHORT)).rows
     assert first["score"] == 0.5
     assert (trained["attention"], trained["seed"], trained["metric"]) == ("kernel-aoglu3", 1127802, "accuracy")
     assert len(trained["curve"]) == 1
@@ -361,7 +361,7 @@ def test_the_comparison_trains_the_missing_rows_on_the_same_samples(tmp_path: Pa
 def test_an_unknown_type_is_refused_before_any_training(tmp_path: Path) -> None:
     plan = compare.Plan(recipes.find("listops-tiny"), SHORT, ("softmax", "kernel-none"))
     with pytest.raises(config.RecipeError, match=r"operator\.classifier\.attention"):
-        next(compare.compare(plan, Kept(None), tmp_path, tmp_path))
+        next(compare.compare(plan, ResultFile(None), tmp_path, tmp_path))
 
 
 def test_a_command_without_work_does_not_import_torch() -> None:

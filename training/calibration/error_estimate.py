@@ -38,7 +38,7 @@ RIDGE = 10.0  # so many samples weigh as much as the assumption that the error d
 TINY = 1e-12  # an exact prediction has no logarithm
 
 Errors = Float[Tensor, " sample"]
-Sized = tuple[Statistics, Errors]  # statistics, and the relative errors of the same samples
+StatisticsAndErrors = tuple[Statistics, Errors]  # statistics, and the relative errors of the same samples
 
 
 class ErrorEstimate(nn.Module):
@@ -72,7 +72,7 @@ class ErrorEstimate(nn.Module):
             self.register_buffer("bounds", torch.zeros(levels - 1, grids))
 
     @torch.no_grad()
-    def fit(self, samples: Mapping[int, Sized], grids: tuple[int, ...]) -> None:
+    def fit(self, samples: Mapping[int, StatisticsAndErrors], grids: tuple[int, ...]) -> None:
         """Fit scores and sigma by the number of points of a grid; one without samples of its own takes all of them."""
         everything = tuple(torch.cat(parts) for parts in zip(*samples.values(), strict=True))
         self.scores.fit(everything[0])
@@ -82,7 +82,7 @@ class ErrorEstimate(nn.Module):
             self.weight[index], self.bias[index] = regression(self.features(statistics), errors)
 
     @torch.no_grad()
-    def calibrate(self, samples: Mapping[int, Sized], group: int = 0) -> int:
+    def calibrate(self, samples: Mapping[int, StatisticsAndErrors], group: int = 0) -> int:
         """Set the quantiles of a group from samples that serve nothing else, by the number of points of their grid.
 
         Return how many samples the quantile with the fewest of them rests on.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from schema.problem import Axis, Description, Parameter, Quantity
 from training.calibration.calibration import ERROR_ESTIMATE, Calibration, Channel, Interval, Layout, varies
-from training.calibration.error_estimate import ErrorEstimate, Sized, bounds
+from training.calibration.error_estimate import ErrorEstimate, StatisticsAndErrors, bounds
 from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, Novelty, fewest, joined
 from training.data.dataset import Rows
 from training.losses import Batch
@@ -102,7 +102,7 @@ def _intervals(problem: Description, deviations: Mapping[str, Tensor]) -> tuple[
     )
 
 
-def _errors_of(samples: Sequence[Measured], number: int, statistics: InputStatistics) -> Sized:
+def _errors_of(samples: Sequence[Measured], number: int, statistics: InputStatistics) -> StatisticsAndErrors:
     """Return statistics and errors of a number, in deviations, of the samples whose errors are known."""
     known = [(one.inputs, one.scalars[:, number]) for one in samples if one.scalars is not None]
     rows = [torch.cat([statistics(inputs), statistics.roughness(inputs)], dim=1) for inputs, _ in known]
@@ -179,7 +179,7 @@ def _noise_bounds(
     return found
 
 
-def _sized(samples: Sequence[Measured], statistics: InputStatistics) -> dict[int, Sized]:
+def _sized(samples: Sequence[Measured], statistics: InputStatistics) -> dict[int, StatisticsAndErrors]:
     """Return statistics and errors of the samples whose errors are known, by the number of points of their grid."""
     return {
         one.points(statistics.axes): (

@@ -128,7 +128,7 @@ def run_race(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[
     The run's log begins with that of the winner.
     """
 
-    def holding(entry: Recipe, state: Path) -> tuple[str, ...]:
+    def find_symmetries(entry: Recipe, state: Path) -> tuple[str, ...]:
         work = OperatorWorkload(entry, data)
         task = work.task()
         task.load_state_dict(torch.load(state, map_location="cpu", weights_only=True)["state_dict"])
@@ -143,27 +143,27 @@ def run_race(recipe: Recipe, run: RunFolder, data: Path, workers: int) -> tuple[
     cluster = process_count() == 1 and isinstance(found := chosen(ThisProcess()), RayPool)
     pool = RemoteTurns(found) if cluster else ThisProcess()
     turns = Trainer(partial(advance, workers), data)
-    event = search.Race(recipe, run, samples.sides, turns, holding, pool, naive=naive, directed=directed)
+    event = search.Race(recipe, run, samples.sides, turns, find_symmetries, pool, naive=naive, directed=directed)
     winner = event.winner()
     if is_first() and not run.metrics.exists():
-        shutil.copyfile(event.home(event.found["winner"]).metrics, run.metrics)
+        shutil.copyfile(event.run_of(event.found["winner"]).metrics, run.metrics)
     return winner, event.newest(event.found["winner"]), event.account()
 
 
 def advance(workers: int, turn: Turn, data: Path, init: Path | None) -> float:
     """Train a candidate of a race for a turn, and return its error on validation samples."""
-    work, home = OperatorWorkload(turn.recipe, data, progress=False), turn.home
-    home.path.mkdir(parents=True, exist_ok=True)
-    state = from_first(lambda: home.open(turn.recipe, resume=True))
+    work, run = OperatorWorkload(turn.recipe, data, progress=False), turn.run
+    run.path.mkdir(parents=True, exist_ok=True)
+    state = from_first(lambda: run.open(turn.recipe, resume=True))
     task = work.task(init, workers)
     task.budget.until = turn.until
     try:
-        fit(task, work, home, state, keep=False)
+        fit(task, work, run, state, keep=False)
     except RunError:
         if process_count() > 1:  # the others go on
             raise
         return search.LOST  # it diverged
-    return search.last_error(work, home)
+    return search.last_error(work, run)
 
 
 def check_shares(batch: int, recipe: BaseRecipe) -> None:

@@ -56,7 +56,7 @@ WITH = " with "  # between the name of a candidate and its symmetries
 
 Advance = Callable[[Turn], TurnResult]
 """Trains a candidate for a turn."""
-Holding = Callable[[Recipe, Path], tuple[str, ...]]
+FindSymmetries = Callable[[Recipe, Path], tuple[str, ...]]
 """Returns which symmetries the validation samples do not contradict, by a candidate and its state."""
 
 
@@ -119,7 +119,7 @@ class Race:
         run: The folder of the run.
         sides: Points per axis of the data.
         advance: Trains a candidate for a turn.
-        holding: Chooses the symmetries of the last round.
+        find_symmetries: Chooses the symmetries of the last round.
         pool: Where the turns of a round are trained.
         naive: The validation error of a prediction without a network.
         directed: Whether a parameter has both signs or components, so that flips are not tried.
@@ -131,13 +131,13 @@ class Race:
         run: RunFolder,
         sides: Sequence[int],
         advance: Advance,
-        holding: Holding,
+        find_symmetries: FindSymmetries,
         pool: Pool | None = None,
         *,
         naive: float = math.inf,
         directed: bool = False,
     ) -> None:
-        self.recipe, self.advance, self.holding, self.naive = recipe, advance, holding, naive
+        self.recipe, self.advance, self.find_symmetries, self.naive = recipe, advance, find_symmetries, naive
         self.pool = ThisProcess() if pool is None else pool
         self.folder, problem = run.state / "race", recipe.file
         exact = problem.symmetries
@@ -159,14 +159,14 @@ class Race:
         if self.symmetries:
             if "symmetries" not in self.found:
                 knows = number == 0 or self.learned(self.found["rounds"][number - 1][left[0]])
-                ask = partial(self.holding, self.entry(left[0]), self.newest(left[0]))
+                ask = partial(self.find_symmetries, self.entry(left[0]), self.newest(left[0]))
                 self.keep(symmetries=from_first(ask) if knows else ())
             held = self.found["symmetries"]
             # The copy starts from the state that the original leaves in its turn, so it is the first to begin.
             copies = [f"{left[0]}{WITH}{', '.join(held)}"] if held else []
             left = self.best(number, [*copies, left[0]], last=True)
         if "winner" not in self.found:
-            own = from_first(lambda: training_seconds(self.home(left[0]).metrics))
+            own = from_first(lambda: training_seconds(self.run_of(left[0]).metrics))
             self.keep(winner=left[0], seconds=max(0.0, self.found["seconds"] - own))
         return self.entry(left[0])
 
@@ -193,14 +193,14 @@ class Race:
         if is_first():
             for name in names:
                 if name not in left:
-                    shutil.rmtree(self.home(name).path, ignore_errors=True)
+                    shutil.rmtree(self.run_of(name).path, ignore_errors=True)
         return left
 
     def ahead(self, number: int, errors: Mapping[str, float], *, last: bool) -> list[str]:
         """Decide who goes on after a round, from the best to the worst."""
         ranked = sorted(errors, key=lambda name: errors[name] * self.candidate(name).handicap)
         if len(self.found["rounds"]) > number + 1:  # an earlier release has removed the others, and did not note it
-            return from_first(lambda: [name for name in ranked if self.home(name).path.exists()])
+            return from_first(lambda: [name for name in ranked if self.run_of(name).path.exists()])
         half, waits = math.ceil(len(ranked) / 2), number < PATIENCE[self.learned(min(errors.values()))] and not last
         behind = [name for name in ranked[half:] if waits and not self.learned(errors[name]) and errors[name] < LOST]
         return ranked[:half] + behind
@@ -211,9 +211,9 @@ class Race:
 
     def turn(self, name: str, until: float) -> Turn:
         """Return a turn of a candidate; a copy begins where the original is now."""
-        turn, original = Turn(name, self.entry(name), self.home(name), until), name.partition(WITH)[0]
+        turn, original = Turn(name, self.entry(name), self.run_of(name), until), name.partition(WITH)[0]
         if original != name:
-            begin_copy(turn.home, turn.recipe, self.newest(original))
+            begin_copy(turn.run, turn.recipe, self.newest(original))
         return turn
 
     def candidate(self, name: str) -> Candidate:
@@ -231,7 +231,7 @@ class Race:
         fit = made.fit.model_copy(update={"race_budget": self.plan.race_budget, "symmetries": chosen})
         return made.model_copy(update={"race": (), "fit": fit})
 
-    def home(self, name: str) -> RunFolder:
+    def run_of(self, name: str) -> RunFolder:
         """Return the folder in which a candidate trains."""
         original, _, symmetries = name.partition(WITH)
         number = [each.name for each in self.recipe.race].index(original)
@@ -243,10 +243,10 @@ class Race:
         Raises:
             RunError: It has none: its training diverged at once, as that of all others.
         """
-        found = from_first(lambda: self.home(name).newest())
+        found = from_first(lambda: self.run_of(name).newest())
         if found is None:
             raise RunError(
-                f"{self.home(name).path}: the trainings of all networks diverged: try a lower fit.learning_rate"
+                f"{self.run_of(name).path}: the trainings of all networks diverged: try a lower fit.learning_rate"
             )
         return found
 

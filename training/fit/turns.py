@@ -26,7 +26,7 @@ class Turn:
 
     name: str  # of the candidate
     recipe: Recipe
-    home: RunFolder  # from whose state the training goes on
+    run: RunFolder  # from whose state the training goes on
     until: float  # the share of the budget at which it pauses
 
 
@@ -67,16 +67,16 @@ class RemoteTurns(Pool):
     pool: Pool
 
     def completed(self, work: Any, jobs: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Train all turns of `jobs` with the `Trainer` `work`, and yield each when its files are in its home."""
+        """Train all turns of `jobs` with the `Trainer` `work`, and yield each when its files are in its run."""
         if not jobs:
             return
         paths = sorted({path for turn in jobs for path in samples_of(turn.recipe, work.data)})
         samples = {path.name: path.read_bytes() for path in paths}
-        packed = [(turn, contents(turn.home.path), warm_start_files(turn.recipe)) for turn in jobs]
+        packed = [(turn, contents(turn.run.path), warm_start_files(turn.recipe)) for turn in jobs]
         for (turn, *_), (ended, found) in self.pool.completed(partial(train_remotely, work, samples), packed):
-            unpack(found, turn.home.path)
-            for gone in contents(turn.home.path).keys() - found.keys():  # states that newer ones have replaced
-                (turn.home.path / gone).unlink()
+            unpack(found, turn.run.path)
+            for gone in contents(turn.run.path).keys() - found.keys():  # states that newer ones have replaced
+                (turn.run.path / gone).unlink()
             yield turn, ended
 
 
@@ -84,11 +84,11 @@ def train_remotely(work: Trainer, samples: Files, job: tuple[Turn, Files, Files]
     """Train in a folder of this machine; return how it went, and the files of the candidate."""
     turn, files, start = job
     with TemporaryDirectory() as folder:
-        data, home, init = (Path(folder) / name for name in ("data", "home", "start"))
-        for found, path in ((samples, data), (files, home), (start, init)):
+        data, run, init = (Path(folder) / name for name in ("data", "run", "start"))
+        for found, path in ((samples, data), (files, run), (start, init)):
             unpack(found, path)
         work = replace(work, data=data, init=init if start else None)
-        return work(replace(turn, home=RunFolder(home))), contents(home)
+        return work(replace(turn, run=RunFolder(run))), contents(run)
 
 
 def samples_of(recipe: Recipe, data: Path) -> list[Path]:

@@ -76,11 +76,11 @@ class Trainings:
     def __call__(self, turn: Turn) -> TurnResult:
         if len(self.turns) == self.last:
             raise KeyboardInterrupt
-        entry, home = turn.recipe, turn.home
-        assert home.newest() is not None or not entry.fit.symmetries
-        self.turns.append((home.path.name, entry.operator.detail, entry.fit.symmetries, turn.until))
-        home.state.mkdir(parents=True, exist_ok=True)
-        torch.save({}, home.state / f"epoch={len(self.turns)}.ckpt")
+        entry, run = turn.recipe, turn.run
+        assert run.newest() is not None or not entry.fit.symmetries
+        self.turns.append((run.path.name, entry.operator.detail, entry.fit.symmetries, turn.until))
+        run.state.mkdir(parents=True, exist_ok=True)
+        torch.save({}, run.state / f"epoch={len(self.turns)}.ckpt")
         return TurnResult(self.errors[entry.operator.detail] - 0.01 * len(entry.fit.symmetries), 1.0)
 
 
@@ -130,7 +130,7 @@ class Late(Trainings):
     """Trainings of which that of 4 channels learns nothing for two turns, and is by far the best later."""
 
     def __call__(self, turn: Turn) -> TurnResult:
-        found, turns = super().__call__(turn), sum(done[0] == turn.home.path.name for done in self.turns)
+        found, turns = super().__call__(turn), sum(done[0] == turn.run.path.name for done in self.turns)
         late = turn.recipe.operator.detail == 4 and (turns > 2 or turn.recipe.fit.symmetries)
         return TurnResult(0.1, 1.0) if late else found
 
@@ -224,7 +224,7 @@ def test_what_is_decided_stays_decided_when_the_rule_is_another_one(
     event = Race(raced, run, (12,), rest, flips, naive=1.0)
     assert event.winner().operator.detail == 2
     assert {turn[0] for turn in rest.turns} == {"0", "1"}
-    assert not event.home("3 channels").path.exists()
+    assert not event.run_of("3 channels").path.exists()
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_symmetries_that_the_wind_of_the_samples_contradicts_are_not_found(wind:
     raced = recipe_.model_copy(update={"race": (Candidate(name="a"), Candidate(name="b"))})
     asked: list[tuple[str, ...]] = []
 
-    def holding(entry: Recipe, state: Path) -> tuple[str, ...]:
+    def find_symmetries(entry: Recipe, state: Path) -> tuple[str, ...]:
         del state
         work = OperatorWorkload(entry, tmp_path)
         task = work.task()
@@ -318,7 +318,7 @@ def test_symmetries_that_the_wind_of_the_samples_contradicts_are_not_found(wind:
         return asked[-1]
 
     trainings = Trainings({raced.operator.detail: 0.2})
-    event = Race(raced, RunFolder(tmp_path / "run"), samples.sides, trainings, holding)
+    event = Race(raced, RunFolder(tmp_path / "run"), samples.sides, trainings, find_symmetries)
     winner = event.winner()
     contradicted = {"flip_column", "transpose"} if wind else set()
     assert {*event.symmetries} - {*asked[0]} == contradicted
