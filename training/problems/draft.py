@@ -34,8 +34,9 @@ from training.problems.ambiguity import (
 )
 from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, shown, wire_name
-from training.problems.draft_grid import AXIS_NAMES, fields_of, on_grid
+from training.problems.draft_grid import AXIS_NAMES, fields_of, on_grid, without_components
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
+from training.problems.draft_stacked import channels, lone_array, refuse_series, time_of
 from training.problems.problem_file import AXES, is_taken
 from training.problems.roles import (
     named_outputs,
@@ -72,7 +73,13 @@ def draft(
         name, names = wire_name(folder.resolve().name), (str(Path(escape(str(folder))) / f"*{files[0].suffix}"),)
     elif not are_splits(files) and (pattern := common_pattern(files)):
         name, names = wire_name(pattern.rpartition("*")[0]), (str(Path(escape(str(files[0].parent))) / pattern),)
-    made = Draft(f"own_{name}" if is_taken(name) else name, names, file.format, left_out=dict(file.left_out))
+    made = Draft(
+        f"own_{name}" if is_taken(name) else name,
+        names,
+        file.format,
+        left_out=dict(file.left_out),
+        constants=dict(file.constants),
+    )
     made.validation, made.test = file.validation, file.test
     sources = {label: (tuple(map(str, paths)), key) for label, (paths, key) in file.sources.items()}
     made.sources = {label: (paths, key) for label, (paths, key) in sources.items() if paths != names}
@@ -94,12 +101,12 @@ def draft(
             made.sample = sample
             if sample == "last":
                 made.guesses["sample"] = f"samples are counted by the last axis, as of {shown(coordinates)}"
-            numeric = [one for one in turned.arrays.values() if not sort_out(made, one)]
+            numeric = [one for one in turned.arrays.values() if not sort_out(made, one, wanted)]
             return cloud(made, turned, wanted, numeric, coordinates)
     file = file if runs is not None else with_samples_first(made, file, len(files))
     if made.sample == "file" and runs is None:
         made.validation, made.test = files_of_splits(files)
-    numeric = [one for one in file.arrays.values() if not sort_out(made, one)]
+    numeric = [one for one in file.arrays.values() if not sort_out(made, one, wanted)]
     numeric = with_time_first(made, numeric, wanted)
     return on_grid(made, file, wanted, numeric)
 
@@ -155,6 +162,8 @@ def with_samples_first(made: Draft, file: DataFile, files: int) -> DataFile:
     if files > 1 and not file.samples and any(one.first for one in numeric):
         made.sample, made.guesses["sample"] = "file", "samples are counted by files, since no dimension counts them"
         return arranged(file, "file")[0]
+    if files == 1 and (one := lone_array(numeric)) is not None:
+        refuse_series(one, file)
     fields = fields_of(numeric)
     if file.samples or not fields or any(one.dimensions is not None for one in fields):
         return file
@@ -181,6 +190,8 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
         and all(len(one.shape) >= rank for one in fields)
     ):
         found = {one.name: {"first"} for one in fields}  # there would be no input
+    if (one := lone_array(arrays)) is not None and not found and not channels(one):
+        found = {one.name: {time_of(one)}}
     where = {axis for axes in found.values() for axis in axes}
     if len(where) != 1 or (outputs and not {*found} & {*outputs}):
         return [*arrays]
@@ -196,11 +207,19 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     for one in arrays:
         each = last_axis_at(one, 1) if one.name in found and made.time == "last" else one
         rest = each.shape[2:] if one.name in found else each.shape[1:]
-        known = one in fields and len(rest) <= AXES and rest == shown_.shape[2:]
-        names = (*(("time",) if one.name in found else ()), *AXIS_NAMES[len(rest)]) if known else None
+        known = one in fields and rest == shown_.shape[2:]
+        names = (*(("time",) if one.name in found else ()), *axes_of(rest)) if known and axes_of(rest) else None
         names = ("time",) if one.name in numbers else names  # a number of every frame
         turned.append(replace(each, dimensions=names))
     return turned
+
+
+def axes_of(sides: tuple[int, ...]) -> tuple[str, ...]:
+    """Return names for the axes of a field, one of which may count components; none where there are too many."""
+    grid, end = without_components(sides)
+    if end in {"first", "last"} and len(grid) <= AXES:
+        return ("component", *AXIS_NAMES[len(grid)]) if end == "first" else (*AXIS_NAMES[len(grid)], "component")
+    return AXIS_NAMES.get(len(sides), ())
 
 
 def refuse_time_between(fields: Sequence[LazyArray], times: LazyArray | None) -> None:

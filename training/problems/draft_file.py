@@ -109,6 +109,7 @@ class Draft:
         default_factory=dict
     )  # by line: `files`, `step`, `mask`, `axes.row`, `axes.row.length`
     left_out: dict[str, str] = field(default_factory=dict)  # reasons by name of the array
+    constants: dict[str, float] = field(default_factory=dict)  # numbers that are the same for all samples
     points: dict[str, Any] = field(default_factory=dict)  # entries of the section; none where there is a grid
     cells: bool = False  # whether mesh files have cells, whose areas weights of points may be
     mask: str = ""  # the entry of the section that says where the domain is, where it is not the whole grid
@@ -212,6 +213,17 @@ def wire_name(name: str) -> str:
     """Return a name in the form that the wire allows: lower case letters, digits and underscores."""
     made = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return made if made[:1].isalpha() else f"field_{made}".rstrip("_")
+
+
+def plain_name(name: str) -> str:
+    """Return the name of an array without those of its groups, in small letters with underscores.
+
+    Example:
+        >>> plain_name("run/wallTime (attribute)")
+        'wall_time'
+    """
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.split(r"[/.]", name)[-1].removesuffix(" (attribute)"))
+    return re.sub(r"[^a-z0-9]+", "_", spaced.lower()).strip("_")
 
 
 def are_centres(first: float, last: float, step: float) -> bool:

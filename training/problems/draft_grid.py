@@ -29,11 +29,13 @@ from training.problems.ambiguity import (
 )
 from training.problems.checks import FEWEST
 from training.problems.draft_file import Draft, DraftError, Tensor, are_centres, quoted, rounded, shown, wire_name
-from training.problems.draft_points import IN_ADVANCE, number_per_frame, time_step
+from training.problems.draft_points import IN_ADVANCE, POINTS, is_called, number_per_frame, time_step
+from training.problems.draft_stacked import add_channels, add_sensors, channels, lone_array
 from training.problems.problem_file import AXES
 from training.problems.roles import (
     INPUTS,
     OUTPUTS,
+    add_parameter,
     assign_roles,
     is_positive,
     nothing,
@@ -68,7 +70,10 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
             made.left_out[one.name] = along_axis(one, counts)
         else:
             add_number(made, one, samples, dict(zip(axes, sides, strict=True)), outputs)
-    add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
+    if (one := lone_array(numeric)) is not None and (where := channels(one)):
+        doubt = add_channels(made, one, where)
+    else:
+        add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     if not made.moving and len(made.tensors) < 2:
         raise DraftError(
@@ -84,7 +89,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
         seen[tensor.name] += 1
         if seen[tensor.name] > 1:
             made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
-    beside = [one for one in others if last_name(one) in SPACE]
+    beside = [one for one in others if last_name(one) in SPACE or is_called(one, POINTS)]
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side, beside)
     described = [Axis(name=name, **entry) for name, entry in made.axes.items()]
@@ -169,12 +174,9 @@ def add_number(made: Draft, one: LazyArray, samples: int, axes: Mapping[str, int
     elif numbers_samples(one, samples):
         made.left_out[one.name] = "it numbers the samples"
     elif one.samples == samples and all(side == 1 for side in one.shape[1:]):
-        if one.shared and not made.of_several:
-            made.left_out[one.name] = "it is the same number for all samples"
-        else:
-            made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
+        add_parameter(made, one)
     elif one.shape == (1, samples):
-        made.tensors.append(Tensor(wire_name(one.name), as_column(one), "parameters"))
+        add_parameter(made, as_column(one))
     elif one is times_of([one]):
         made.left_out[one.name] = HOLDS_TIMES
     elif (one.shape == sides or named == axes) and len(sides) > 1:  # in whatever order of named axes
@@ -285,6 +287,8 @@ def add_fields(
             made.tensors.append(number)
         else:
             add_field(made, one, sides, outputs, forced)
+    if not made.moving and len(made.tensors) < 2:
+        add_sensors(made, fields, fields[0].samples, outputs)
 
 
 def is_moving(one: LazyArray) -> bool:
@@ -313,7 +317,7 @@ def add_field(
     name, moving, doubt = wire_name(one.name), one.dimensions is not None and "time" in one.dimensions, ""
     if one.dimensions is not None:
         axes = named_grid(one)
-        end, components = "", dict(axes).get("component", 0)
+        end, components = "last" if axes[-1][0] == "component" else "", dict(axes).get("component", 0)
         own = tuple(side for axis, side in axes if axis not in {"time", "component"})
         if own != sides:
             made.left_out[one.name] = (
@@ -372,7 +376,11 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int, beside: Sequen
         made.guesses[f"{line}.boundary"] = 'say "wall" or "periodic" if you know it'
     positions = np.asarray(file.coordinates.get(axis, ()), dtype=np.float64)
     if not are_positions(positions, side):
-        named = {one.name: np.asarray(one.read(), np.float64).ravel() for one in beside if along_axis(one, {side})}
+        named = {
+            one.name: np.asarray(one.read(), np.float64).ravel()
+            for one in beside
+            if one.shape and one.dimensions is None and max(one.shape) == side == np.prod(one.shape)
+        }
         fitting = {name: values for name, values in named.items() if are_positions(values, side)}
         positions = next(iter(fitting.values()), positions)
         if not fitting or not all(np.allclose(values, positions, atol=0) for values in fitting.values()):

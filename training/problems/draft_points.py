@@ -12,17 +12,20 @@ from numpy.typing import NDArray
 
 from training.data.readers import UNEVEN, DataFile, LazyArray, last_name
 from training.problems.ambiguity import times_of
-from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, shown, wire_name
+from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, plain_name, shown, wire_name
+from training.problems.draft_stacked import add_sensors
 from training.problems.problem_file import FEWEST_POINTS
-from training.problems.roles import assign_roles, is_positive, nothing
+from training.problems.roles import assign_roles, doubt_of_number, is_positive, nothing, sort_out
 
 # Names of arrays of coordinates, and of numbers of points.
 POINTS = """
-xy xyz coordinates coordinate coords coord points pos position positions nodes vertices locations pointcloud trunk
+xy xyz coordinates coordinate coords coord points pos position positions nodes vertices locations pointcloud trunk x1
 """
 COUNTS = """
 n count counts n_points npoints num_points n_nodes num_nodes lengths
 """
+STEPS = frozenset({"dt", "delta_t", "time_step", "timestep", "step_size", "frame_dt", "dt_save", "dt_frame"})
+"""Names of numbers that may be the time between two frames."""
 IN_ADVANCE = "inputs: it changes in time and is no output, so every request needs its future: else name it in OUTPUTS"
 DERIVED = frozenset({"boundary", "distance"})  # what readers of meshes add
 
@@ -40,7 +43,8 @@ def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
         elif frames and one.shape[1:] == (frames,):
             made.tensors.append(number_per_frame(one))
         elif one.shape == points[:1]:
-            made.tensors.append(Tensor(wire_name(one.name), one, "parameters"))
+            if not sort_out(made, one, outputs):
+                made.tensors.append(Tensor(wire_name(one.name), one, "parameters", guess=doubt_of_number(one)))
         elif one.shape[:2] != points:
             made.left_out[one.name] = (
                 f"its shape {' x '.join(map(str, one.shape[1:]))} is not that of {points[1]} points"
@@ -96,6 +100,9 @@ def time_step(made: Draft, times: NDArray[np.float64]) -> None:
                 f"the mean, but frames are from {apart.min():g} to {apart.max():g} apart, and one network makes all "
                 "steps: leave out frames, or interpolate in time"
             )
+    elif made.moving and (said := {name: one for name, one in made.constants.items() if plain_name(name) in STEPS}):
+        name, made.step = next((name, one) for name, one in said.items())
+        made.guesses["step"] = f"{name} is {made.step:g}, unless that is the step of a solver that saves fewer frames"
     elif made.moving:
         made.guesses["step"] = "the file does not say how much time is between two frames"
 
@@ -175,6 +182,8 @@ def cloud(
             made.tensors.append(number)
         else:
             made.left_out[one.name] = f"its shape {shape} is not [{samples} samples, {points} points]"
+    if len(made.tensors) == 1:  # on points alone no output depends
+        add_sensors(made, others, samples, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     frames_of_cloud(made, timed, times)
     assign_roles(made, file, outputs)
@@ -198,7 +207,7 @@ def as_number(one: LazyArray, samples: int, frames: int, outputs: Sequence[str])
         return Tensor(name, one, "outputs", several, scalar=True, positive=is_positive(one))
     if frames and one.shape[1:] == (frames,):
         return number_per_frame(one)
-    return Tensor(name, one, "parameters") if single else None
+    return Tensor(name, one, "parameters", guess=doubt_of_number(one)) if single else None
 
 
 def frames_of_cloud(made: Draft, timed: Sequence[LazyArray], times: LazyArray | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from training.data.readers import DataFile, LazyArray, last_name
 from training.problems.checks import Summary, missing_values, offset_of
 from training.problems.columns import NUMERIC
-from training.problems.draft_file import Draft, DraftError, Tensor, wire_name
+from training.problems.draft_file import Draft, DraftError, Tensor, plain_name, wire_name
 
 INPUTS = """
 x a k nu f g q in input inputs source forcing rhs initial u0 coeff coefficient permeability perm conductivity cond
@@ -24,11 +24,24 @@ concentration saturation stress
 """
 SCALARS = """
 drag lift cd cl cm moment force forces torque energy power efficiency loss coefficient coefficients qoi objective
-compliance flux dissipation nusselt label labels target targets y
+compliance flux dissipation nusselt output outputs prediction label labels target targets y
 """
 VAGUE = """
 coefficient coefficients label labels target targets y
 """  # of these, words that say nothing beside others, as in diffusion_coefficient and wind_y
+RECORDS = """
+seed seeds rng_seed random_seed random_state rng_state hash git_hash sha git commit git_commit revision created
+created_at creation_time creation_date timestamp date datetime uuid guid hostname pid job_id jobid slurm_job_id
+version runtime run_time walltime wall_time wall_clock wallclock wallclock_time wall_clock_time cpu_time cputime
+gpu_time elapsed elapsed_time elapsed_seconds solve_time solver_time solver_seconds solve_seconds compute_time
+computation_time duration_seconds n_iter niter num_iter n_iterations num_iterations iterations solver_iterations
+residual residuals residual_norm converged success status return_code exit_code nproc nprocs n_procs num_procs
+n_threads num_threads n_cores ncores num_cores mpi_size verbose log_level
+"""  # names of numbers that a program writes about a run and no law has: they say nothing of a new one
+NUMERICS = """
+dt dx dy dz time_step timestep step_size cfl tol tolerance rtol atol nx ny nz nt n_steps nsteps num_steps max_iter n_x
+n_y n_t save_every order degree resolution
+"""  # names of numbers that say how equations were solved, which may decide the outputs, too
 FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 KINDS = {
@@ -41,14 +54,35 @@ KINDS = {
 }
 
 
-def sort_out(made: Draft, one: LazyArray) -> bool:
-    """Leave out an array that holds no real numbers, and return whether it was left out."""
+def sort_out(made: Draft, one: LazyArray, outputs: Collection[str] = ()) -> bool:
+    """Leave out an array that holds no real numbers or only a record of the run, and return whether it was left out."""
     if one.dtype.kind not in NUMERIC:
         kind = "struct" if one.dtype.names else str(one.dtype)
         made.left_out[one.name] = f"it holds {KINDS.get(one.dtype.kind, 'no real numbers')} ({kind})"
+    elif plain_name(one.name) in RECORDS.split() and one.name not in outputs and np.prod(one.shape[1:]) == 1:
+        table = f"[parameters.{wire_name(one.name)}] with the key {one.name!r}"
+        made.left_out[one.name] = f"its name is that of a record of the run: if outputs depend on it, write {table}"
     elif not one.shape:
         made.left_out[one.name] = "it is one number for all samples"
+        made.constants[one.name] = float(one.rows(0, 1))
     return one.name in made.left_out
+
+
+def doubt_of_number(one: LazyArray) -> str:
+    """Say why a number per sample may be no parameter: it is a setting of the run, or says how it was solved."""
+    if plain_name(one.name) in NUMERICS.split():
+        return "it may only say how the equations were solved: then remove the table"
+    return "a setting of each run: remove the table if the outputs do not depend on it" if one.setting else ""
+
+
+def add_parameter(made: Draft, one: LazyArray) -> None:
+    """Add a number per sample to the draft, unless it is the same for all samples."""
+    values = np.ravel(one.read()) if one.samples > 1 and not made.of_several else np.empty(0)
+    if len(values) and (values == values[0]).all():
+        made.left_out[one.name] = f"it is {values[0]:g} for all samples"
+        made.constants[one.name] = float(values[0])
+    else:
+        made.tensors.append(Tensor(wire_name(one.name), one, "parameters", guess=doubt_of_number(one)))
 
 
 def named_outputs(file: DataFile, outputs: Sequence[str]) -> list[str]:

@@ -287,7 +287,7 @@ CASES = {
         ("cavity",),
         "u,v",
         {"samples", "time"},
-        {"u": FRAMES, "v": 2 * FRAMES, "vel_in": NU, "time_step": np.full(SAMPLES, 0.1)},
+        {"u": FRAMES, "v": 2 * FRAMES, "vel_in": NU},
     ),
     "a folder per run": Case(result_per_run, ("runs",), "u", {"samples"}, {**TWICE, "nu": NU}),
     "AirfRANS, ShapeNet-Car: a mesh per run, and a field of it in a file of its own": Case(
@@ -454,7 +454,7 @@ def test_runs_that_lack_a_file_are_named(tmp_path: Path) -> None:
     [
         ("train.tfrecord", "records of TensorFlow, as MeshGraphNets has them: save arrays"),
         ("data.pkl", "never unpickled"),
-        ("runs.parquet", "a table of Arrow: save it as .csv"),
+        ("runs.xlsx", "a spreadsheet: save it as .csv"),
         ("case.cgns", "save a .vtu file per sample"),
         ("grid.vti", "expected a grid of VTK, but it is damaged"),
         ("grid.vts", "a curved grid of VTK"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,10 +27,8 @@ from scipy.io.matlab import MatReadError
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, without_records
 from training.data.readers.hdf5 import datasets, opened, text
 
-PICKLED = (
-    "holds Python objects, which are never unpickled: save it with a numeric dtype (array.astype(float)), samples of "
-    "unequal sizes as groups of HDF5"
-)
+PICKLED = "it holds Python objects, which are never unpickled: save them as arrays of numbers, "
+FEW = 4  # the most objects that are saved as an array each
 NAME = "array"
 """What the one array of a `.npy` file is called."""
 CELLS = "cells of MATLAB that are not arrays of numbers of one size: save them as one array"
@@ -60,7 +58,10 @@ def open_npy(path: Path) -> Iterator[DataFile]:
         with path.open("rb") as file:
             found = header(file)
         if found.dtype.hasobject:
-            raise ReadError(f"{path}: it {PICKLED}")
+            saved = numbers_of("d", found.shape, "u")
+            raise ReadError(
+                f"{path}: {PICKLED}d = np.load('{path.name}', allow_pickle=True); np.savez('arrays.npz', {saved})"
+            )
         mapped = map_array(path, found, 0)
     yield DataFile(path, "npy", without_records({NAME: LazyArray.of(NAME, mapped)}))
 
@@ -71,20 +72,41 @@ def open_npz(path: Path) -> Iterator[DataFile]:
     with damage_named(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         found = {name: member(archive, info, path) for name, info in members.items() if info.filename != name}
-    arrays = {name: one for name, one in found.items() if one is not None}
-    left_out = {name: f"it {PICKLED}" for name in found if name not in arrays}
+    arrays = {name: one for name, one in found.items() if not one.dtype.hasobject}
+    left_out = dict.fromkeys([name for name in found if name not in arrays], f"{PICKLED}{saved_without(path, found)}")
     if left_out and not arrays:
-        raise ReadError(f"{path}: {min(left_out)!r} {PICKLED}")
+        raise ReadError(f"{path}: {min(left_out)!r}: {left_out[min(left_out)]}")
     yield DataFile(path, "npz", without_records(arrays), left_out=left_out)
 
 
-def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> LazyArray | None:
-    """Describe one array of an archive: mapped, or decompressed in order. None of an array of Python objects."""
+def saved_without(path: Path, arrays: Mapping[str, LazyArray]) -> str:
+    """Return the lines that save the arrays of an archive, in which some are Python objects, as arrays of numbers."""
+    parts = [
+        numbers_of(f"d['{name}']", one.shape, name) if one.dtype.hasobject else f"{name}=d['{name}']"
+        for name, one in arrays.items()
+    ]
+    return f"d = np.load('{path.name}', allow_pickle=True); np.savez('arrays.npz', {', '.join(parts)})"
+
+
+def numbers_of(objects: str, shape: tuple[int, ...], name: str) -> str:
+    """Return the arguments of `np.savez` for an array of Python objects: each of a few, as a branch and a trunk.
+
+    Of many, each is a sample; one alone may be a dict.
+    """
+    if not shape:
+        return f"**{objects}.item()"
+    if len(shape) == 1 and shape[0] <= FEW:
+        return ", ".join(f"{name}{number}={objects}[{number}]" for number in range(shape[0]))
+    return f"{name}=np.stack(list({objects}.ravel())).astype(float)"
+
+
+def member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> LazyArray:
+    """Describe one array of an archive: mapped, or decompressed in order. Python objects are not read."""
     name = info.filename.removesuffix(".npy")
     with archive.open(info) as file:
         found = header(cast("BufferedIOBase", file))
     if found.dtype.hasobject:
-        return None
+        return LazyArray.of(name, np.broadcast_to(np.empty((), found.dtype), found.shape))
     if info.compress_type == zipfile.ZIP_STORED:
         return LazyArray.of(name, map_array(path, found, start_of(path, info)))
     if (found.fortran and len(found.shape) > 1) or not found.shape:

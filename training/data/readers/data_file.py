@@ -52,6 +52,7 @@ class LazyArray:
         meaning: As the file says, or empty.
         shared: Whether one value in the file stands for all samples.
         first: The name of the first axis, where the file tells it.
+        setting: Whether it is an attribute of the file or an entry of a configuration, which may be a mere record.
     """
 
     name: str
@@ -63,6 +64,7 @@ class LazyArray:
     meaning: str = ""
     shared: bool = False
     first: str = ""
+    setting: bool = False
 
     @classmethod
     def of(cls, name: str, values: Any, **said: Any) -> LazyArray:
@@ -117,6 +119,7 @@ class DataFile:
         regions: The whole numbers of the cell data of meshes that tell regions, by their names.
         validation: The number of samples for validation, before those for tests at the end, where the file says it.
         test: The number of samples for tests, where the file says it.
+        constants: Numbers that are the same for all samples, by name, which are left out.
         cells: The length of an axis, by its name, where the file tells that values are those of the cells along it.
         in_cells: Which points of a mesh file are in cells `[point]`, where some are not, and left out; None for all.
     """
@@ -136,6 +139,7 @@ class DataFile:
     regions: Mapping[str, frozenset[int]] = field(default_factory=dict)
     validation: int = 0
     test: int = 0
+    constants: Mapping[str, float] = field(default_factory=dict)
     cells: Mapping[str, float] = field(default_factory=dict)
     in_cells: NDArray[np.bool_] | None = None
 

@@ -44,13 +44,20 @@ READERS = {
     "csv": "tables:open_table",
     "comsol": "tables:open_table",
     "json": "tables:open_json",
+    "arrow": "arrow:open_arrow",
 }
 SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
     | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
+    | dict.fromkeys((".parquet", ".feather", ".arrow"), "arrow")
     | {".pvd": "series", ".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo", ".ex2"), "mesh")
 )
+INSTALLED = {
+    "arrow": "pip install pyarrow, or with pandas d = pandas.read_{suffix}('{path}'); np.savez('data.npz', "
+    "**{{k: np.stack(d[k]) for k in d}})"
+}
+"""What to do where the package of a format is missing, if nothing of ours installs it."""
 XDMF, EXODUS = frozenset({".xdmf", ".xmf"}), frozenset({".e", ".exo", ".ex2"})
 TEXT = {".txt", ".xy", ".raw", ".dat", ".out"}  # suffixes of tables that other files have, too
 SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
@@ -58,7 +65,6 @@ SAVE_MESHES = "save a .vtu file per sample, as ParaView and meshio do"
 UNREAD = (
     dict.fromkeys((".pkl", ".pickle", ".joblib"), f"pickled Python objects, which are never unpickled: {SAVE_ARRAYS}")
     | dict.fromkeys((".tfrecord", ".tfrecords"), f"records of TensorFlow, as MeshGraphNets has them: {SAVE_ARRAYS}")
-    | dict.fromkeys((".parquet", ".feather", ".arrow"), "a table of Arrow: save it as .csv, or its columns as .npz")
     | dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet: save it as .csv")
     | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".foam", ".ensi", ".case", ".frd"), SAVE_MESHES)
     | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".vtm", ".vtmb", ".stl", ".ply", ".obj"), SAVE_MESHES)
@@ -100,9 +106,8 @@ def open_file(path: Path, format_: str = "auto") -> Iterator[DataFile]:
     try:
         reader = known[name].load()
     except ModuleNotFoundError as error:
-        raise ReadError(
-            f"{path}: {name} is read with {error.name}, which is not installed: make describe FILE={path} installs it"
-        ) from error
+        remedy = INSTALLED.get(name, "make describe FILE={path} installs it").format(path=path, suffix=path.suffix[1:])
+        raise ReadError(f"{path}: {name} is read with {error.name}, which is not installed: {remedy}") from error
     found: AbstractContextManager[DataFile] = reader(path)
     with found as file:
         yield with_damage_named(file)

@@ -132,7 +132,7 @@ def attributes(file: h5py.Group, groups: list[str]) -> tuple[dict[str, LazyArray
         elif len(values) < len(groups) or len({each.shape for each in values}) > 1:
             left_out[label] = "an attribute that not every group has in the same shape"
         else:
-            one = LazyArray.of(label, np.stack(values))
+            one = LazyArray.of(label, np.stack(values), setting=True)
             found[label] = one if one.shape[1:] else replace(one, dimensions=())  # a number of each sample, for certain
     return found, left_out
 
@@ -140,7 +140,9 @@ def attributes(file: h5py.Group, groups: list[str]) -> tuple[dict[str, LazyArray
 def of_file(attributes: Mapping[str, Any], arrays: Collection[str]) -> dict[str, LazyArray]:
     """Return the attributes of a file that are numbers as arrays, which are parameters where every file is a sample."""
     found = {str(name): np.asarray(value) for name, value in attributes.items() if name not in arrays}
-    return {name: LazyArray.of(name, value) for name, value in found.items() if value.dtype.kind in "fiub"}
+    return {
+        name: LazyArray.of(name, value, setting=True) for name, value in found.items() if value.dtype.kind in "fiub"
+    }
 
 
 def datasets(group: h5py.Group) -> list[str]:

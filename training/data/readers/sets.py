@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from glob import escape, glob
@@ -15,6 +15,7 @@ import numpy as np
 
 from training.data.readers.data_file import (
     DataFile,
+    LazyArray,
     ReadError,
     arranged,
     merged,
@@ -79,29 +80,63 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     elif of_tensors(files):
         file = merged([file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
     elif len(files) > 1:
-        file = without_constants(file, files, layout)
+        file = without_constants(file, files, arrays_of(files, layout))
     return DataSet(file, files)
 
 
-def without_constants(file: DataFile, files: Sequence[Path], layout: str) -> DataFile:
-    """Return a file without numbers of all its samples that are the same in files up to the last, such as spacings."""
+def some_of(items: Sequence[Path]) -> list[Path]:
+    """Return a few of several files or folders behind the first, up to the last."""
+    return [items[number] for number in sorted({*np.linspace(1, len(items) - 1, LOOKED_AT, dtype=int)})]
+
+
+def arrays_of(files: Sequence[Path], layout: str) -> Iterator[Mapping[str, LazyArray]]:
+    """Return the arrays of some of several files, each of which is open until the next one is asked for."""
+    for path in some_of(files):
+        with open_file(path, layout) as file:
+            yield file.arrays
+
+
+def arrays_of_runs(
+    sources: Mapping[str, tuple[tuple[Path, ...], str]], names: Sequence[str], runs: Sequence[Path]
+) -> Iterator[Mapping[str, LazyArray]]:
+    """Return the arrays of some of several folders, by the names that they have in the first one.
+
+    Args:
+        sources: Files of the first folder and names in them; none where there is one file in each.
+        names: Of the files in each folder.
+        runs: The folders.
+    """
+    for run in some_of(runs):
+        with ExitStack() as stack:
+            files = {of_run(runs[0], name): stack.enter_context(open_file(of_run(run, name))) for name in names}
+            alone = next(iter(files.values())).arrays if not sources else {}
+            named = {label: files[path].arrays.get(key) for label, ((path,), key) in sources.items()}
+            yield {**alone, **{label: one for label, one in named.items() if one is not None}}
+
+
+def without_constants(file: DataFile, files: Sequence[Path], others: Iterator[Mapping[str, LazyArray]]) -> DataFile:
+    """Return a file without numbers of all its samples that are the same in files up to the last, such as spacings.
+
+    Args:
+        file: The first of the files, or what the first of several folders holds.
+        files: All of them, or the folders.
+        others: The arrays of some others.
+    """
     sides = {side for one in file.arrays.values() if len(one.shape) > 1 for side in one.shape}  # none of them is theirs
     found = {}
     for name, one in file.arrays.items():
         few = one.dimensions is None and len(one.shape) == 1 and one.samples <= FEW and one.samples not in sides
         if sides and (few or not one.shape):
             found[name] = np.asarray(one.rows(0, max(1, one.samples)))
-    for path in (files[number] for number in {*np.linspace(1, len(files) - 1, LOOKED_AT, dtype=int)}):
-        if not found:
-            break
-        with open_file(path, layout) as other:  # a sweep may end with the value that it begins with
-            arrays = {name: other.arrays[name] for name in found if name in other.arrays}
-            read = {name: np.asarray(one.rows(0, max(1, one.samples))) for name, one in arrays.items()}
+    while found and (other := next(others, None)) is not None:  # a sweep may end with the value that it begins with
+        arrays = {name: other[name] for name in found if name in other}
+        read = {name: np.asarray(one.rows(0, max(1, one.samples))) for name, one in arrays.items()}
         found = {name: values for name, values in found.items() if np.array_equal(values, read.get(name, ()))}
     said = f"in {files[0].name} and in {files[-1].name}"
     left_out = {name: f"it is {values} {said}" for name, values in found.items()}
     arrays = {name: one for name, one in file.arrays.items() if name not in left_out}
-    return replace(file, arrays=arrays, left_out={**file.left_out, **left_out})
+    numbers = {name: float(values) for name, values in found.items() if values.size == 1 and values.dtype.kind in "fiu"}
+    return replace(file, arrays=arrays, left_out={**file.left_out, **left_out}, constants=numbers)
 
 
 def with_counts(file: DataFile, parts: Sequence[DataFile]) -> DataFile:
@@ -193,6 +228,7 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     if len(chosen) > 1 and not file.sources:
         left_out |= dict.fromkeys(chosen[1:], f"its arrays have the names of those in {chosen[0]}")
         chosen = chosen[:1]
+    file = without_constants(file, runs, arrays_of_runs(file.sources, chosen, runs))
     place = "/".join([escape(str(folder)), *["*"] * depth.pop()])
     patterns = {of_run(runs[0], name): pattern_of(place, name, runs) for name in chosen}
     if len(chosen) > 1:

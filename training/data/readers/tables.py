@@ -77,12 +77,19 @@ def table(path: Path) -> DataFile:
     for name in [name for name, values in found.items() if name.startswith("column ") and counts_lines(values)]:
         del found[name]  # as pandas writes its index
         left_out[name] = "it has no name, and numbers the lines"
-    along = next((each for axes in COORDINATES if len(each := named(found, axes)) > 1), [])
-    key = next((name for name in found if name.lower() in COUNTING and repeats(found[name])), None)
-    if along and len(found) > len(along) + (key is not None):
-        return cloud(path, "csv", along, found, left_out) if key is None else clouds(path, along, found, key, left_out)
-    arrays = {name: LazyArray.of(name, whole(values)) for name, values in found.items()}
-    return DataFile(path, "csv", arrays, left_out=left_out)
+    return of_columns(path, "csv", found, left_out)
+
+
+def of_columns(path: Path, format_: str, columns: Columns, left_out: Mapping[str, str]) -> DataFile:
+    """Describe the columns of numbers of a table: a cloud, clouds that a column numbers, or numbers per sample."""
+    along = next((each for axes in COORDINATES if len(each := named(columns, axes)) > 1), [])
+    key = next((name for name in columns if name.lower() in COUNTING and repeats(columns[name])), None)
+    if along and len(columns) > len(along) + (key is not None):
+        if key is None:
+            return cloud(path, format_, along, columns, left_out)
+        return clouds(path, format_, along, columns, key, left_out)
+    arrays = {name: LazyArray.of(name, whole(values)) for name, values in columns.items()}
+    return DataFile(path, format_, arrays, left_out=left_out)
 
 
 def lines_of(path: Path) -> list[list[str]]:
@@ -161,7 +168,9 @@ def repeats(values: NDArray[np.float64]) -> bool:
     return bool((values == np.round(values)).all()) and 1 < several < len(values)
 
 
-def clouds(path: Path, along: list[str], columns: Columns, key: str, left_out: Mapping[str, str]) -> DataFile:
+def clouds(
+    path: Path, format_: str, along: list[str], columns: Columns, key: str, left_out: Mapping[str, str]
+) -> DataFile:
     """Describe a table of all samples, whose rows a column numbers; a column of one value in each is a parameter."""
     rows = [np.flatnonzero(columns[key] == number) for number in np.unique(columns[key])]
     others = {name: values for name, values in columns.items() if name != key}
@@ -172,7 +181,7 @@ def clouds(path: Path, along: list[str], columns: Columns, key: str, left_out: M
     for each in rows:
         fields = {name: values[each] for name, values in others.items() if name not in single}
         numbers = {name: LazyArray.of(name, others[name][each[:1]], dimensions=()) for name in single}
-        made = cloud(path, "csv", along, fields, left_out)
+        made = cloud(path, format_, along, fields, left_out)
         pieces.append(replace(made, arrays={**made.arrays, **numbers}))
     first = pieces[0]
     points = sorted({len(each) for each in rows})
@@ -312,7 +321,7 @@ def open_json(path: Path) -> Iterator[DataFile]:
             if first is None or len({one.shape for one in values}) > 1 or len(values) < len(found):
                 left_out[name] = "it is no number or list of numbers of one size" + " in every sample" * several
             else:
-                arrays[name] = LazyArray.of(name, np.stack(values) if several else first)
+                arrays[name] = LazyArray.of(name, np.stack(values) if several else first, setting=not several)
     yield DataFile(path, "json", arrays, samples="one JSON object per sample" if several else "", left_out=left_out)
 
 

@@ -1,0 +1,172 @@
+"""Files as programs of the field write them, which say less than a person who knows them: right values, or a mark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from contextlib import ExitStack
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+from pyarrow import feather, parquet
+
+from tests.drafts import read
+from training.data.readers import open_file
+from training.data.readers.sets import open_set
+from training.problems.draft import draft
+from training.problems.draft_file import Draft, DraftError
+from training.problems.sections import unconfirmed
+
+RNG = np.random.default_rng(0)
+SAMPLES = 12
+K = 1 + RNG.random((SAMPLES, 8, 9))
+NU = RNG.uniform(0.1, 1, SAMPLES)
+FRAMES = RNG.random((SAMPLES, 1, 8, 9)) * np.linspace(1, 2, 6)[:, np.newaxis, np.newaxis]
+
+
+def drafted(folder: Path, files: str, *outputs: str) -> Draft:
+    """Describe the files of a pattern."""
+    with ExitStack() as stack:
+        found = open_set(stack, [Path(each) for each in sorted(glob(str(folder / files)))])  # noqa: PTH207 -- as typed
+        return draft(found.file, found.files, found.folder, outputs, found.runs)
+
+
+def values(made: Draft, folder: Path) -> dict[str, NDArray[Any]]:
+    """Read what a draft says, its guesses confirmed."""
+    _, samples = read(made.toml(), folder)
+    return samples.read(range(sum(samples.counts)))
+
+
+def numbers_of_runs(folder: Path) -> None:
+    """Write a file per run, with what a solver records of a run among its attributes."""
+    for number in range(SAMPLES):
+        with h5py.File(folder / f"run_{number:02}.h5", "w") as file:
+            file.attrs.update(nu=NU[number], seed=17 * number, created=1.7e9 + number, dt=0.01, Re=100 + number)
+            file.attrs.update(git_hash="0af3", wallTime=3.0 + number)
+            file["k"], file["u"] = K[number], NU[number] * K[number]
+
+
+def test_records_of_a_run_are_no_parameters_and_other_attributes_are_marked(tmp_path: Path) -> None:
+    numbers_of_runs(tmp_path)
+    made = drafted(tmp_path, "run_*.h5", "u")
+    assert {one.name: bool(one.guess) for one in made.of("parameters")} == {"nu": True, "re": True}
+    assert {*made.left_out} == {"seed", "created", "wallTime", "dt"}
+    assert "[parameters.seed]" in made.left_out["seed"]
+    assert {*unconfirmed(made.toml()).values()} == {"samples"}
+    np.testing.assert_allclose(values(made, tmp_path)["nu"], NU, rtol=1e-6)
+
+
+def test_a_record_of_a_run_is_an_output_where_it_is_named_as_one(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", k=K, iterations=np.arange(SAMPLES) % 5, tolerance=np.full(SAMPLES, 1e-6))
+    made = drafted(tmp_path, "a.npz", "iterations")
+    assert [one.name for one in made.of("outputs")] == ["iterations"]
+    assert made.left_out == {"tolerance": "it is 1e-06 for all samples"}
+
+
+def test_the_step_that_a_solver_records_is_that_of_frames_by_a_guess(tmp_path: Path) -> None:
+    for number in range(SAMPLES):
+        run = tmp_path / "runs" / f"case{number:02}"
+        run.mkdir(parents=True)
+        np.save(run / "u.npy", FRAMES[number])
+        (run / "case.json").write_text(json.dumps({"vel_in": NU[number], "time_step": 0.1, "seed": number}))
+    made = drafted(tmp_path, "runs", "u")
+    assert made.step == 0.1
+    assert "solver" in made.guesses["step"]
+    assert [one.name for one in made.of("parameters")] == ["vel_in"]
+
+
+# One array alone, and the data of DeepONets
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_channels_of_a_lone_array_are_fields_after_they_are_confirmed(last: bool, tmp_path: Path) -> None:
+    stacked = np.stack([K, 2 * K, K - 5], -1 if last else 1)
+    np.save(tmp_path / "stacked.npy", stacked)
+    made = drafted(tmp_path, "stacked.npy")
+    assert {*unconfirmed(made.toml()).values()} == {"outputs"}
+    assert [one.name for one in made.of("outputs")] == ["array_2"]
+    found = values(made, tmp_path)
+    for name, expected in {"array_0": K, "array_1": 2 * K, "array_2": K - 5}.items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-6)
+
+
+def test_frames_of_a_lone_array_are_asked_for_and_may_have_components(tmp_path: Path) -> None:
+    flow = np.stack([FRAMES, 2 * FRAMES], 2)  # [sample, time, component, row, column]
+    np.save(tmp_path / "flow.npy", flow)
+    made = drafted(tmp_path, "flow.npy")
+    assert {*unconfirmed(made.toml()).values()} == {"time"}
+    np.testing.assert_allclose(values(made, tmp_path)["array"], flow, rtol=1e-6)
+
+
+def test_a_lone_series_of_frames_is_refused_with_the_lines_that_cut_it(tmp_path: Path) -> None:
+    waves = np.sin(np.linspace(0, 6, 60)[:, np.newaxis, np.newaxis] + np.linspace(0, 3, 72).reshape(8, 9))
+    np.save(tmp_path / "waves.npy", waves)
+    with pytest.raises(DraftError, match=r"a\[:60\].reshape\(10, 6, 8, 9\)\), a = np.load\('waves.npy'\)"):
+        drafted(tmp_path, "waves.npy")
+
+
+SENSORS = RNG.standard_normal((SAMPLES, 20))
+PLACES = RNG.random((15, 2))
+RESPONSES = SENSORS @ RNG.random((20, 15))
+
+
+@pytest.mark.parametrize(
+    ("trunk", "names"),
+    [
+        (np.linspace(0, 2, 15)[:, np.newaxis], ("branch", "trunk", "output")),
+        (PLACES, ("branch", "trunk", "output")),
+        (PLACES, ("X0", "X1", "y")),
+        (np.tile(PLACES, (SAMPLES, 1, 1)), ("branch", "trunk", "output")),
+    ],
+)
+def test_a_branch_is_a_parameter_and_a_trunk_says_where_outputs_are(
+    trunk: NDArray[np.float64], names: tuple[str, str, str], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "deeponet.npz", **dict(zip(names, (SENSORS, trunk, RESPONSES), strict=True)))
+    made = drafted(tmp_path, "deeponet.npz")
+    found = values(made, tmp_path)
+    np.testing.assert_allclose(found[made.of("parameters")[0].name], SENSORS, rtol=1e-6)
+    np.testing.assert_allclose(found[names[2]], RESPONSES, rtol=1e-6)
+    if trunk.shape[-1] == 1:
+        assert made.axes["point"]["length"] == 2
+    else:
+        np.testing.assert_allclose(found["coordinates"][-1], PLACES, rtol=1e-6)
+
+
+def test_objects_of_deepxde_are_refused_with_the_lines_that_save_them(tmp_path: Path) -> None:
+    objects = np.empty(2, object)
+    objects[:] = [SENSORS, PLACES]
+    np.savez(tmp_path / "train.npz", X=objects, y=RESPONSES)
+    with pytest.raises(DraftError, match="never unpickled") as refused:
+        drafted(tmp_path, "train.npz")
+    lines = str(refused.value).partition("arrays of numbers, ")[2]
+    with contextlib.chdir(tmp_path):
+        known: dict[str, Any] = {"np": np}
+        exec(lines, known)  # noqa: S102 -- the lines that the message shows
+        known["d"].close()
+    with np.load(tmp_path / "arrays.npz") as saved:
+        assert {name: saved[name].shape for name in saved} == {"X0": (12, 20), "X1": (15, 2), "y": (12, 15)}
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather", "arrow"])
+def test_columns_of_numbers_and_of_lists_are_arrays(suffix: str, tmp_path: Path) -> None:
+    nested = [[row.tolist() for row in sample] for sample in K]
+    table = pa.table({"nu": NU, "k": nested, "u": [*RESPONSES], "note": ["a"] * SAMPLES, "uneven": [[1.0]] * 11 + [[]]})
+    path = tmp_path / f"runs.{suffix}"
+    if suffix == "parquet":
+        parquet.write_table(table, path)
+    elif suffix == "feather":
+        feather.write_feather(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table)
+    with open_file(path) as file:
+        assert {*file.left_out} == {"note", "uneven"}
+        for name, expected in {"nu": NU, "k": K, "u": RESPONSES}.items():
+            np.testing.assert_array_equal(file.arrays[name].read(), expected)

@@ -1,0 +1,105 @@
+"""The draft of files that say less than others: one array alone, with channels or frames, and the data of DeepONets.
+
+An array `[sample, channel, *grid]` with nothing beside it holds inputs and outputs in one axis, one
+`[sample, time, *grid]` states; both are asked for. Files of DeepONets have values at sensors, which may be on no grid
+of the outputs, and the points of these (`branch`, `trunk` and `output`, or `X0`, `X1` and `y` of DeepXDE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from training.data.readers import SPACE, TIMES, DataFile, LazyArray, last_name
+from training.problems.ambiguity import COMPONENTS, NOISE, smoothness
+from training.problems.draft_file import Draft, DraftError, Tensor, shown, wire_name
+from training.problems.roles import is_positive
+
+SENSORS = 128
+"""The most numbers of a sample that are one parameter with components."""
+
+
+def lone_array(arrays: Sequence[LazyArray]) -> LazyArray | None:
+    """Return the one array, with two axes or more behind that of the samples, beside which there are lines at most."""
+    along = TIMES | SPACE
+    found = [
+        one for one in arrays if one.shape and (last_name(one) not in along or np.prod(one.shape) > max(one.shape))
+    ]
+    return found[0] if len(found) == 1 and len(found[0].shape) > 2 and found[0].dimensions is None else None
+
+
+def channels(one: LazyArray) -> str:
+    """Return whether the `first` axis behind the samples' of a lone array, or the `last`, has channels; or nothing."""
+    sides = one.shape[1:]
+    if len(sides) > 3 or (len(sides) == 3 and 1 in sides):
+        return ""
+    return next((where for where, at in (("first", 0), ("last", -1)) if 1 < sides[at] <= COMPONENTS), "")
+
+
+def time_of(one: LazyArray) -> str:
+    """Return where the frames of a lone array are by its shape: `last` where its other axes alone are alike."""
+    sides = one.shape[1:]
+    return "last" if len(sides) == 3 and sides[0] == sides[1] != sides[2] > COMPONENTS else "first"
+
+
+def refuse_series(one: LazyArray, file: DataFile) -> None:
+    """Refuse a lone array whose first axis seems to count the frames of one trajectory.
+
+    Raises:
+        DraftError: It does.
+    """
+    along, across = smoothness([one])
+    if channels(one) or file.samples or not along < NOISE > across or one.samples < 2 * COMPONENTS:
+        return
+    frames = max(COMPONENTS + 1, min(20, one.samples // 10))
+    count = one.samples // frames
+    sides = ", ".join(map(str, one.shape[1:]))
+    raise DraftError(
+        f"{file.path}: expected samples but found {shown(one)} alone, whose values change smoothly along its first "
+        f"axis, as the frames of one trajectory do: cut it into shorter ones, [sample, time, ...], with "
+        f"np.savez('cut.npz', u=a[:{count * frames}].reshape({count}, {frames}, {sides})), a = {loaded(file, one)}; or "
+        "save inputs and outputs as arrays of their own"
+    )
+
+
+def loaded(file: DataFile, one: LazyArray) -> str:
+    """Return the expression that loads an array with NumPy."""
+    name = file.path.name
+    return f"np.load('{name}')" if file.format == "npy" else f"np.load('{name}')['{one.name}']"
+
+
+def add_channels(made: Draft, one: LazyArray, where: str) -> str:
+    """Add the channels of a lone array as fields, the last of them as the output, and return the doubt of it."""
+    count = one.shape[1 if where == "first" else -1]
+    made.time = where
+    for channel in range(count):
+        part = channel_of(one, where, channel)
+        role = "outputs" if channel == count - 1 else "inputs"
+        name = f"{wire_name(one.name)}_{channel}"
+        made.tensors.append(Tensor(name, one, role, frame=channel, positive=is_positive(part)))
+    axis = "second" if where == "first" else "last"
+    made.remarks.append(f"`frame` is the number on the {axis} axis of {one.name}, from 0 to {count - 1}")
+    return (
+        f"outputs: the last of the {count} on the {axis} axis of {shown(one)}, and the others are inputs: rename "
+        "their tables where it is otherwise; or are these frames in time, or the components of a vector?"
+    )
+
+
+def channel_of(one: LazyArray, where: str, channel: int) -> LazyArray:
+    """Return one channel of an array."""
+    shape = (one.shape[0], *(one.shape[2:] if where == "first" else one.shape[1:-1]))
+    at = (slice(None), channel) if where == "first" else (..., channel)
+    return replace(one, shape=shape, rows=lambda start, stop: one.rows(start, stop)[at])
+
+
+def add_sensors(made: Draft, arrays: Sequence[LazyArray], samples: int, outputs: Sequence[str]) -> None:
+    """Add arrays `[sample, number]` that are on no grid as parameters with components: there is no other input."""
+    for one in arrays:
+        fits = len(one.shape) == 2 and one.samples == samples and 1 < one.shape[1] <= SENSORS
+        if not fits or one.name in outputs or one.name not in made.left_out:
+            continue
+        del made.left_out[one.name]
+        guess = "numbers of every sample, as of sensors, on no grid of the outputs; or interpolate them to its points"
+        made.tensors.append(Tensor(wire_name(one.name), one, "parameters", one.shape[1], components_guess=guess))
