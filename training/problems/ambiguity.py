@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from training.data.readers import SPACE, TIMES, LazyArray, last_name
+from training.data.readers import SPACE, TIMES, LazyArray, last_name, roughness
 
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
 READ = 1 << 24  # bytes of an array that are looked at
@@ -25,17 +24,6 @@ CLEAR = 3.0  # axes along which the roughness differs by this factor are told ap
 NOISE = 0.4  # a roughness from which on neighbours have little in common
 ELONGATED = 1.5  # a grid whose longest side is so many times longer relative to its shortest is the less likely one
 LONG = 2.0  # a plane with sides of a larger ratio may as well be a line in time
-
-
-def roughness(values: NDArray[np.float64], axis: int) -> float:
-    """Compute the mean squared difference of neighbours along an axis in units of that of any two values.
-
-    It is 1 for independent neighbours and near 0 for a smooth change; NaN, as outside a domain, is left out.
-    """
-    spread = 2 * float(np.nanvar(values))
-    if values.shape[axis] < 2 or not spread > 0:
-        return 1.0
-    return float(np.nanmean(np.square(np.diff(values, axis=axis)))) / spread
 
 
 def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
@@ -69,7 +57,8 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
         moved = f"np.moveaxis({fields[0].name}, 0, 1)"
         return "first", f"{first}, which {times.name} may count as times: then move it behind the samples', {moved}"
     # Whether the last axis may count them, too.
-    alike = shape[-1] > COMPONENTS and {one.shape[-1] for one in fields} == {shape[-1]} != {shape[0]}
+    same = shape[-1] > COMPONENTS and {one.shape[-1] for one in fields} == {shape[-1]}
+    alike = same and shape[-1] != shape[0]
     vectors = {max(one.shape): one.name for one in others if one.shape and is_list(one)}
     counted = f"as many as {vectors[shape[-1]]} has" if alike and shape[-1] in vectors else ""
     if shape[0] in vectors and not counted:
@@ -82,7 +71,7 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
     cases = (
         (smooth, "first", f"{first}, or {last}, {counted}?" if counted else ""),
         (counted, "last", f"{last}, {counted}, rather than {first}"),
-        (alike and turned_smooth, "last", f"{last}, along which values change more than along {first}"),
+        (same and turned_smooth, "last", f"{last}, along which values change more than along {first}"),
         (files > 1 and (still or len(shape) == 2), "file", f"files, one sample each, rather than by {first}"),
         (still, "first", f"{first}, along which values change smoothly, or is every file one sample?"),
         (alike and len(shape) == 2 and shape[0] < shape[1], "first", f"{first}, or {last}?"),

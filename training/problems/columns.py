@@ -187,10 +187,11 @@ def numbered(problem: ProblemFile, file: DataFile) -> DataFile:
     """Return a file whose rows `[1, sample]` of parameters and scalars are `[sample]`."""
     every: tuple[Quantity | Parameter, ...] = (*problem.parameters, *problem.scalars)
     numbers = [one for one in every if not one.components and one.name in problem.in_files]
-    keys = {one.array for one in numbers if one.array in file.arrays and in_each(one)}
-    known = {one.array for one in problem.fields if in_each(one)} & file.arrays.keys()
-    samples = max((file.arrays[each].samples for each in sorted(known)), default=0)
-    rows = {key: as_column(file.arrays[key]) for key in keys if file.arrays[key].shape == (1, samples)}
+    arrays = {**file.parts, **file.arrays}
+    keys = {one.array for one in numbers if one.array in arrays and in_each(one)}
+    known = {one.array for one in problem.fields if in_each(one)} & arrays.keys()
+    samples = max((arrays[each].samples for each in sorted(known)), default=0)
+    rows = {key: as_column(arrays[key]) for key in keys if arrays[key].shape == (1, samples)}
     return replace(file, arrays={**file.arrays, **rows}) if samples > 1 else file
 
 

@@ -100,6 +100,7 @@ def draft(
         if (coordinates := coordinates_of([one for one in turned.arrays.values() if one.shape])) is not None:
             made.sample = sample
             if sample == "last":
+                made.validation, made.test = file.turned
                 made.guesses["sample"] = f"samples are counted by the last axis, as of {shown(coordinates)}"
             numeric = [one for one in turned.arrays.values() if not sort_out(made, one, wanted)]
             return cloud(made, turned, wanted, numeric, coordinates)
@@ -170,6 +171,8 @@ def with_samples_first(made: Draft, file: DataFile, files: int) -> DataFile:
     made.sample, doubt = sample_axis(fields, [one for one in numeric if one not in fields], files)
     if doubt:
         made.guesses["files" if made.sample == "first" else "sample"] = f"samples are counted by {doubt}"
+    if made.sample == "last":
+        made.validation, made.test = file.turned
     return arranged(file, made.sample)[0]
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from pyarrow import feather, parquet
+from scipy.io import savemat
 
 from tests.drafts import read
 from training.data.readers import open_file
@@ -170,3 +171,65 @@ def test_columns_of_numbers_and_of_lists_are_arrays(suffix: str, tmp_path: Path)
         assert {*file.left_out} == {"note", "uneven"}
         for name, expected in {"nu": NU, "k": K, "u": RESPONSES}.items():
             np.testing.assert_array_equal(file.arrays[name].read(), expected)
+
+
+# Splits of a file, by the names of its arrays, and samples on the last axis
+
+
+def turned(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.moveaxis(values, 0, -1)
+
+
+SMOOTH = np.sin(np.linspace(0, 3, 72).reshape(8, 9) + RNG.uniform(0, 6, (SAMPLES, 1, 1))) * RNG.random((SAMPLES, 1, 1))
+
+
+@pytest.mark.parametrize(("test", "layout"), [(3, "first"), (3, "last"), (6, "last"), (3, "new"), (3, "structs")])
+def test_arrays_of_splits_are_one_whichever_axis_counts_samples(test: int, layout: str, tmp_path: Path) -> None:
+    splits = {"train": slice(0, -test), "test": slice(-test, None)}
+    arrays = {
+        f"{name}_{split}": turned(each[part]) if layout != "first" else each[part]
+        for split, part in splits.items()
+        for name, each in {"x": SMOOTH, "y": 2 * SMOOTH}.items()
+    }
+    if layout == "new":  # version 7.3
+        with h5py.File(tmp_path / "all.mat", "w", userblock_size=512) as file:
+            for name, each in arrays.items():
+                file[name] = each.T
+    elif layout == "structs":
+        savemat(tmp_path / "all.mat", {split: {name: arrays[f"{name}_{split}"] for name in "xy"} for split in splits})
+    else:
+        savemat(tmp_path / "all.mat", arrays)
+    made = drafted(tmp_path, "all.mat", "y")
+    assert made.test == test
+    found = values(made, tmp_path)
+    for name, expected in {"x": SMOOTH, "y": 2 * SMOOTH}.items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-6)
+
+
+def test_a_problem_file_may_name_the_array_of_one_split(tmp_path: Path) -> None:
+    np.savez(tmp_path / "all.npz", x_train=K, y_train=2 * K, x_test=K[:3] + 9, y_test=2 * K[:3])
+    made = drafted(tmp_path, "all.npz", "y").toml()
+    text = made.replace('key = "x"', 'key = "x_train"').replace('key = "y"', 'key = "y_train"')
+    _, samples = read(text.replace("test = 3", "test = 2"), tmp_path)
+    assert sum(samples.counts) == SAMPLES
+
+
+def test_names_that_hold_a_split_by_chance_stay(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", strain=K, stress=2 * K, test_load=NU)
+    made = drafted(tmp_path, "a.npz", "stress")
+    assert [one.name for one in made.tensors] == ["strain", "stress", "test_load"]
+
+
+def test_samples_of_all_files_of_a_split_are_counted_on_the_axis_that_counts_them(tmp_path: Path) -> None:
+    for name, part in {"train_1": slice(0, 4), "train_2": slice(4, 8), "test": slice(8, 12)}.items():
+        savemat(tmp_path / f"d_{name}.mat", {"x": turned(SMOOTH[part]), "y": turned(2 * SMOOTH[part])})
+    made = drafted(tmp_path, "d_*.mat", "y")
+    assert (made.sample, made.test) == ("last", 4)
+
+
+def test_as_many_samples_on_the_last_axis_as_points_are_asked_for(tmp_path: Path) -> None:
+    wave = np.sin(np.linspace(0, 3, 144).reshape(12, 12) + RNG.uniform(0, 6, (12, 1, 1)))
+    savemat(tmp_path / "cube.mat", {"x": turned(wave), "y": turned(2 * wave)})
+    made = drafted(tmp_path, "cube.mat", "y")
+    assert {*unconfirmed(made.toml()).values()} == {"samples"}
+    np.testing.assert_allclose(values(made, tmp_path)["x"], wave, rtol=1e-5, atol=1e-6)

@@ -16,7 +16,15 @@ from training.data.readers.data_file import (
     real_part,
 )
 from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
-from training.data.readers.splits import SPACE, TIMES, are_splits, files_of_splits, folders_of_splits, last_name
+from training.data.readers.splits import (
+    SPACE,
+    TIMES,
+    are_splits,
+    files_of_splits,
+    folders_of_splits,
+    last_name,
+    roughness,
+)
 
 __all__ = [
     "READERS",
@@ -43,4 +51,5 @@ __all__ = [
     "of_points_in_cells",
     "open_file",
     "real_part",
+    "roughness",
 ]

@@ -119,6 +119,7 @@ class DataFile:
         regions: The whole numbers of the cell data of meshes that tell regions, by their names.
         validation: The number of samples for validation, before those for tests at the end, where the file says it.
         test: The number of samples for tests, where the file says it.
+        turned: The same two numbers where the last axis of arrays counts samples.
         constants: Numbers that are the same for all samples, by name, which are left out.
         cells: The length of an axis, by its name, where the file tells that values are those of the cells along it.
         in_cells: Which points of a mesh file are in cells `[point]`, where some are not, and left out; None for all.
@@ -139,6 +140,7 @@ class DataFile:
     regions: Mapping[str, frozenset[int]] = field(default_factory=dict)
     validation: int = 0
     test: int = 0
+    turned: tuple[int, int] = (0, 0)
     constants: Mapping[str, float] = field(default_factory=dict)
     cells: Mapping[str, float] = field(default_factory=dict)
     in_cells: NDArray[np.bool_] | None = None
@@ -198,8 +200,11 @@ def arranged(file: DataFile, sample: str) -> tuple[DataFile, ...]:
     if file.pieces:
         return file.pieces
     if sample == "last":
-        arrays = {name: samples_last(one) if one.dimensions is None else one for name, one in file.arrays.items()}
-        return (replace(file, arrays=arrays),)
+        arrays, parts = (
+            {name: samples_last(one) if one.dimensions is None else one for name, one in each.items()}
+            for each in (file.arrays, file.parts)
+        )
+        return (replace(file, arrays=arrays, parts=parts),)
     if sample == "file" and not file.samples:
         return (replace(file, arrays={name: as_sample(one) for name, one in file.arrays.items()}),)
     return (file,)

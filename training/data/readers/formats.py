@@ -25,6 +25,7 @@ import h5py
 
 from training.data.readers import hdf5, published
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural
+from training.data.readers.splits import with_splits_joined
 from training.data.readers.tables import kind_of_table
 
 GROUP = "petrov.readers"
@@ -53,6 +54,7 @@ SUFFIXES = (
     | {".pvd": "series", ".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo", ".ex2"), "mesh")
 )
+WITHOUT_SPLITS = frozenset({"mesh", "series", "vtk", "pdebench", "well"})  # formats of one layout
 INSTALLED = {
     "arrow": "pip install pyarrow, or with pandas d = pandas.read_{suffix}('{path}'); np.savez('data.npz', "
     "**{{k: np.stack(d[k]) for k in d}})"
@@ -110,7 +112,7 @@ def open_file(path: Path, format_: str = "auto") -> Iterator[DataFile]:
         raise ReadError(f"{path}: {name} is read with {error.name}, which is not installed: {remedy}") from error
     found: AbstractContextManager[DataFile] = reader(path)
     with found as file:
-        yield with_damage_named(file)
+        yield with_damage_named(file if file.format in WITHOUT_SPLITS else with_splits_joined(file))
 
 
 def with_damage_named(file: DataFile) -> DataFile:

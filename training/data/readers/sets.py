@@ -141,14 +141,13 @@ def without_constants(file: DataFile, files: Sequence[Path], others: Iterator[Ma
 
 def with_counts(file: DataFile, parts: Sequence[DataFile]) -> DataFile:
     """Return a file with the numbers of samples that the files of its splits have."""
-    counts = {VALIDATION: 0, TEST: 0}
-    sides = ({samples_of(part.arrays, axis=axis) for part in parts} for axis in (0, -1))
-    axis = -1 if [len(each) > 1 for each in sides] == [False, True] else 0  # only the samples' axis is longer in some
-    for part in parts:
-        split = split_of_file(part.path)
-        if split in counts:
-            counts[split] += samples_of(part.arrays, axis=axis)
-    return replace(file, validation=counts[VALIDATION], test=counts[TEST])
+    counts: dict[int, dict[int | None, int]] = {0: {}, -1: {}}
+    for axis, found in counts.items():
+        for part in parts:
+            split = split_of_file(part.path)
+            found[split] = found.get(split, 0) + samples_of(part.arrays, axis=axis)
+    first, last = ((found.get(VALIDATION, 0), found.get(TEST, 0)) for found in counts.values())
+    return replace(file, validation=first[0], test=first[1], turned=last)
 
 
 def tensors_of_splits(files: Sequence[DataFile]) -> DataFile:

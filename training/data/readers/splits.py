@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray
+from training.data.readers.data_file import DataFile, LazyArray, samples_last
 
 VALIDATION, TEST = 1, 2
 SPLITS = {"train": 0, "training": 0, "test": TEST, "testing": TEST}
 SPLITS |= dict.fromkeys(("valid", "val", "validation", "dev"), VALIDATION)
 """What groups and files of samples for training, validation and test are called."""
+LOOKED_AT_BYTES = 1 << 24  # of an array, to see how much neighbours have in common
 TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan", "sim_time"})
 SPACE = frozenset({"x", "y", "z", "lat", "lon", "latitude", "longitude", "x_coordinate", "y_coordinate"})
 """Names of arrays that hold the times of frames, and the coordinates of an axis."""
@@ -67,6 +68,109 @@ def files_of_splits(files: Sequence[Path]) -> tuple[int, int]:
     """Return the numbers of files for validation and for tests, which are those of samples where each file is one."""
     found = Counter(map(split_of_file, files) if are_splits(files) else ())
     return found[VALIDATION], found[TEST]
+
+
+# Arrays of splits in one file, by their names
+
+
+WORD = re.compile(rf"(?i)(?<![a-z])(?:{'|'.join(sorted(SPLITS, key=len, reverse=True))})(?![a-z])")
+
+
+def rank_and_stem(name: str) -> tuple[int, str] | None:
+    """Return which split an array is that of, and its name without the word that says it; None of others.
+
+    Example:
+        >>> rank_and_stem("x_train"), rank_and_stem("test.y"), rank_and_stem("X_train0"), rank_and_stem("ytest")
+        ((0, 'x'), (2, 'y'), (0, 'X0'), (2, 'y'))
+        >>> rank_and_stem("strain"), rank_and_stem("u")
+        ((0, 's'), None)
+    """
+    if len(found := WORD.findall(name)) == 1:
+        before, after = WORD.split(name)
+        before, after = before.rstrip("_-./ "), after.lstrip("_-./ ")
+        return SPLITS[found[0].lower()], f"{before}{'_' if before and after and not after.isdigit() else ''}{after}"
+    for word, rank in SPLITS.items():  # xtrain, which `strain` may be, too: another split of the same name decides
+        if name.lower().endswith(word) and len(name) > len(word):
+            return rank, name[: -len(word)]
+    return None
+
+
+def with_splits_joined(file: DataFile) -> DataFile:
+    """Return a file of arrays of splits, such as `x_train` and `x_test`, with one array `x` in the order of the splits.
+
+    Samples are on the first axis of it, whichever axis is longer in one split than in another. A file that is itself
+    that of one split has its arrays without the word. The arrays of single splits keep their names, too.
+    """
+    every: dict[str, dict[int, LazyArray]] = {}
+    for name, one in file.arrays.items():
+        if found := rank_and_stem(name):
+            every.setdefault(found[1] or "data", {})[found[0]] = one
+    own = split_of(file.path.stem)
+    parts = {
+        stem: each
+        for stem, each in every.items()
+        if stem not in file.arrays and ((0 in each and len(each) > 1) or (own is not None and {*each} == {own}))
+    }
+    if file.pieces or not parts or len({frozenset(each) for each in parts.values()}) > 1:
+        return file
+    ordered = {stem: [each[rank] for rank in sorted(each)] for stem, each in parts.items()}
+    axes = {stem: axis_of_splits(each) for stem, each in ordered.items()}
+    fields = [stem for stem, each in ordered.items() if len(each[0].shape) > 1 and axes[stem] is not None]
+    if not fields or None in axes.values():
+        return file
+    turned = {stem: [along_first(one, axes[stem]) for one in each] for stem, each in ordered.items()}
+    counts = [one.samples for one in turned[fields[0]]]
+    arrays = {stem: whole(stem, each, counts) for stem, each in turned.items()}
+    named = {one.name for each in parts.values() for one in each.values()}
+    ranks = dict(zip(sorted(parts[fields[0]]), counts, strict=True)) if len(counts) > 1 else {}
+    example = " and ".join(one.name for one in ordered[fields[0]])
+    return replace(
+        file,
+        arrays={**arrays, **{name: one for name, one in file.arrays.items() if name not in named}},
+        parts={**file.parts, **file.arrays},
+        validation=ranks.get(VALIDATION, file.validation),
+        test=ranks.get(TEST, file.test),
+        samples=file.samples or ("the splits" if len({*counts}) > 1 else ""),
+        remarks=(*file.remarks, f"{fields[0]} has the samples of {example}"),
+    )
+
+
+def axis_of_splits(each: Sequence[LazyArray]) -> int | None:
+    """Return the axis that counts samples in the arrays of splits, which is longer in one of them than in others.
+
+    Of arrays of one shape it is the first, or the last one where neighbours along that alone have little in common.
+    None where several axes differ.
+    """
+    shapes = [one.shape for one in each]
+    if len({len(shape) for shape in shapes}) > 1 or not shapes[0]:
+        return None
+    differ = [axis for axis, sides in enumerate(zip(*shapes, strict=True)) if len({*sides}) > 1]
+    named = any(one.dimensions is not None for one in each)
+    if differ:
+        return differ[0] if len(differ) == 1 and differ[0] in ({0} if named else {0, len(shapes[0]) - 1}) else None
+    if len(shapes[0]) < 2 or named or each[0].dtype.kind != "f":
+        return 0
+    values = each[0].read(0, int(np.clip(LOOKED_AT_BYTES // max(1, each[0].sample_bytes), 2, 64))).astype(np.float64)
+    values[~np.isfinite(values)] = np.nan
+    if not np.isfinite(values).any():
+        return 0
+    return len(shapes[0]) - 1 if 3 * roughness(values, 0) < roughness(values, -1) else 0
+
+
+def along_first(one: LazyArray, axis: int | None) -> LazyArray:
+    """Return an array with an axis first, as which it is read as a whole where it is the last one."""
+    return one if not axis else samples_last(one)
+
+
+def roughness(values: NDArray[np.float64], axis: int) -> float:
+    """Compute the mean squared difference of neighbours along an axis in units of that of any two values.
+
+    It is 1 for independent neighbours and near 0 for a smooth change; NaN, as outside a domain, is left out.
+    """
+    spread = 2 * float(np.nanvar(values))
+    if values.shape[axis] < 2 or not spread > 0:
+        return 1.0
+    return float(np.nanmean(np.square(np.diff(values, axis=axis)))) / spread
 
 
 def samples_of(arrays: Mapping[str, LazyArray], start: str = "", axis: int = 0) -> int:
