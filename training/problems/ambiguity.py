@@ -30,12 +30,15 @@ def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
     """Return the roughness along the first and along a grid's axis, of the field where they differ most."""
     found = [(1.0, 1.0)]
     for one in fields:
-        last = -1 if one.shape[-1] > COMPONENTS else 1
         values = one.read(0, int(np.clip(READ // max(1, one.sample_bytes), 2, MOST_ROWS))).astype(np.float64)
+        if len(one.shape) > 2 and one.shape[-1] <= COMPONENTS:  # components may have unlike means
+            values = values[..., 0]
+        elif len(one.shape) > 3 and one.shape[1] <= COMPONENTS:
+            values = values[:, 0]
         values[~np.isfinite(values)] = np.nan
         if np.isfinite(values).any():
             scaled = values / (np.nanmax(np.abs(values)) or 1.0)  # squares of 1e-200 would be zero
-            found.append((max(roughness(scaled, 0), 1e-9), max(roughness(scaled, last), 1e-9)))
+            found.append((max(roughness(scaled, 0), 1e-9), max(roughness(scaled, -1), 1e-9)))
     return max(found, key=lambda pair: abs(np.log(pair[0] / pair[1])))
 
 

@@ -36,12 +36,14 @@ from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, shown, wire_name
 from training.problems.draft_grid import AXIS_NAMES, fields_of, on_grid, without_components
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
-from training.problems.draft_stacked import channels, lone_array, refuse_series, time_of
+from training.problems.draft_stacked import channels, lone_array, refuse_one_run, refuse_series, time_of
 from training.problems.problem_file import AXES, is_taken
 from training.problems.roles import (
     named_outputs,
     sort_out,
 )
+
+NO_INPUT = "there would be no input without it, or is a file with the inputs missing?"
 
 
 def draft(
@@ -162,9 +164,12 @@ def with_samples_first(made: Draft, file: DataFile, files: int) -> DataFile:
     numeric = [one for one in file.arrays.values() if one.dtype.kind in NUMERIC]
     if files > 1 and not file.samples and any(one.first for one in numeric):
         made.sample, made.guesses["sample"] = "file", "samples are counted by files, since no dimension counts them"
+        if file.format == "dedalus" and re.search(r"_s\d+$", file.path.stem):  # sets of frames
+            made.guesses["sample"] += "; those of one run, as s1 and s2, are parts of it, one after the other in time"
         return arranged(file, "file")[0]
-    if files == 1 and (one := lone_array(numeric)) is not None:
-        refuse_series(one, file)
+    if files == 1:
+        refuse_one_run(file)
+        refuse_series(numeric, file)
     fields = fields_of(numeric)
     if file.samples or not fields or any(one.dimensions is not None for one in fields):
         return file
@@ -201,7 +206,7 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     made.time = where.pop()
     shown_ = next(one for one in fields if one.name in found)
     count = shown_.shape[-1 if made.time == "last" else 1]
-    alone = f"{shown(shown_)} has it alone" if len(fields) > len(found) else "there would be no input without it"
+    alone = f"{shown(shown_)} has it alone" if len(fields) > len(found) else NO_INPUT
     if numbers := [one.name for one in fields if one.shape[1:] == (count,) and one.name not in outputs]:
         alone = f"{numbers[0]} has {count} values for every sample, too"
     reason = f"{times.name} has {count} values, too" if times is not None else alone

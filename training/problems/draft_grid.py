@@ -57,7 +57,8 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     samples = fields[0].samples
     if not samples:
         raise DraftError(nothing(made, file, "samples"))
-    axes, sides = grid(fields)
+    lines = {max(one.shape) for one in numeric if one not in fields and one.shape and may_be_coordinates(one)}
+    axes, sides = grid(fields, lines)
     numeric = [in_order(one, axes) for one in numeric]  # whose names may be in another order
     fields = fields_of(numeric)
     counts = {*sides, *(one.shape[1] for one in fields if is_moving(one))}
@@ -89,7 +90,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
         seen[tensor.name] += 1
         if seen[tensor.name] > 1:
             made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
-    beside = [one for one in others if last_name(one) in SPACE or is_called(one, POINTS)]
+    beside = [one for one in others if may_be_coordinates(one)]
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side, beside)
     described = [Axis(name=name, **entry) for name, entry in made.axes.items()]
@@ -203,11 +204,16 @@ def along_axis(one: LazyArray, counts: Collection[int]) -> str:
     return f"it may hold the coordinates of an axis of {count} points: see [axes]" if last_name(one) in SPACE else ""
 
 
-def grid(fields: Sequence[LazyArray]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def may_be_coordinates(one: LazyArray) -> bool:
+    """Return whether a line of numbers has the name of coordinates, or of points as those of a trunk."""
+    return last_name(one) in SPACE or is_called(one, POINTS)
+
+
+def grid(fields: Sequence[LazyArray], lines: Collection[int] = ()) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return names and sides of the grid's axes: named in the file, or what most fields' shapes have in common.
 
     Of grids that as many fields have, one that begins or ends another is preferred, whose further axis may be time or
-    components; else the one with more points.
+    components; else the one with as many points as there are coordinates, `lines`, or with more points.
     """
     named = (named_grid(one) for one in fields if one.dimensions)
     spatial = ([each for each in axes if each[0] not in {"time", "component"}] for axes in named)
@@ -223,7 +229,7 @@ def grid(fields: Sequence[LazyArray]) -> tuple[tuple[str, ...], tuple[int, ...]]
     part = [
         one for one in most if any(one != other and one in (other[: len(one)], other[-len(one) :]) for other in most)
     ]
-    sides = min(part, key=len) if part else max(most, key=np.prod)
+    sides = min(part, key=len) if part else max(most, key=lambda each: ({*each} <= {*lines}, np.prod(each)))
     return AXIS_NAMES[len(sides)], sides
 
 

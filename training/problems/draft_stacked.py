@@ -44,23 +44,51 @@ def time_of(one: LazyArray) -> str:
     return "last" if len(sides) == 3 and sides[0] == sides[1] != sides[2] > COMPONENTS else "first"
 
 
-def refuse_series(one: LazyArray, file: DataFile) -> None:
+def refuse_series(arrays: Sequence[LazyArray], file: DataFile) -> None:
     """Refuse a lone array whose first axis seems to count the frames of one trajectory.
 
     Raises:
         DraftError: It does.
     """
+    if (one := lone_array(arrays)) is None:
+        return
     along, across = smoothness([one])
     if channels(one) or file.samples or not along < NOISE > across or one.samples < 2 * COMPONENTS:
         return
-    frames = max(COMPONENTS + 1, min(20, one.samples // 10))
-    count = one.samples // frames
+    count, frames = cut(one.samples)
     sides = ", ".join(map(str, one.shape[1:]))
     raise DraftError(
         f"{file.path}: expected samples but found {shown(one)} alone, whose values change smoothly along its first "
         f"axis, as the frames of one trajectory do: cut it into shorter ones, [sample, time, ...], with "
         f"np.savez('cut.npz', u=a[:{count * frames}].reshape({count}, {frames}, {sides})), a = {loaded(file, one)}; or "
         "save inputs and outputs as arrays of their own"
+    )
+
+
+def cut(samples: int) -> tuple[int, int]:
+    """Return how many trajectories of how many frames a series is cut into."""
+    frames = max(COMPONENTS + 1, min(20, samples // 10))
+    return samples // frames, frames
+
+
+def refuse_one_run(file: DataFile) -> None:
+    """Refuse a file of one run where runs are samples.
+
+    Raises:
+        DraftError: It is one.
+    """
+    one = next(iter(file.arrays.values()), None)
+    if file.format != "dedalus" or one is None:
+        return
+    count, frames = cut(one.samples)
+    parts = []
+    for name, each in file.arrays.items():
+        shape = ", ".join(map(str, (count, frames, *each.shape[1:])))
+        parts.append(f"{wire_name(name)}=f['tasks/{name}'][:{count * frames}].reshape({shape})")
+    raise DraftError(
+        f"{file.path}: expected the files of several runs, each of which is a sample, but found one of {one.samples} "
+        f"frames: describe those of all runs, 'runs/*/{file.path.name}'; or learn the step in time from this run "
+        f"alone, cut into trajectories, f = h5py.File('{file.path.name}'); np.savez('cut.npz', {', '.join(parts)})"
     )
 
 

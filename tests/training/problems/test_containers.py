@@ -436,12 +436,12 @@ def test_time_between_the_axes_of_a_grid_is_refused(tmp_path: Path) -> None:
 
 
 def test_axes_and_times_of_runs_in_folders_are_no_fields(tmp_path: Path) -> None:
-    """Dedalus writes a folder per run, with times and the points of its axes beside the fields."""
+    """As a copy of the output of Dedalus: a folder per run, with times and the points of its axes beside the fields."""
     for number in range(3):
         (tmp_path / f"run_{number}").mkdir()
         with h5py.File(tmp_path / f"run_{number}" / "snapshots_s1.h5", "w") as file:
             for name in ("buoyancy", "vorticity"):
-                file[f"tasks/{name}"] = RNG.random((6, 8, 9))
+                file[f"fields/{name}"] = RNG.random((6, 8, 9))
             file["scales/sim_time"], file["scales/iteration"] = 0.1 * np.arange(6), np.arange(6)
             file["scales/x_hash_0a1b"], file["scales/z_hash_2c3d"] = np.linspace(0, 3, 8), np.linspace(-1, 1, 9)
     result = CliRunner().invoke(app, ["describe", str(tmp_path)])
@@ -449,6 +449,6 @@ def test_axes_and_times_of_runs_in_folders_are_no_fields(tmp_path: Path) -> None
     drafted = tomllib.loads(result.stdout[result.stdout.index("name = ") :])
     assert drafted["time"] == {"step": pytest.approx(0.1), "history": 1}
     assert [axis["length"] for axis in drafted["axes"].values()] == [3.0, 2.0]
-    assert [*drafted["outputs"]] == ["tasks_buoyancy", "tasks_vorticity"]
+    assert [*drafted["outputs"]] == ["fields_buoyancy", "fields_vorticity"]
     assert [*drafted["parameters"]] == ["scales_iteration"]  # which is asked about
     assert "[parameters.scales_iteration]  # guess:" in result.stdout

@@ -396,9 +396,8 @@ def test_numbers_of_samples_are_no_parameter(tmp_path: Path) -> None:
 
 
 def test_fixed_points_alone_are_no_input(tmp_path: Path) -> None:
-    """As DeepONet's trunk, with a branch at other points."""
-    np.savez(tmp_path / "cavity.npz", branch=RNG.random((30, 40)), trunk=XY[0], y=RNG.random((30, 25)))
-    with pytest.raises(DraftError, match=r"beside the points of all samples but found branch \[30 x 40\]"):
+    np.savez(tmp_path / "cavity.npz", branch=RNG.random((30, 400)), trunk=XY[0], y=RNG.random((30, 25)))
+    with pytest.raises(DraftError, match=r"beside the points of all samples but found branch \[30 x 400\]"):
         described(tmp_path, ("cavity.npz",), "y")
 
 

@@ -221,10 +221,10 @@ def test_names_that_hold_a_split_by_chance_stay(tmp_path: Path) -> None:
 
 
 def test_samples_of_all_files_of_a_split_are_counted_on_the_axis_that_counts_them(tmp_path: Path) -> None:
-    for name, part in {"train_1": slice(0, 4), "train_2": slice(4, 8), "test": slice(8, 12)}.items():
+    for name, part in {"train_1": slice(0, 5), "train_2": slice(5, 10), "test": slice(10, 12)}.items():
         savemat(tmp_path / f"d_{name}.mat", {"x": turned(SMOOTH[part]), "y": turned(2 * SMOOTH[part])})
     made = drafted(tmp_path, "d_*.mat", "y")
-    assert (made.sample, made.test) == ("last", 4)
+    assert (made.sample, made.test) == ("last", 2)
 
 
 def test_as_many_samples_on_the_last_axis_as_points_are_asked_for(tmp_path: Path) -> None:
@@ -233,3 +233,40 @@ def test_as_many_samples_on_the_last_axis_as_points_are_asked_for(tmp_path: Path
     made = drafted(tmp_path, "cube.mat", "y")
     assert {*unconfirmed(made.toml()).values()} == {"samples"}
     np.testing.assert_allclose(values(made, tmp_path)["x"], wave, rtol=1e-5, atol=1e-6)
+
+
+# Dedalus
+
+
+def dedalus(path: Path, first: float = 0) -> NDArray[np.float64]:
+    """Write frames of one run, and return its velocity."""
+    velocity = np.stack([FRAMES[0], first + FRAMES[1]], 1)  # [time, component, x, z]
+    with h5py.File(path, "w") as file:
+        scales = {"sim_time": np.arange(6) / 4, "iteration": np.arange(6), "wall_time": np.arange(6) * 1.3}
+        scales |= {"x_hash_0a": np.linspace(0, 4, 8, endpoint=False), "z_hash_1b": -np.cos(np.linspace(0.1, 3, 9))}
+        for name, each in scales.items():
+            file[f"scales/{name}"] = each
+            file[f"scales/{name}"].make_scale(name.partition("_hash")[0])
+        for name, each in {"buoyancy": first + FRAMES[2], "velocity": velocity}.items():
+            task = file.create_dataset(f"tasks/{name}", data=each)
+            for number, label in enumerate(("t", "", "x", "z") if each.ndim == 4 else ("t", "x", "z")):
+                task.dims[number].label = label
+            task.dims[0].attach_scale(file["scales/sim_time"])
+            task.dims[each.ndim - 2].attach_scale(file["scales/x_hash_0a"])
+            task.dims[each.ndim - 1].attach_scale(file["scales/z_hash_1b"])
+    return velocity
+
+
+def test_runs_of_dedalus_are_trajectories_with_vectors(tmp_path: Path) -> None:
+    written = [dedalus(tmp_path / f"run_{number:02}.h5", number) for number in range(SAMPLES)]
+    made = drafted(tmp_path, "run_*.h5")
+    assert {*unconfirmed(made.toml()).values()} == {"samples", "outputs"}
+    assert made.axes["x"] == {"length": 4.0, "boundary": "periodic", "points": "left"}
+    assert (made.step, made.of("outputs")[1].components) == (0.25, 2)
+    np.testing.assert_allclose(values(made, tmp_path)["velocity"], written, rtol=1e-6)
+
+
+def test_one_run_of_dedalus_is_refused_in_its_words(tmp_path: Path) -> None:
+    dedalus(tmp_path / "snapshots_s1.h5")
+    with pytest.raises(DraftError, match=r"files of several runs.*buoyancy=f\['tasks/buoyancy'\]\[:5\]\.reshape\(1, 5"):
+        drafted(tmp_path, "snapshots_s1.h5")

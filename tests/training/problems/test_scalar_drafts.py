@@ -105,6 +105,7 @@ def test_numbers_of_clouds_are_outputs(tmp_path: Path) -> None:
     assert [one.name for one in found.parameters] == ["counts", "speed"]
 
 
-def test_a_field_without_anything_to_learn_it_from_is_refused(tmp_path: Path) -> None:
+def test_a_field_without_anything_to_learn_it_from_is_asked_about_or_refused(tmp_path: Path) -> None:
+    assert "# guess: time is the first axis behind the samples', of 16" in drafted(tmp_path, u=WAVES)
     with pytest.raises(DraftError, match="two fields, or a field and numbers per sample"):
-        drafted(tmp_path, u=WAVES)
+        drafted(tmp_path, u=WAVES[:, 0])

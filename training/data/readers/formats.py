@@ -23,7 +23,7 @@ from zipfile import BadZipFile
 
 import h5py
 
-from training.data.readers import hdf5, published
+from training.data.readers import dedalus, hdf5, published
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural
 from training.data.readers.splits import with_splits_joined
 from training.data.readers.tables import kind_of_table
@@ -37,6 +37,7 @@ READERS = {
     "pt": "tensors:open_torch",
     "pdebench": "published:open_pdebench",
     "well": "published:open_the_well",
+    "dedalus": "dedalus:open_dedalus",
     "zarr": "labelled:open_zarr",
     "netcdf": "labelled:open_netcdf",
     "mesh": "mesh:open_mesh",
@@ -260,6 +261,8 @@ def detect_hdf5(path: Path) -> str:
     with hdf5.opened(path) as file:
         if published.is_the_well(file):
             return "well"
+        if dedalus.is_dedalus(file):
+            return "dedalus"
         if "_NCProperties" in file.attrs:  # netCDF-4, whatever its suffix
             return "netcdf"
         return "pdebench" if published.is_single(file) or published.is_per_sample(file) else "hdf5"

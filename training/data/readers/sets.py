@@ -135,7 +135,11 @@ def without_constants(file: DataFile, files: Sequence[Path], others: Iterator[Ma
     said = f"in {files[0].name} and in {files[-1].name}"
     left_out = {name: f"it is {values} {said}" for name, values in found.items()}
     arrays = {name: one for name, one in file.arrays.items() if name not in left_out}
-    numbers = {name: float(values) for name, values in found.items() if values.size == 1 and values.dtype.kind in "fiu"}
+    numbers = {
+        name: float(values.ravel()[0])
+        for name, values in found.items()
+        if values.size == 1 and values.dtype.kind in "fiu"
+    }
     return replace(file, arrays=arrays, left_out={**file.left_out, **left_out}, constants=numbers)
 
 

@@ -199,7 +199,7 @@ def bare_pickle(path: Path) -> None:
 BROKEN = {
     "truncated.h5": (truncated_hdf5, "expected an HDF5 file, but it is damaged"),
     "pickled.npy": (pickled_npy, "never unpickled"),
-    "pickled.npz": (pickled_npz, "'k' holds Python objects"),
+    "pickled.npz": (pickled_npz, "'k': it holds Python objects"),
     "pickled.pt": (pickled_pt, "never unpickled"),
     "bare.pkl": (bare_pickle, "pickled Python objects, which are never unpickled"),
     "text.mat": (lambda path: path.write_text("no"), "expected a MATLAB file"),
