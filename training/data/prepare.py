@@ -29,7 +29,7 @@ from training.problems.problem import Array
 from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import DataError, ProblemFileError
 
-READ_AS = 4
+READ_AS = 5
 """The version of what readers make of files: raise it where values of the same files become others."""
 UNVERSIONED = "unversioned"  # the attribute that has the name without the version of the readers
 FIELD = ("key", "units", "meaning", "positive", "components", "component_axis", "frame", "default")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from training.data.readers import SPACE, TIMES, LazyArray, last_name, roughness
+from training.problems.checks import FILLS
 
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
 READ = 1 << 24  # bytes of an array that are looked at
@@ -35,7 +36,7 @@ def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
             values = values[..., 0]
         elif len(one.shape) > 3 and one.shape[1] <= COMPONENTS:
             values = values[:, 0]
-        values[~np.isfinite(values)] = np.nan
+        values[~np.isfinite(values) | np.isin(values.astype(np.float32), np.float32(FILLS))] = np.nan
         if np.isfinite(values).any():
             scaled = values / (np.nanmax(np.abs(values)) or 1.0)  # squares of 1e-200 would be zero
             found.append((max(roughness(scaled, 0), 1e-9), max(roughness(scaled, -1), 1e-9)))

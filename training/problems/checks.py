@@ -19,7 +19,11 @@ from training.problems.sections import INSIDE, DataError
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
 FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations
 FEWEST = 4  # the least number of points along an axis
-FILLS = (-999.0, -9999.0, -99999.0, -32768.0, 1e20, -1e20, 1e30, -1e30, 9.969209968386869e36, -1e34)
+FILLS = (
+    *(-999.0, -9999.0, -99999.0, -32767.0, -32768.0, -2147483647.0, -2147483648.0, 999999.0, -999999.0, 1e15),
+    *(1e20, -1e20, 1e30, -1e30, -1e34, -9.99e33, -9.99e8, 1e35, 1e36),
+    *(9.969209968386869e36, 3.4028234663852886e38, -3.4028234663852886e38),  # of netCDF, and the ends of float32
+)
 """Numbers that programs write where a value is missing."""
 SPLITS = ("training", "validation", "test")
 Sink = Callable[[str, int, NDArray[np.float32]], None]

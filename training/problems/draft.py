@@ -13,7 +13,10 @@ from glob import escape
 from itertools import takewhile
 from pathlib import Path
 
+import numpy as np
+
 from training.data.readers import (
+    TIMES,
     DataFile,
     LazyArray,
     are_splits,
@@ -22,6 +25,7 @@ from training.data.readers import (
     folders_of_splits,
     is_complex,
     last_axis_at,
+    last_name,
     real_part,
 )
 from training.problems.ambiguity import (
@@ -95,7 +99,7 @@ def draft(
     waves = {name for name, one in file.arrays.items() if is_complex(one)}  # drafted by their real parts
     file = replace(file, arrays={name: real_part(one) if name in waves else one for name, one in file.arrays.items()})
     made.complex |= waves
-    file = without_copies(made, file)
+    file = without_copies(made, with_dates(made, file))
     for sample in ("first", "last") if runs is None else ("file",):
         turned = arranged(file, sample)[0] if runs is None else file
         refuse_moving([*turned.arrays.values()], file.path)
@@ -147,6 +151,17 @@ def common_pattern(files: Sequence[Path]) -> str:
     pattern = f"{escape(start.rstrip('0123456789'))}*{ends.pop()}"
     fitting = {path.name for path in files[0].parent.glob(pattern)}
     return pattern if len(files) > 1 and not ends and start and fitting == {path.name for path in files} else ""
+
+
+def with_dates(made: Draft, file: DataFile) -> DataFile:
+    """Return a file whose lines of dates, or of durations, are seconds since the first of them."""
+    arrays = dict(file.arrays)
+    for name, one in file.arrays.items():
+        if one.dtype.kind in "Mm" and len(one.shape) == 1 and last_name(one) in TIMES and one.samples > 1:
+            values = one.read()
+            arrays[name] = LazyArray.of(name, (values - values[0]) / np.timedelta64(1, "s"))
+            made.remarks.append(f"{name} holds dates: time is in seconds since the first of them")
+    return replace(file, arrays=arrays)
 
 
 def without_copies(made: Draft, file: DataFile) -> DataFile:

@@ -22,12 +22,15 @@ from training.data.readers import (
 )
 from training.problems.ambiguity import (
     COMPONENTS,
+    MOST_ROWS,
+    READ,
     doubt_of_points,
     doubt_of_time,
     numbers_samples,
     times_of,
 )
 from training.problems.checks import FEWEST
+from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, are_centres, quoted, rounded, shown, wire_name
 from training.problems.draft_points import IN_ADVANCE, POINTS, is_called, number_per_frame, time_step
 from training.problems.draft_stacked import add_channels, add_sensors, channels, lone_array
@@ -93,6 +96,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     beside = [one for one in others if may_be_coordinates(one)]
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side, beside)
+    say_what_is_twice(made, axes, sides)
     described = [Axis(name=name, **entry) for name, entry in made.axes.items()]
     quantities = [each.quantity for role in ("inputs", "outputs") for each in made.of(role)]
     numbers = [each.values() for each in made.of("parameters")]
@@ -415,6 +419,25 @@ def axis_entry(made: Draft, file: DataFile, axis: str, side: int, beside: Sequen
     if boundary == "periodic" or centred:
         return entry | {"length": rounded(step * len(positions)), "points": "cells" if centred else "left"}
     return entry | {"length": rounded(float(np.ptp(positions))), "points": "nodes"}
+
+
+def say_what_is_twice(made: Draft, axes: Sequence[str], sides: Sequence[int]) -> None:
+    """Say of axes whose first and last points have the same values that these may be one point of a period."""
+    fields = [one for one in made.tensors if one.role != "parameters" and not one.scalar and not one.static]
+    read = [one.array.read(0, MOST_ROWS if one.array.sample_bytes * MOST_ROWS < READ else 2) for one in fields]
+    for number, (axis, side) in enumerate(zip(axes, sides, strict=True)):
+        found = []
+        for values in read:
+            grid_ = [at for at, each in enumerate(values.shape) if at and each in sides]
+            if len(grid_) != len(sides) or values.shape[grid_[number]] != side or values.dtype.kind not in NUMERIC:
+                return
+            first, last = (np.take(values, at, grid_[number]) for at in (0, -1))
+            found.append(np.array_equal(first, last, equal_nan=values.dtype.kind == "f") and np.ptp(first) > 0)
+        if found and all(found):
+            made.remarks.append(
+                f"the first and the last points along {axis} have the same values: if it is periodic, save one of them "
+                'alone, a[..., :-1] along this axis, with boundary = "periodic" and points = "left"'
+            )
 
 
 def are_positions(values: NDArray[np.float64], side: int) -> bool:

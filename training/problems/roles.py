@@ -43,6 +43,7 @@ dt dx dy dz time_step timestep step_size cfl tol tolerance rtol atol nx ny nz nt
 n_y n_t save_every order degree resolution
 """  # names of numbers that say how equations were solved, which may decide the outputs, too
 FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
+KINDS_MOST = 8  # the most whole numbers that may name kinds
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 KINDS = {
     "O": "objects",
@@ -161,7 +162,9 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str], doubt: str
         for one in made.tensors
     ]
     fields = {one.array.name: one.array for one in made.tensors if one.role != "parameters"}
-    made.remarks += [said for name, array in fields.items() if (said := missing_in(name, array))]
+    made.remarks += [
+        said for name, array in fields.items() if (said := missing_in(name, array) or kinds_in(name, array))
+    ]
     if not (made.of("inputs") or made.of("parameters") or made.points) or not made.of("outputs"):
         raise DraftError(nothing(made, file, "at least one input and one output"))
 
@@ -171,6 +174,17 @@ def missing_in(name: str, array: LazyArray) -> str:
     values = next((block for _, block in array.blocks()), np.empty(0))
     known = values[np.isfinite(values)]
     return missing_values(name, float(known.min()), float(known.max())) if known.size else ""
+
+
+def kinds_in(name: str, array: LazyArray) -> str:
+    """Say that the first values of an array are a few whole numbers, which may name kinds; empty where they are not."""
+    if array.dtype.kind not in "iu":
+        return ""
+    found = np.unique(next((block for _, block in array.blocks()), np.empty(0, array.dtype)))
+    if not 2 < found.size <= KINDS_MOST:
+        return ""
+    listed = ", ".join(map(str, found))
+    return f"{name} is {listed} alone: where these name kinds, as of materials, save an array of 0 and 1 for each"
 
 
 def doubt_of_moving(made: Draft, file: DataFile, numbers: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
+import xarray
 from numpy.typing import NDArray
 from pyarrow import feather, parquet
 from scipy.io import savemat
@@ -270,3 +271,88 @@ def test_one_run_of_dedalus_is_refused_in_its_words(tmp_path: Path) -> None:
     dedalus(tmp_path / "snapshots_s1.h5")
     with pytest.raises(DraftError, match=r"files of several runs.*buoyancy=f\['tasks/buoyancy'\]\[:5\]\.reshape\(1, 5"):
         drafted(tmp_path, "snapshots_s1.h5")
+
+
+# Names, and numbers that are no values
+
+
+def test_greek_names_are_spelled_out(tmp_path: Path) -> None:
+    np.savez(tmp_path / "α.npz", **{"κ": K, "ν": NU, "∂u": 2 * K})
+    made = drafted(tmp_path, "α.npz", "∂u")
+    assert made.name == "alpha"
+    assert [one.name for one in made.tensors] == ["kappa", "u", "nu"]
+    np.testing.assert_allclose(values(made, tmp_path)["kappa"], K, rtol=1e-6)
+
+
+def with_hole(values: NDArray[np.float64], fill: float) -> NDArray[np.float64]:
+    found = values.copy()
+    found[:, 2:5, 3:6] = fill
+    return found
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fill", "suffix"),
+    [
+        ({"valid_range": [0.0, 100.0]}, -5.0, "h5"),
+        ({"valid_max": 100.0}, 1e20, "h5"),
+        ({"valid_range": [0.0, 100.0]}, -5.0, "nc"),
+        ({"valid_min": 0.0}, -5.0, "nc"),
+    ],
+)
+def test_values_outside_of_the_valid_ones_are_missing(
+    attributes: dict[str, Any], fill: float, suffix: str, tmp_path: Path
+) -> None:
+    holed = with_hole(2 * K, fill)
+    if suffix == "h5":
+        with h5py.File(tmp_path / "sea.h5", "w") as file:
+            file["k"], file["u"] = K, holed
+            file["u"].attrs.update(attributes)
+    else:
+        dims = ("sample", "y", "x")
+        xarray.Dataset({"k": (dims, K), "u": (dims, holed, attributes)}).to_netcdf(tmp_path / "sea.nc")
+    made = drafted(tmp_path, f"sea.{suffix}", "u")
+    assert "mask" in made.guesses
+    found = values(made, tmp_path)
+    np.testing.assert_array_equal(found["inside"] == 0, holed == fill)
+
+
+def test_limits_of_packed_numbers_are_as_they_are_stored(tmp_path: Path) -> None:
+    stored = np.round(1000 * K).astype(np.int16)
+    stored[:, 2:5, 3:6] = 32000
+    packed = {"scale_factor": 0.001, "add_offset": 5.0, "valid_range": np.array([0, 3000], np.int16)}
+    with h5py.File(tmp_path / "sea.h5", "w") as file:
+        file["u"] = stored
+        file["u"].attrs.update(packed)
+    xarray.Dataset({"u": (("sample", "y", "x"), stored, packed)}).to_netcdf(tmp_path / "sea.nc")
+    for suffix in ("h5", "nc"):
+        with open_file(tmp_path / f"sea.{suffix}") as file:
+            found = file.arrays["u"].read()
+            np.testing.assert_array_equal(np.isnan(found), stored == 32000)
+            np.testing.assert_allclose(found[:, 0], 0.001 * stored[:, 0] + 5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("fill", [1e20, -9999, 999999])
+def test_fill_values_do_not_hide_which_axis_counts_samples(fill: float, tmp_path: Path) -> None:
+    np.savez(tmp_path / "sea.npz", k=SMOOTH, u=with_hole(2 * SMOOTH, fill))
+    made = drafted(tmp_path, "sea.npz", "u")
+    assert made.sample == "first"
+    assert any("may stand for missing ones" in each for each in made.remarks)
+
+
+def test_dates_of_frames_are_seconds(tmp_path: Path) -> None:
+    dates = np.datetime64("2020-01-01") + np.arange(6) * np.timedelta64(6, "h")
+    np.savez(tmp_path / "weather.npz", u=FRAMES, time=dates)
+    made = drafted(tmp_path, "weather.npz", "u")
+    assert (made.step, "step" in made.guesses) == (6 * 3600, False)
+
+
+def test_a_point_of_a_period_that_is_stored_twice_and_numbers_of_kinds_are_said(tmp_path: Path) -> None:
+    wave = np.concatenate([SMOOTH, SMOOTH[:, :, :1]], 2)
+    material = RNG.integers(0, 4, wave.shape)
+    material[:, :, -1] = material[:, :, 0]
+    np.savez(tmp_path / "ring.npz", material=material, u=wave)
+    made = drafted(tmp_path, "ring.npz", "u")
+    assert [each.partition(" have")[0] for each in made.remarks if "periodic" in each] == [
+        "the first and the last points along column"
+    ]
+    assert any(each.startswith("material is 0, 1, 2, 3 alone") for each in made.remarks)

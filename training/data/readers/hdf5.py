@@ -30,6 +30,7 @@ from training.data.readers.splits import TEST, VALIDATION, joined, of_splits, sp
 
 MISSING = ("_FillValue", "missing_value")
 PACKING = ("scale_factor", "add_offset")
+VALID = ("valid_range", "valid_min", "valid_max")
 
 
 @contextmanager
@@ -225,16 +226,38 @@ def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
     said = {name: numbers(attributes[name]) for name in (*MISSING, *PACKING) if name in attributes}
     scaling = {name: said[name] for name in PACKING if name in said and said[name].size == 1}
     absent = np.array([value for name in MISSING for value in as_stored(said.get(name, ()), one.dtype)], one.dtype)
-    if not scaling and not len(absent):
+    low, high = valid(attributes, one.dtype, scaling)
+    if not scaling and not len(absent) and np.isneginf(low) and np.isposinf(high):
         return one
     kind = one.dtype if one.dtype.kind == "f" and not scaling else np.dtype(np.float64)
 
     def rows(start: int, stop: int) -> NDArray[Any]:
         stored = np.asarray(one.rows(start, stop))
         values = stored.astype(kind) * scaling.get("scale_factor", 1) + scaling.get("add_offset", 0)
-        return np.where(np.isin(stored, absent), kind.type(np.nan), values.astype(kind))
+        missing = np.isin(stored, absent) | (values < low) | (values > high)
+        return np.where(missing, kind.type(np.nan), values.astype(kind))
 
     return replace(one, dtype=kind, rows=rows)
+
+
+def valid(
+    attributes: Mapping[str, Any], kind: np.dtype[Any], scaling: Mapping[str, NDArray[Any]]
+) -> tuple[float, float]:
+    """Return the least and the greatest value that an array may have, beyond which values are missing.
+
+    Of packed numbers, limits in their type are those of the numbers as stored, as netCDF's conventions say.
+    """
+    said = {name: numbers(attributes[name]) for name in VALID if name in attributes}
+    both = said.get("valid_range", np.empty(0))
+    limits = [both[:1], both[1:2]] if len(both) == 2 else [said.get(name, both) for name in VALID[1:]]
+    found = []
+    for limit, none in zip(limits, (-np.inf, np.inf), strict=True):
+        packed = bool(scaling) and limit.dtype.kind in "iu" and kind.kind in "iu"
+        value = float(limit[0]) if limit.size == 1 else none
+        if packed:
+            value = value * float(scaling.get("scale_factor", [1])[0]) + float(scaling.get("add_offset", [0])[0])
+        found.append(value)
+    return min(found), max(found)  # a negative factor turns them
 
 
 def as_stored(values: Iterable[Any], kind: np.dtype[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ import xarray
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
-from training.data.readers.hdf5 import array, of_file, opened
+from training.data.readers.hdf5 import PACKING, array, of_file, opened, valid
 from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
@@ -187,10 +187,17 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
     order = [*ahead, *(dim for dim in dims if dim not in ahead)]
     turned = value.transpose(*order)
 
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(part(turned, start, stop).values)
+    attributes, packed = value.attrs, value.encoding
+    scaling = {key: np.ravel(packed[key]) for key in PACKING if key in packed}
+    low, high = valid(attributes, np.dtype(packed.get("dtype", value.dtype)), scaling)
+    limited = value.dtype.kind == "f" and not (np.isneginf(low) and np.isposinf(high))
 
-    attributes = value.attrs
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        values = np.asarray(part(turned, start, stop).values)
+        if not limited:
+            return values
+        return np.where((values < low) | (values > high), values.dtype.type(np.nan), values)
+
     return LazyArray(
         name,
         turned.shape,
