@@ -277,10 +277,10 @@ def test_one_run_of_dedalus_is_refused_in_its_words(tmp_path: Path) -> None:
 
 
 def test_greek_names_are_spelled_out(tmp_path: Path) -> None:
-    np.savez(tmp_path / "α.npz", **{"κ": K, "ν": NU, "∂u": 2 * K})
-    made = drafted(tmp_path, "α.npz", "∂u")
-    assert made.name == "alpha"
-    assert [one.name for one in made.tensors] == ["kappa", "u", "nu"]
+    np.savez(tmp_path / "λ.npz", **{"κ": K, "Δt": NU, "∂u": 2 * K})
+    made = drafted(tmp_path, "λ.npz", "∂u")
+    assert made.name == "lambda"
+    assert [one.name for one in made.tensors] == ["kappa", "u", "delta_t"]
     np.testing.assert_allclose(values(made, tmp_path)["kappa"], K, rtol=1e-6)
 
 
