@@ -163,7 +163,8 @@ def check_frames_together(history: int, problem: ProblemFile, columns: dict[str,
     for one in others:
         if one.shape[0] != first.shape[0]:
             raise DataError(
-                f"{one.label} has {one.shape[0]} frames and {first.label} {first.shape[0]}; expected as many in all"
+                f"{one.label} has {one.shape[0]} frames and {first.label} {first.shape[0]}; expected as many in all: "
+                f"cut longer trajectories to {min(one.shape[0], first.shape[0])} frames, or into several"
             )
 
 

@@ -115,6 +115,7 @@ def draft(
         made.validation, made.test = files_of_splits(files)
     numeric = [one for one in file.arrays.values() if not sort_out(made, one, wanted)]
     numeric = with_time_first(made, numeric, wanted)
+    say_parameters_of_names(made, file, files if runs is None else sorted(runs.iterdir()))
     return on_grid(made, file, wanted, numeric)
 
 
@@ -126,6 +127,25 @@ def doubt_of_groups(file: DataFile) -> dict[str, str]:
     if kind != "one group per sample" or STEPS.isdisjoint(re.split(r"[^a-z]+", groups.lower())):
         return {}
     return {"files": f"samples are counted by groups, {groups}, or are these the frames of one trajectory?"}
+
+
+def say_parameters_of_names(made: Draft, file: DataFile, files: Sequence[Path]) -> None:
+    """Mark that the names of files may hold a parameter, as `Burgers_Nu0.01.hdf5` does, which their arrays lack."""
+    numbers = [re.findall(r"\d+[.]\d+(?:e-?\d+)?|\d+e-?\d+", without_suffix(path)) for path in files]
+    if file.format == "well" or len({*map(tuple, numbers)}) < 2:
+        return
+    said = ", ".join(" ".join(each) for each in numbers[:3])
+    doubt = (
+        f"all files have one equation, though names have other numbers, {said} …: if the outputs depend on them, save "
+        "them as an array [sample], or as one number where every file is a sample"
+    )
+    line = "sample" if made.sample == "file" else "files"
+    made.guesses[line] = f"{made.guesses[line]}; {doubt}" if line in made.guesses else f"samples of {doubt}"
+
+
+def without_suffix(path: Path) -> str:
+    """Return the name of a file without its suffix, or that of a folder."""
+    return path.name if path.is_dir() else path.stem
 
 
 def count_runs(made: Draft, file: DataFile, runs: Path | None) -> None:

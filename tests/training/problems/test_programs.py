@@ -356,3 +356,40 @@ def test_a_point_of_a_period_that_is_stored_twice_and_numbers_of_kinds_are_said(
         "the first and the last points along column"
     ]
     assert any(each.startswith("material is 0, 1, 2, 3 alone") for each in made.remarks)
+
+
+# Sets of files
+
+
+def test_numbers_in_the_names_of_files_are_asked_about(tmp_path: Path) -> None:
+    for viscosity in (0.1, 0.01):
+        with h5py.File(tmp_path / f"1D_Burgers_Sols_Nu{viscosity}.hdf5", "w") as file:
+            file["tensor"], file["x-coordinate"] = viscosity * FRAMES[:, :, 0], np.linspace(0.05, 0.85, 9)
+            file["nu"] = viscosity  # which is that of no sample
+    made = drafted(tmp_path, "*.hdf5")
+    assert "names have other numbers, 0.01, 0.1" in made.guesses["files"]
+    assert {*unconfirmed(made.toml()).values()} == {"samples"}
+    assert "nu" in made.left_out
+
+
+def test_settings_beside_the_data_are_named(tmp_path: Path) -> None:
+    for number in range(3):
+        run = tmp_path / "runs" / f"nu_{NU[number]:.3f}"
+        run.mkdir(parents=True)
+        np.savez(run / "data.npz", k=K[number], u=2 * K[number])
+        (run / "params.yaml").write_text(f"nu: {NU[number]}\n")
+    made = drafted(tmp_path, "runs", "u")
+    assert "save them as .json" in made.left_out["params.yaml"]
+    assert "names have other numbers" in made.guesses["sample"]
+
+
+def test_splits_of_several_files_with_all_tensors_in_each_are_in_their_order(tmp_path: Path) -> None:
+    for split, part in {"train": slice(0, 4), "test": slice(4, 6)}.items():
+        (tmp_path / split).mkdir()
+        for name, first in {"bubbles": 0, "gliders": 6}.items():
+            chosen = slice(first + part.start, first + part.stop)
+            np.savez(tmp_path / split / f"{name}.npz", k=K[chosen], u=2 * K[chosen])
+    made = drafted(tmp_path, "*/*.npz", "u")
+    assert made.test == 4
+    order = [0, 1, 2, 3, 6, 7, 8, 9, 4, 5, 10, 11]
+    np.testing.assert_allclose(values(made, tmp_path)["k"], K[order], rtol=1e-6)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, last_axis_at, natural, part
-from training.data.readers.hdf5 import array, opened, sample_groups, stacked, text
+from training.data.readers.hdf5 import array, datasets, opened, sample_groups, stacked, text
 
 INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, component], PDEBench's, too
 
@@ -25,7 +25,7 @@ INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, c
 FLOW = ("density", "pressure", "Vx", "Vy", "Vz")
 
 
-AXES = ("x", "y", "z")  # of PDEBench
+AXES, COORDINATE = ("x", "y", "z"), "-coordinate"  # of PDEBench
 
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
@@ -65,12 +65,15 @@ def single(path: Path, file: h5py.File) -> DataFile:
     if "velocity" in file:
         return incompressible(path, file)
     coordinates = {name: np.asarray(file[f"{name}-coordinate"]) for name in AXES if f"{name}-coordinate" in file}
-    if "nu" in file:
+    if "nu" in file and file["nu"].ndim > 2:
         return darcy(path, file, coordinates)
     # The number of times is often one more than that of the frames, so only the step means something.
     names = [name for name in ("tensor", *FLOW) if name in file]
     dimensions = ("time", *AXES[: file[names[0]].ndim - 2])
     arrays = {name: array(file[name], name, dimensions) for name in names}
+    arrays |= {
+        name: array(file[name], name) for name in datasets(file) if name not in arrays and name[1:] != COORDINATE
+    }
     return DataFile(
         path,
         "pdebench",

@@ -41,7 +41,8 @@ MESHES = {"mesh", "series"}  # the formats of files that have nodes
 FEW = 16  # the most numbers on a line, such as the ends of a domain, that may be the same in all files
 LOOKED_AT = 8  # of several files, to see whether numbers are the same in all of them
 MOST_FILES = 200_000  # of a folder of runs that are looked at
-FOR_PEOPLE = {".toml", ".yaml", ".yml", ".md", ".log", ".py", ".sh", ".png", ".pdf", ".xml", ".cfg", ".ini", ""}
+SETTINGS = {".toml", ".yaml", ".yml", ".cfg", ".ini"}
+FOR_PEOPLE = {".md", ".log", ".py", ".sh", ".png", ".pdf", ".xml", ""}
 """Suffixes of files beside the data that are not even named."""
 
 
@@ -74,7 +75,8 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     tensors = Counter(re.sub(r"\d+", "#", without_split(path.stem)) for path in files)
     if are_splits(files) and len(tensors) > 1 and len({*tensors.values()}) == 1:
         every = [stack.enter_context(open_file(path, layout)) for path in files]
-        return DataSet(tensors_of_splits(every), files)
+        if any(len(each.arrays) == 1 for each in every):  # else each file has samples of all tensors
+            return DataSet(tensors_of_splits(every), files)
     if are_splits(files):
         file = with_counts(file, [file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
     elif of_tensors(files):
@@ -209,7 +211,7 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     left_out = {
         name: f"a file in {count} of {len(runs)} folders" for name, count in sorted(counts.items()) if name not in usual
     }
-    left_out |= {name: f"{Path(name).suffix} is not read" for name in usual if Path(name).suffix.lower() not in ARRAYS}
+    left_out |= {name: unread(Path(name).suffix.lower()) for name in usual if Path(name).suffix.lower() not in ARRAYS}
     usual = [name for name in usual if name not in left_out]
     if not (lists := [name for name in usual if Path(name).suffix.lower() == ".pvd"]) and is_series(usual):
         file = stack.enter_context(open_file(runs[0], "series"))
@@ -242,6 +244,13 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
         arrays = {name: of_points_in_cells(one, opened[inner].in_cells) for name, one in file.arrays.items()}
         file = replace(file, arrays=arrays)
     return DataSet(file, [Path(patterns[of_run(runs[0], chosen[0])])], runs=folder)
+
+
+def unread(suffix: str) -> str:
+    """Say that files beside the data are not read."""
+    if suffix in SETTINGS:
+        return "settings of each run: if the outputs depend on them, save them as .json, which is read"
+    return f"{suffix} is not read"
 
 
 def inventory(folder: Path, runs: Sequence[Path]) -> str:
