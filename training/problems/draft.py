@@ -110,7 +110,7 @@ def draft(
                 made.guesses["sample"] = f"samples are counted by the last axis, as of {shown(coordinates)}"
             numeric = [one for one in turned.arrays.values() if not sort_out(made, one, wanted)]
             return cloud(made, turned, wanted, numeric, coordinates)
-    file = file if runs is not None else with_samples_first(made, file, len(files))
+    file = file if runs is not None else with_samples_first(made, file, len(files), wanted)
     if made.sample == "file" and runs is None:
         made.validation, made.test = files_of_splits(files)
     numeric = [one for one in file.arrays.values() if not sort_out(made, one, wanted)]
@@ -194,7 +194,7 @@ def without_copies(made: Draft, file: DataFile) -> DataFile:
     return replace(file, arrays=arrays)
 
 
-def with_samples_first(made: Draft, file: DataFile, files: int) -> DataFile:
+def with_samples_first(made: Draft, file: DataFile, files: int, outputs: Sequence[str]) -> DataFile:
     """Return a file with samples on the first axis of its arrays, by a marked guess where nothing tells which it is."""
     numeric = [one for one in file.arrays.values() if one.dtype.kind in NUMERIC]
     if files > 1 and not file.samples and any(one.first for one in numeric):
@@ -204,7 +204,7 @@ def with_samples_first(made: Draft, file: DataFile, files: int) -> DataFile:
         return arranged(file, "file")[0]
     if files == 1:
         refuse_one_run(file)
-        refuse_series(numeric, file)
+        refuse_series(numeric, file, outputs)
     fields = fields_of(numeric)
     if file.samples or not fields or any(one.dimensions is not None for one in fields):
         return file

@@ -74,8 +74,8 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
             made.left_out[one.name] = along_axis(one, counts)
         else:
             add_number(made, one, samples, dict(zip(axes, sides, strict=True)), outputs)
-    if (one := lone_array(numeric)) is not None and (where := channels(one)):
-        doubt = add_channels(made, one, where)
+    if (lone := lone_array(numeric)) is not None and (where := channels(lone)):
+        doubt = add_channels(made, lone, where)
     else:
         add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")

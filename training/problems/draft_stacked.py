@@ -44,13 +44,13 @@ def time_of(one: LazyArray) -> str:
     return "last" if len(sides) == 3 and sides[0] == sides[1] != sides[2] > COMPONENTS else "first"
 
 
-def refuse_series(arrays: Sequence[LazyArray], file: DataFile) -> None:
-    """Refuse a lone array whose first axis seems to count the frames of one trajectory.
+def refuse_series(arrays: Sequence[LazyArray], file: DataFile, outputs: Sequence[str]) -> None:
+    """Refuse a lone array `[…, row, column]` whose first axis seems to count frames, unless it is called an output.
 
     Raises:
         DraftError: It does.
     """
-    if (one := lone_array(arrays)) is None:
+    if (one := lone_array(arrays)) is None or len(one.shape) > 3 or one.name in outputs:
         return
     along, across = smoothness([one])
     if channels(one) or file.samples or not along < NOISE > across or one.samples < 2 * COMPONENTS:
@@ -60,8 +60,8 @@ def refuse_series(arrays: Sequence[LazyArray], file: DataFile) -> None:
     raise DraftError(
         f"{file.path}: expected samples but found {shown(one)} alone, whose values change smoothly along its first "
         f"axis, as the frames of one trajectory do: cut it into shorter ones, [sample, time, ...], with "
-        f"np.savez('cut.npz', u=a[:{count * frames}].reshape({count}, {frames}, {sides})), a = {loaded(file, one)}; or "
-        "save inputs and outputs as arrays of their own"
+        f"np.savez('cut.npz', u=a[:{count * frames}].reshape({count}, {frames}, {sides})), a = {loaded(file, one)}; "
+        f"save inputs and outputs as arrays of their own; or, if it counts samples, say OUTPUTS={one.name}"
     )
 
 

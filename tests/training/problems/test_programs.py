@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import meshio
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -393,3 +394,47 @@ def test_splits_of_several_files_with_all_tensors_in_each_are_in_their_order(tmp
     assert made.test == 4
     order = [0, 1, 2, 3, 6, 7, 8, 9, 4, 5, 10, 11]
     np.testing.assert_allclose(values(made, tmp_path)["k"], K[order], rtol=1e-6)
+
+
+# Meshes of OpenFOAM
+
+
+def case_of_openfoam(folder: Path, number: int, times: int) -> NDArray[np.float64]:
+    """Write what foamToVTK makes of a case, and return the pressure of all times."""
+    x, y = (each.ravel() for each in np.meshgrid(np.arange(4.0), np.arange(3.0), indexing="ij"))
+    corners = np.array([3 * i + j for i in range(3) for j in range(2)])
+    cells = np.stack([corners, corners + 3, corners + 4, corners + 1], 1)
+    pressure = (1 + number) * x + np.arange(times)[:, np.newaxis] * y
+    for step, values_ in enumerate(pressure):
+        frame = folder / "VTK" / f"case_{10 * step}"
+        frame.mkdir(parents=True)
+        for name in ("internal", "inlet"):
+            points = np.stack([x, (1 + number) * y, 0 * x], 1)
+            meshio.Mesh(points, [("quad", cells)], {"p": values_ if name == "internal" else 0 * values_}).write(
+                frame / f"{name}.vtu"
+            )
+        blocks = "".join(f'<DataSet name="{name}" file="{frame.name}/{name}.vtu"/>' for name in ("inlet", "internal"))
+        (folder / "VTK" / f"case_{10 * step}.vtm").write_text(
+            f"<VTKFile><vtkMultiBlockDataSet>{blocks}</vtkMultiBlockDataSet></VTKFile>"
+        )
+    files = [{"name": f"case_{10 * step}.vtm", "time": 0.5 * step} for step in range(times)]
+    (folder / "VTK" / "case.vtm.series").write_text(json.dumps({"file-series-version": "1.0", "files": files}))
+    return pressure
+
+
+def test_times_of_cases_of_openfoam_are_frames_and_no_samples(tmp_path: Path) -> None:
+    written = [case_of_openfoam(tmp_path / "runs" / f"run_{number}", number, 4) for number in range(5)]
+    made = drafted(tmp_path, "runs")
+    assert made.step == 0.5
+    np.testing.assert_allclose(values(made, tmp_path)["p"], written, rtol=1e-6)
+
+
+def test_steady_cases_of_openfoam_are_samples(tmp_path: Path) -> None:
+    written = [case_of_openfoam(tmp_path / "runs" / f"run_{number}", number, 1)[0] for number in range(5)]
+    np.testing.assert_allclose(values(drafted(tmp_path, "runs", "p"), tmp_path)["p"], written, rtol=1e-6)
+
+
+def test_a_list_of_meshes_of_one_run_is_a_series(tmp_path: Path) -> None:
+    case_of_openfoam(tmp_path / "case", 0, 4)
+    for name in ("case", "case/VTK/case.vtm.series"):
+        assert drafted(tmp_path, name).step == 0.5

@@ -7,11 +7,12 @@ file's suffix and its contents decide, never the rank of its arrays.
 
 from __future__ import annotations
 
+import json
 import lzma
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -52,7 +53,16 @@ SUFFIXES = (
     {".npy": "npy", ".npz": "npz", ".mat": "mat", ".pt": "pt", ".pth": "pt", ".zarr": "zarr"}
     | dict.fromkeys((".nc", ".nc4", ".cdf"), "netcdf")
     | dict.fromkeys((".parquet", ".feather", ".arrow"), "arrow")
-    | {".pvd": "series", ".vti": "vtk", ".vtr": "vtk", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
+    | {
+        ".pvd": "series",
+        ".series": "series",
+        ".vti": "vtk",
+        ".vtr": "vtk",
+        ".csv": "csv",
+        ".tsv": "csv",
+        ".json": "json",
+        ".jsonl": "json",
+    }
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo", ".ex2"), "mesh")
 )
 WITHOUT_SPLITS = frozenset({"mesh", "series", "vtk", "pdebench", "well"})  # formats of one layout
@@ -61,6 +71,7 @@ INSTALLED = {
     "**{{k: np.stack(d[k]) for k in d}})"
 }
 """What to do where the package of a format is missing, if nothing of ours installs it."""
+LISTS = (".pvd", ".series")  # of meshes, one for each time: of ParaView, and of ParaView and OpenFOAM
 XDMF, EXODUS = frozenset({".xdmf", ".xmf"}), frozenset({".e", ".exo", ".ex2"})
 TEXT = {".txt", ".xy", ".raw", ".dat", ".out"}  # suffixes of tables that other files have, too
 SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
@@ -69,8 +80,10 @@ UNREAD = (
     dict.fromkeys((".pkl", ".pickle", ".joblib"), f"pickled Python objects, which are never unpickled: {SAVE_ARRAYS}")
     | dict.fromkeys((".tfrecord", ".tfrecords"), f"records of TensorFlow, as MeshGraphNets has them: {SAVE_ARRAYS}")
     | dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet: save it as .csv")
-    | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".foam", ".ensi", ".case", ".frd"), SAVE_MESHES)
-    | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".vtm", ".vtmb", ".stl", ".ply", ".obj"), SAVE_MESHES)
+    | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".ensi", ".case", ".frd"), SAVE_MESHES)
+    | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".stl", ".ply", ".obj"), SAVE_MESHES)
+    | dict.fromkeys((".vtm", ".vtmb"), "a list of blocks: name the mesh of the domain in it, internal.vtu of OpenFOAM")
+    | {".foam": "a mark of a case of OpenFOAM: foamToVTK writes its meshes, and a .vtm.series of all times"}
     | {".vts": "a curved grid of VTK: save its arrays as .npz, or the grid as .vtu"}
     | dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"), f"an image: {SAVE_ARRAYS}")
     | dict.fromkeys((".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"), "an archive: unpack it")
@@ -147,23 +160,32 @@ def rows_or_damage(path: Path, one: LazyArray, start: int, stop: int) -> Any:
 def meshes_in(folder: Path) -> list[Path]:
     """Return the mesh files of a folder in order, those of the most frequent suffix; none where it is no folder.
 
-    Lists of meshes, `.pvd`, come before the files that they list.
+    Lists of meshes, `.pvd` or `.series`, come before the files that they list.
     """
     found = sorted(folder.iterdir(), key=natural) if folder.is_dir() else []
-    if lists := [path for path in found if path.suffix.lower() == ".pvd"]:
+    if lists := lists_of(found):
         return lists
     meshes = [path for path in found if SUFFIXES.get(path.suffix.lower()) == "mesh"]
     suffixes = Counter(path.suffix for path in meshes)
     return [path for path in meshes if path.suffix == max(suffixes, key=lambda each: suffixes[each])]
 
 
+def lists_of(files: Iterable[Path]) -> list[Path]:
+    """Return the lists of meshes among some files: those of ParaView, or else those of OpenFOAM."""
+    found: dict[str, list[Path]] = {suffix: [] for suffix in LISTS}
+    for path in files:
+        if path.suffix.lower() in found:
+            found[path.suffix.lower()].append(path)
+    return next((paths for paths in found.values() if paths), [])
+
+
 def lists_in(folder: Path) -> list[Path]:
-    """Return the list of meshes, `.pvd`, in a folder; none where it has none.
+    """Return the list of meshes, `.pvd` or `.series`, in a folder; none where it has none.
 
     Raises:
         ReadError: It has several.
     """
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".pvd")
+    found = lists_of(sorted(folder.iterdir()))
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise ReadError(
@@ -173,20 +195,38 @@ def lists_in(folder: Path) -> list[Path]:
     return found
 
 
+def entries_of(path: Path) -> list[tuple[str, str]]:
+    """Return the files that a list of meshes names, and their times as it writes them; of blocks, the inner mesh."""
+    if path.suffix.lower() == ".pvd":
+        entries = ET.parse(path).iter("DataSet")  # noqa: S314 -- expat bounds and ignores entities
+        return [(entry.get("file") or "", entry.get("timestep") or "") for entry in entries]
+    listed = json.loads(path.read_text(encoding="utf-8"))["files"]
+    return [(inner_of(path.parent, str(each["name"])), str(each.get("time", ""))) for each in listed]
+
+
+def inner_of(folder: Path, name: str) -> str:
+    """Return the mesh of the domain that a file of blocks, `.vtm` of OpenFOAM, names; of another file its name."""
+    if Path(name).suffix.lower() != ".vtm" or not (folder / name).is_file():
+        return name
+    blocks = [*ET.parse(folder / name).iter("DataSet")]  # noqa: S314 -- expat bounds and ignores entities
+    inner = next((each for each in blocks if each.get("name") == "internal"), blocks[0] if blocks else None)
+    beside = Path(name).with_suffix("") / "internal.vtu"
+    return str(beside if inner is None else Path(name).parent / (inner.get("file") or ""))
+
+
 def named_in(path: Path) -> list[Path]:
     """Return the files that a list of meshes, or an XDMF file, names: what it holds is in them."""
     suffix = path.suffix.lower()
-    if suffix not in {".pvd", ".xdmf", ".xmf"}:
+    if suffix not in {*LISTS, ".xdmf", ".xmf"}:
         return []
     try:
-        root = ET.parse(path)  # noqa: S314 -- expat bounds and ignores entities
-    except ET.ParseError:
+        if suffix in LISTS:
+            names = [name for name, _ in entries_of(path)]
+        else:
+            heavy = (item for item in ET.parse(path).iter("DataItem") if item.get("Format", "XML") != "XML")  # noqa: S314 -- as above
+            names = [(item.text or "").strip().partition(":")[0] for item in heavy]
+    except (ET.ParseError, ValueError, KeyError, TypeError):
         return []  # the reader says what is wrong
-    if suffix == ".pvd":
-        names = [entry.get("file") or "" for entry in root.iter("DataSet")]
-    else:
-        heavy = (item for item in root.iter("DataItem") if item.get("Format", "XML") != "XML")
-        names = [(item.text or "").strip().partition(":")[0] for item in heavy]
     found = {path.parent / name: None for name in names if name}
     # Others are refused when they are read.
     within = path.resolve().parent

@@ -1,4 +1,4 @@
-"""Series of meshes in time, one sample each: a `.pvd` list, a folder of numbered mesh files, or XDMF with steps.
+"""Series of meshes in time, one sample each: a list `.pvd` or `.series`, a folder of numbered files, or XDMF of steps.
 
 The mesh is the same in every step. What follows from it alone, `coordinates`, `boundary`, `distance` and `area`, is
 `[1, point, …]` as of one mesh file; point data, of whatever name, and the means of cell data at each node are
@@ -24,7 +24,7 @@ from meshio.xdmf.time_series import TimeSeriesReader
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.formats import EXODUS, is_temporal, lists_in, meshes_in, named_in
+from training.data.readers.formats import EXODUS, LISTS, entries_of, is_temporal, lists_in, meshes_in, named_in
 from training.data.readers.mesh import (
     AREA,
     NORMAL,
@@ -133,7 +133,7 @@ def series_of(path: Path) -> Series:
     if path.is_dir():
         lists = lists_in(path)
         return of_files(*listed(lists[0])) if lists else of_files(tuple(meshes_in(path)), ())
-    if path.suffix.lower() == ".pvd":
+    if path.suffix.lower() in LISTS:
         return of_files(*listed(path))
     if path.suffix.lower() in EXODUS:
         return of_exodus(path)
@@ -255,15 +255,14 @@ def of_files(files: tuple[Path, ...], times: tuple[float, ...]) -> Series:
 
 
 def listed(path: Path) -> tuple[tuple[Path, ...], tuple[float, ...]]:
-    """Return the files of a ParaView list, and their times, in order of time.
+    """Return the files of a list of ParaView or OpenFOAM, and their times, in order of time.
 
     Raises:
         ReadError: It lists no files, several for one time, or one that is not below its folder.
     """
-    entries = [*ET.parse(path).iter("DataSet")]  # noqa: S314 -- expat bounds and ignores entities
     found: dict[float, Path] = {}
-    for entry in entries:
-        name, time = entry.get("file") or "", float(entry.get("timestep") or len(found))
+    for name, said in entries_of(path):
+        time = float(said or len(found))
         file = path.parent / name
         if not name or not file.resolve().is_relative_to(path.resolve().parent) or file.is_symlink():
             raise ReadError(f"{path}: expected mesh files beside it or in folders below but it lists {name!r}")

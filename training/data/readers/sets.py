@@ -23,7 +23,7 @@ from training.data.readers.data_file import (
     of_points_in_cells,
     of_tensors,
 )
-from training.data.readers.formats import SUFFIXES, UNREAD, meshes_in, open_file
+from training.data.readers.formats import LISTS, SUFFIXES, UNREAD, lists_of, meshes_in, open_file
 from training.data.readers.splits import (
     TEST,
     VALIDATION,
@@ -42,7 +42,7 @@ FEW = 16  # the most numbers on a line, such as the ends of a domain, that may b
 LOOKED_AT = 8  # of several files, to see whether numbers are the same in all of them
 MOST_FILES = 200_000  # of a folder of runs that are looked at
 SETTINGS = {".toml", ".yaml", ".yml", ".cfg", ".ini"}
-FOR_PEOPLE = {".md", ".log", ".py", ".sh", ".png", ".pdf", ".xml", ""}
+FOR_PEOPLE = {".md", ".log", ".py", ".sh", ".png", ".pdf", ".xml", ".vtm", ""}
 """Suffixes of files beside the data that are not even named."""
 
 
@@ -197,8 +197,8 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     """
     if (folder / "system" / "controlDict").exists():
         raise ReadError(f"{folder}: expected data files but found an OpenFOAM case: foamToVTK saves its meshes")
-    if split := in_folders_of_splits(folder):
-        return open_set(stack, split)
+    if files := in_folders_of_splits(folder) or list_of_one_run(folder):
+        return open_set(stack, files)
     runs, named = runs_of(folder)
     depth = {len(run.relative_to(folder).parts) for run in runs}
     if len(runs) < 2 or len(depth) > 1:
@@ -213,7 +213,7 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     }
     left_out |= {name: unread(Path(name).suffix.lower()) for name in usual if Path(name).suffix.lower() not in ARRAYS}
     usual = [name for name in usual if name not in left_out]
-    if not (lists := [name for name in usual if Path(name).suffix.lower() == ".pvd"]) and is_series(usual):
+    if not (lists := [str(path) for path in lists_of(map(Path, usual))]) and is_series(usual):
         file = stack.enter_context(open_file(runs[0], "series"))
         beside = [name for name in usual if SUFFIXES.get(Path(name).suffix.lower()) != "mesh"]
         left_out |= dict.fromkeys(beside, "the meshes beside it are the steps of a series")
@@ -272,6 +272,12 @@ def in_folders_of_splits(folder: Path) -> list[Path]:
     return files if inner and {path.parent for path in files} == {*inner} and are_splits(files) else []
 
 
+def list_of_one_run(folder: Path) -> list[Path]:
+    """Return the list of meshes of one run alone, as `VTK/case.vtm.series` in a case of OpenFOAM; none of others."""
+    runs, _ = runs_of(folder)
+    return lists_of(runs[0].iterdir())[:1] if len(runs) == 1 else []
+
+
 def one_sample(file: DataFile, opened: dict[str, DataFile], chosen: list[str]) -> DataFile:
     """Return merged files of one run with an axis of samples in every array that has none yet."""
     counted = {id(one.rows) for name in chosen for one in opened[name].arrays.values() if opened[name].samples}
@@ -291,6 +297,8 @@ def runs_of(folder: Path) -> tuple[list[Path], list[set[str]]]:
         if path.is_file() and not hidden and path.suffix.lower() not in FOR_PEOPLE and path.parent != folder:
             found.setdefault(path.parent, set()).add(path.name)
     read = {path: names for path, names in found.items() if any(Path(name).suffix.lower() in ARRAYS for name in names)}
+    listing = {path for path, names in read.items() if any(Path(name).suffix.lower() in LISTS for name in names)}
+    read = {path: names for path, names in read.items() if listing.isdisjoint(path.parents)}  # of frames in a list
     runs = sorted(read, key=natural)
     same = set[str]().union(*read.values()).intersection(*read.values())  # `step_1` in the folders 1 and 2
     return runs, [
