@@ -36,7 +36,7 @@ def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
             values = values[..., 0]
         elif len(one.shape) > 3 and one.shape[1] <= COMPONENTS:
             values = values[:, 0]
-        values[~np.isfinite(values) | np.isin(values.astype(np.float32), np.float32(FILLS))] = np.nan
+        values[~np.isfinite(values) | np.isin(values.astype(np.float32), np.asarray(FILLS, np.float32))] = np.nan
         if np.isfinite(values).any():
             scaled = values / (np.nanmax(np.abs(values)) or 1.0)  # squares of 1e-200 would be zero
             found.append((max(roughness(scaled, 0), 1e-9), max(roughness(scaled, -1), 1e-9)))

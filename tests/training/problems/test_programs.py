@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from pyarrow import feather, parquet
 from scipy.io import savemat
 
+from petrov_client import _meshes
 from tests.drafts import read
 from training.data.readers import open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
-from training.problems.draft_file import Draft, DraftError
+from training.problems.draft_file import Draft, DraftError, wire_name
 from training.problems.sections import unconfirmed
 
 RNG = np.random.default_rng(0)
@@ -283,6 +284,11 @@ def test_greek_names_are_spelled_out(tmp_path: Path) -> None:
     assert made.name == "lambda"
     assert [one.name for one in made.tensors] == ["kappa", "u", "delta_t"]
     np.testing.assert_allclose(values(made, tmp_path)["kappa"], K, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["κ", "Δt", "pressão", "λ₁ (m)", "U", "2nd"])
+def test_the_client_calls_the_fields_of_meshes_as_drafts_do(name: str) -> None:
+    assert _meshes.wire_name(name) == wire_name(name)
 
 
 def with_hole(values: NDArray[np.float64], fill: float) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ Array = npt.NDArray[Any]
 BOUNDARY, DISTANCE, AREA, NORMAL = "boundary", "distance", "area", "boundary_normal"
 DERIVED = frozenset({BOUNDARY, DISTANCE, AREA, NORMAL})
 #: By which name a caller passes the cells of points, from which they follow.
+GREEK = re.compile(r"GREEK (?:SMALL|CAPITAL)? ?(?:LETTER )?(?:FINAL )?([A-Z]+)(?: SYMBOL)?")  # the names of its letters
 CELLS = "cells"
 Nodes = tuple[tuple[int, ...], ...]
 #: The corners of the facets of a cell, and all nodes on each of them.
@@ -319,9 +321,18 @@ def is_number(tensor: TensorInfo | ParameterInfo) -> bool:
 
 
 def wire_name(name: str) -> str:
-    """Return a name in the form that the wire allows: lower case letters, digits and underscores."""
-    made = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    """Return a name in the form that the wire allows: lower case letters, digits and underscores.
+
+    Greek letters are spelled out, and accents are left out, as in the names of models' tensors.
+    """
+    plain = "".join(map(_latin, unicodedata.normalize("NFKD", name)))
+    made = re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")
     return made if made[:1].isalpha() else f"field_{made}".rstrip("_")
+
+
+def _latin(letter: str) -> str:
+    found = GREEK.fullmatch(unicodedata.name(letter, ""))
+    return f" {found[1].replace('LAMDA', 'LAMBDA')} " if found else "" if unicodedata.combining(letter) else letter
 
 
 def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
