@@ -89,7 +89,10 @@ def test_what_is_known_about_frames_is_written_beside_them(tmp_path: Path, name:
         outputs = {"state": np.full((*batch, 3000), number, np.float32)}
         known = Quality(error_estimate=np.full(batch, 0.1 * number), outside=np.full(batch, number > 3))
         frames.append(outputs | columns_of_frame(info, known, trajectories.batch_of(outputs, info)))
-    written = write(path, frames.__getitem__, info, 5)
+    with Kept(tmp_path / f"kept-{name}", {}) as kept:  # from which a command writes them
+        for number, frame in enumerate(frames):
+            kept.add(number, frame)
+        written = write(path, kept.read, info, 5)
     assert read(path).shape == (*batch, 5, 3000)
     if path.suffix == ".npy":
         assert list(written.shapes) == ["state"]

@@ -50,7 +50,7 @@ def decode_npy(body: bytes) -> npt.NDArray[np.float32]:
 
 def encode_safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Return arrays as safetensors bytes."""
-    return safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    return safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in arrays.items()})
 
 
 def decode_safetensors(body: bytes, types: Collection[str] = ("<f4", "|b1")) -> dict[str, npt.NDArray[Any]]:
