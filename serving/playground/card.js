@@ -234,9 +234,14 @@ export function hasSolver(card) {
   return (card.classical ?? []).length > 0;
 }
 
-/** Return whether a classical solver may solve the problem: that of a trajectory has no published figures. */
+/** Return whether a classical solver may solve the problem: that of a trajectory on a grid has no published figures. */
 export function solvable(card) {
-  return (hasSolver(card) || rollsOut(card)) && !isMethod(card);
+  return (hasSolver(card) || (rollsOut(card) && !scattered(card))) && !isMethod(card);
+}
+
+/** Return how many test fields a row of published errors is of, in words. */
+export function testFields({ fields }) {
+  return fields === 1 ? "1 test field" : `${fields} test fields`;
 }
 
 /** Return whether nothing was trained: the model is the classical method itself, which is not compared with itself. */
@@ -400,7 +405,7 @@ export function worth(card, shape, noise) {
   const spread = Number.isFinite(row.vrmse) ? `, ${percent(row.vrmse)} of the deviation from the mean,` : "";
   const kind = error >= POOR || row.vrmse >= NEAR_MEAN ? "poor" : error >= ROUGH ? "care" : "good";
   const name = { poor: "Poor model: mean error", care: "Rough model: mean error", good: "Mean error" }[kind];
-  return { kind, error, text: `${name} ${percent(error)}${spread} on ${row.fields} test fields` };
+  return { kind, error, text: `${name} ${percent(error)}${spread} on ${testFields(row)}` };
 }
 
 const [SEVERAL_WRONG, MOST_WRONG] = [0.8, 0.5]; // accuracies below which labels are often, or mostly, wrong

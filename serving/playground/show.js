@@ -152,7 +152,7 @@ function showMeasured(row, frame = null) {
   const between = row && Math.abs((row.noise ?? 0) - noise()) > 1e-9 ? `, the nearest measured level to ${percent(noise())}` : "";
   const level = row && (row.noise || between) ? ` with ${percent(row.noise ?? 0)} of noise${between}` : "";
   const which = own ? `, frame ${frame.index + 1}` : `${level}${row?.worst ? `, worst ${percent(row.worst)}` : ""}`;
-  at("measured-note").textContent = row ? `mean of ${row.fields} test fields${which}` : "not published for this grid";
+  at("measured-note").textContent = row ? `mean of ${cards.testFields(row)}${which}` : "not published for this grid";
   at("measured-others").textContent = cards.otherMeasures(state.model.card, own ?? row);
 }
 

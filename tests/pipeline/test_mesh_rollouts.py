@@ -261,6 +261,7 @@ def test_the_playground_plays_a_mesh(gateway: Gateway, folder: Path, browser: Br
     visit.settled("from the truth")
     first = visit.surface("prediction").evaluate(PIXELS)
     expect(visit.page.locator("#frame-shown")).to_have_text("1 of 3, time 0.02")
+    expect(visit.page.locator("#solver-row")).to_be_hidden()  # there is none on points
     visit.page.click("#play")
     expect(visit.page.locator("#frame-shown")).to_have_text("3 of 3, time 0.06")
     assert visit.surface("prediction").evaluate(PIXELS) != first
