@@ -260,6 +260,8 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
 def axes_of(sides: tuple[int, ...]) -> tuple[str, ...]:
     """Return names for the axes of a field, one of which may count components; none where there are too many."""
     grid, end = without_components(sides)
+    if len(grid) == len(sides) - 1 and 1 in (sides[0], sides[-1]):  # one channel
+        end = "first" if sides[0] == 1 else "last"
     if end in {"first", "last"} and len(grid) <= AXES:
         return ("component", *AXIS_NAMES[len(grid)]) if end == "first" else (*AXIS_NAMES[len(grid)], "component")
     return AXIS_NAMES.get(len(sides), ())

@@ -30,10 +30,10 @@ VAGUE = """
 coefficient coefficients label labels target targets y
 """  # of these, words that say nothing beside others, as in diffusion_coefficient and wind_y
 RECORDS = """
-seed seeds rng_seed random_seed random_state rng_state hash git_hash sha git commit git_commit revision created
-created_at creation_time creation_date timestamp date datetime uuid guid hostname pid job_id jobid slurm_job_id
-version runtime run_time walltime wall_time wall_clock wallclock wallclock_time wall_clock_time cpu_time cputime
-gpu_time elapsed elapsed_time elapsed_seconds solve_time solver_time solver_seconds solve_seconds compute_time
+seed seeds rng_seed random_seed random_state random_states rng_state hash git_hash sha git commit git_commit revision
+created created_at creation_time creation_date timestamp date datetime uuid guid hostname pid job_id jobid
+slurm_job_id version runtime run_time walltime wall_time wall_clock wallclock wallclock_time wall_clock_time cpu_time
+cputime gpu_time elapsed elapsed_time elapsed_seconds solve_time solver_time solver_seconds solve_seconds compute_time
 computation_time duration_seconds n_iter niter num_iter n_iterations num_iterations iterations solver_iterations
 residual residuals residual_norm converged success status return_code exit_code nproc nprocs n_procs num_procs
 n_threads num_threads n_cores ncores num_cores mpi_size verbose log_level

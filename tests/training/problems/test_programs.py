@@ -108,6 +108,13 @@ def test_frames_of_a_lone_array_are_asked_for_and_may_have_components(tmp_path: 
     np.testing.assert_allclose(values(made, tmp_path)["array"], flow, rtol=1e-6)
 
 
+@pytest.mark.parametrize("axis", [2, -1])
+def test_frames_of_a_lone_array_may_have_one_channel(axis: int, tmp_path: Path) -> None:
+    lines = FRAMES[:, :, 0]  # [sample, time, point]
+    np.save(tmp_path / "lines.npy", np.expand_dims(lines, axis))
+    np.testing.assert_allclose(values(drafted(tmp_path, "lines.npy"), tmp_path)["array"], lines, rtol=1e-6)
+
+
 def test_a_lone_series_of_frames_is_refused_with_the_lines_that_cut_it(tmp_path: Path) -> None:
     waves = np.sin(np.linspace(0, 6, 60)[:, np.newaxis, np.newaxis] + np.linspace(0, 3, 72).reshape(8, 9))
     np.save(tmp_path / "waves.npy", waves)
