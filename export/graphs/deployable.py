@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import jaxtyping
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
+from torch._functorch import aot_autograd
+from torch._functorch._aot_autograd.schemas import InputAliasInfo, OutputAliasInfo, OutputType, ViewAndMutationMeta
+from torch._functorch._aot_autograd.subclass_utils import create_subclass_meta
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.export import _trace
 from torch.export.exported_program import (
     _override_composite_implicit_decomp,
@@ -23,6 +27,7 @@ from torch.export.exported_program import (
 from torch.fx import config
 from torch.onnx._internal.exporter import _decomp, _fx_passes
 from torch.onnx._internal.exporter._registration import ONNXRegistry
+from torch.onnx._internal.fx.passes.type_promotion import _TypePromotionInterpreter, get_type_promotion_rule
 
 from export.signature import quality_of
 from schema.card import FRAME
@@ -137,11 +142,12 @@ def shape_checks_off() -> Iterator[None]:
         config.update("jaxtyping_disable", before)
 
 
-# `torch.onnx.export` traces twice: the network into the operators that training needs, and what came of it into those
-# that ONNX has. Inference needs the latter alone, so the first trace takes them at once, the second is left out, the
-# table of ONNX's operators is read once per process, and no node keeps the stack that made it, which `to_onnx.strip`
-# takes out anyway. An export takes two thirds of the time. The graph is equal (`equality`): some inner values have
-# other names and places.
+# `torch.onnx.export` runs the network four times on symbols: to see which arguments and buffers it changes, for a trace
+# into the operators that training needs, for one of what came of it into those that ONNX has, and to give both operands
+# of an operator one type. Inference needs the third alone: a network that is served changes nothing, the trace takes
+# ONNX's operators at once, and it has left the type of every value at its node. The table of ONNX's operators is read
+# once per process, and no node keeps the stack that made it, which `to_onnx.strip` takes out anyway. An export takes
+# half of the time. The graph is equal (`equality`): some inner values have other names and places.
 
 
 read_registry = ONNXRegistry.from_torchlib
@@ -162,9 +168,57 @@ def decompositions(opset_version: int) -> tuple[dict[Any, Any], dict[Any, Any]]:
     return composite, other
 
 
+def unchanged(results: int, _: Any, *, keep_input_mutations: bool, **__: Any) -> Callable[..., ViewAndMutationMeta]:
+    """Say of a network what torch finds out by running it: it changes no argument, and its results are new tensors."""
+    untouched = InputAliasInfo(
+        is_leaf=True,
+        mutates_data=False,
+        mutates_metadata=False,
+        mutations_hidden_from_autograd=True,
+        mutations_under_no_grad_or_inference_mode=False,
+        mutation_inductor_storage_resize=False,
+        mutates_storage_metadata=False,
+        requires_grad=False,
+        keep_input_mutations=keep_input_mutations,
+    )
+
+    fresh = OutputAliasInfo(
+        output_type=OutputType.non_alias,
+        raw_type=FunctionalTensor,
+        base_idx=None,
+        dynamic_dims=None,
+        requires_grad=False,
+        requires_grad_for_backward=False,
+    )
+
+    def of(*arguments: Any) -> ViewAndMutationMeta:
+        return ViewAndMutationMeta(
+            input_info=[untouched] * len(arguments),
+            output_info=[fresh] * results,
+            num_intermediate_bases=0,
+            keep_input_mutations=keep_input_mutations,
+            traced_tangents=[],
+            traced_tangents_descs=[],
+            subclass_inp_meta=create_subclass_meta(arguments),
+            subclass_fw_graph_out_meta=create_subclass_meta([None] * results),
+            subclass_tangent_meta=[],
+        )
+
+    return of
+
+
+def promoted(self: _TypePromotionInterpreter, node: fx.Node) -> Any:
+    """Give the operands of a node one type, and return the value that the trace or the change has left at it."""
+    with self._set_current_node(node):
+        if rule := get_type_promotion_rule(node, self.type_promotion_table):
+            self._maybe_promote_node(node, rule)
+    known = node.meta.get("val") if node.op == "call_function" else None
+    return fx.Interpreter.run_node(self, node) if known is None else known
+
+
 @contextmanager
-def one_trace(opset_version: int) -> Iterator[None]:
-    """Let exports inside of this context trace once."""
+def one_trace(opset_version: int, results: int = 1) -> Iterator[None]:
+    """Let exports of modules with so many results inside of this context trace once."""
 
     def into_operators(*arguments: Any, **options: Any) -> Any:
         composite, other = decompositions(opset_version)
@@ -176,15 +230,17 @@ def one_trace(opset_version: int) -> Iterator[None]:
 
     places: list[tuple[Any, str, Any]] = [
         (_trace, "_export_to_aten_ir_make_fx", into_operators),
+        (aot_autograd, "run_functionalized_fw_and_collect_metadata", functools.partial(unchanged, results)),
+        (_TypePromotionInterpreter, "run_node", promoted),
         (_fx_passes, "decompose_with_registry", as_it_is),
         (ONNXRegistry, "from_torchlib", staticmethod(registry)),
         (config, "do_not_emit_stack_traces", True),
     ]
-    kept = [vars(module)[name] for module, name, _ in places]
-    for module, name, other in places:  # torch has no option for the first three
-        setattr(module, name, other)
+    kept = [vars(place)[name] for place, name, _ in places]
+    for place, name, other in places:  # torch has an option for the last one alone
+        setattr(place, name, other)
     try:
         yield
     finally:
-        for (module, name, _), own in zip(places, kept, strict=True):
-            setattr(module, name, own)
+        for (place, name, _), own in zip(places, kept, strict=True):
+            setattr(place, name, own)

@@ -112,7 +112,7 @@ def traced(
     """Export a module and optimise its graph; `arguments` are the first ones of the signature."""
     # The optimiser takes constants below 1e-8 for 0, so that `sqrt(x + 1e-12)` would lose what keeps it from 0.
     setattr(Constant, "_abs_tol", property(lambda _: 0.0, lambda *_: None))  # noqa: B010 - a private attribute
-    with shape_checks_off(), quiet(), one_trace(OPSET):
+    with shape_checks_off(), quiet(), one_trace(OPSET, len(results)):
         program = torch.onnx.export(
             module,
             example(signature)[: len(arguments)],

@@ -196,7 +196,7 @@ class Lines(nn.Module):
 def test_a_graph_of_operators_accepts_lines_that_were_not_traced() -> None:
     lines = Lines().eval().requires_grad_(requires_grad=False)
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("point", min=8)}
-    with shape_checks_off(), to_onnx.quiet(), one_trace(to_onnx.OPSET):
+    with shape_checks_off(), to_onnx.quiet(), one_trace(to_onnx.OPSET, len(lines.networks)):
         program = torch.onnx.export(
             lines,
             (torch.randn(2, 19),),
