@@ -90,10 +90,10 @@ def rollout(
     frame: error_estimate, novelty and outside, where the model reports them.
     A movie shows every output frame by frame, with one scale for all frames.
     A .pvd lists a mesh file for each frame, in the folder OUT_frames beside it:
-    ParaView plays them. As IN, as an .xdmf or .exo with steps, it is what the rollout
-    goes on from: its last mesh, or as many as the model starts from. Where an
-    input changes in time, its first meshes are the start, and all have the
-    input; a single mesh has one that stays what it is for all frames.
+    ParaView plays them. As IN, as an .xdmf or .exo with steps, it is what the
+    rollout goes on from: its last mesh, or as many as the model starts from.
+    Where an input changes in time, its first meshes are the start, and all have
+    the input; a single mesh has one that stays what it is for all frames.
 
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --progress
 
