@@ -24,12 +24,14 @@ from schema.card import (
     Tensor,
     Vocabulary,
 )
-from schema.problem import FieldFacts, NumberFacts, SequenceDescription
+from schema.parts import FieldFacts, NumberFacts
+from schema.problem import SequenceDescription
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from schema.problem import Description, Quantity
+    from schema.parts import Quantity
+    from schema.problem import Description
     from training.checkpoint import Checkpoint
 
 #: Fields in one Triton batch. Beyond it a processor gains nothing, and 64 fields of 421 x 421 are 45 MB each way.

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from physics import darcy
-from schema.problem import Axis, Description, GridLimits, Quantity
+from schema.parts import Axis, Quantity
+from schema.problem import Description, GridLimits
 from training.messages import UserError
 from training.problems.darcy import DESCRIPTION as DARCY
 from training.problems.problem import Array, Baseline, Conditions, Fields, Problem, Stream, data_folder

@@ -17,7 +17,7 @@ from schema.problem import Frames
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from schema.problem import Frozen
+    from schema.parts import Frozen
 
 TARGET = Path(__file__).parents[1] / "clients/python/src/petrov_client/_schema.py"
 WIDTH = 120

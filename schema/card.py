@@ -15,7 +15,8 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from schema.faults import faults
-from schema.problem import FieldFacts, Frames, Frozen, GridLimits, NumberFacts
+from schema.parts import FieldFacts, Frozen, NumberFacts
+from schema.problem import Frames, GridLimits
 
 #: Axes before those of the grid: the frames of a trajectory, given frames of a state, components of a vector field.
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"

@@ -16,7 +16,7 @@ from export.signature import Signature, tensor
 from export.versions import FORMATS
 from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
 from schema.card import Grid
-from schema.problem import Quantity
+from schema.parts import Quantity
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
 from training.operators import build

@@ -32,7 +32,8 @@ from pydantic import BaseModel, ConfigDict
 from training.data.readers import DataFile, LazyArray
 from training.losses import Loss
 from training.operators import Operator, OperatorKind
-from schema.problem import Axis, Description, GridLimits, Quantity
+from schema.parts import Axis, Quantity
+from schema.problem import Description, GridLimits
 from training.problems.problem import Baseline, Problem
 
 def solve(inputs, conditions):

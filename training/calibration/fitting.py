@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from schema.problem import Axis, Description, Parameter, Quantity
+from schema.parts import Axis, Parameter, Quantity
+from schema.problem import Description
 from training.calibration.calibration import ERROR_ESTIMATE, Calibration, Channel, Interval, Layout, varies
 from training.calibration.error_estimate import ErrorEstimate, StatisticsAndErrors, bounds
 from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, Novelty, fewest, joined

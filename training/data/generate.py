@@ -32,7 +32,8 @@ from pydantic import (
     PositiveInt,
 )
 
-from schema.problem import Description, locations
+from schema.parts import locations
+from schema.problem import Description
 from training.data.dataset import DONE
 from training.data.pools import ALL_CORES, Pool, chosen
 from training.data.prepare import named

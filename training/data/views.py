@@ -29,7 +29,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from physics.numerics.grid import block_mean, common_grid
-from schema.problem import Description, Quantity
+from schema.parts import Quantity
+from schema.problem import Description
 from training.data.augment import noisy
 from training.data.dataset import Rows, SampleGroup
 from training.data.pools import ThisProcess, chosen

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from schema.problem import Quantity
+from schema.parts import Quantity
 from training.calibration.error_estimate import coverage, quantile
 from training.calibration.statistics import fewest
 from training.losses import Batch

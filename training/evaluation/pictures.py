@@ -19,7 +19,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from schema.problem import Axis, Description, Quantity
+from schema.parts import Axis, Quantity
+from schema.problem import Description
 from training.data.views import Samples, only_pair
 from training.evaluation.measures import Parity
 from training.evaluation.rows import case_name

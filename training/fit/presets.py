@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from schema.faults import faults
-from schema.problem import Parameter, Quantity
+from schema.parts import Parameter, Quantity
 from training.data.dataset import SampleFile
 from training.fit.operator_workload import OperatorWorkload
 from training.integrals import IntegralConfig

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from schema.problem import candidate_symmetries
+from schema.parts import candidate_symmetries
 from training.data.pools import Pool, ThisProcess
 from training.evaluation.measures import mean_prediction, naive
 from training.files import read_json, write_json

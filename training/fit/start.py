@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from schema.problem import Description, Parameter, Quantity
+from schema.parts import Parameter, Quantity
+from schema.problem import Description
 from training import checkpoint
 from training.data import generate
 from training.data.dataset import SampleFile

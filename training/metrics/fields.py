@@ -34,7 +34,7 @@ Fields = NDArray[np.floating[Any]]
 
 @runtime_checkable
 class SpacedAxis(Protocol):
-    """What a grid is made from: an axis of a problem, as `schema.problem.Axis` is one."""
+    """What a grid is made from: an axis of a problem, as `schema.parts.Axis` is one."""
 
     @property
     def boundary(self) -> str:

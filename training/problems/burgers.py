@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from physics import burgers
-from schema.problem import Axis, Description, GridLimits, Parameter, Quantity
+from schema.parts import Axis, Parameter, Quantity
+from schema.problem import Description, GridLimits
 from training.problems.problem import Baseline, Conditions, Fields, MatlabFiles, Problem
 
 DESCRIPTION = Description(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Parameter, Quantity
+from schema.parts import Parameter, Quantity
 from training.problems.columns import Column, Part
 from training.problems.problem_file import FEWEST_POINTS, WEIGHTS, ProblemFile
 from training.problems.sections import INSIDE, DataError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Parameter, Quantity
+from schema.parts import Parameter, Quantity
 from training.data.readers import (
     DataFile,
     LazyArray,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Quantity
+from schema.parts import Quantity
 from training.data.readers import DataFile, LazyArray, as_column, last_axis_at
 from training.problems.problem_file import WEIGHTS, ProblemFile, in_each
 from training.problems.sections import INSIDE, DataError

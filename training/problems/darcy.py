@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from physics import darcy
-from schema.problem import Axis, Description, GridLimits, Quantity
+from schema.parts import Axis, Quantity
+from schema.problem import Description, GridLimits
 from training.problems.problem import Baseline, Conditions, Fields, MatlabFiles, Problem
 
 DESCRIPTION = Description(

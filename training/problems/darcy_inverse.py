@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from physics import inversion
-from schema.problem import Parameter, Quantity
+from schema.parts import Parameter, Quantity
 from training.problems import darcy
 from training.problems.problem import Baseline, Conditions, Fields, Problem
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Quantity
+from schema.parts import Quantity
 from training.data.readers import LazyArray
 from training.messages import UserError
 from training.problems.sections import mark

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Axis, candidate_symmetries
+from schema.parts import Axis, candidate_symmetries
 from training.data.readers import (
     SPACE,
     TIMES,

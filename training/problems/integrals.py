@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Quantity
+from schema.parts import Quantity
 from training.data.readers import LazyArray
 from training.integrals import IntegralConfig
 

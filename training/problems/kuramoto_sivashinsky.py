@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from physics import kuramoto_sivashinsky as equation
-from schema.problem import Axis, Parameter, Quantity
+from schema.parts import Axis, Parameter, Quantity
 from training.operators.kuramoto_sivashinsky import KuramotoSivashinskyConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Problem, Starts, Trajectories

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from physics import navier_stokes as equation
-from schema.problem import Axis, Parameter, Quantity
+from schema.parts import Axis, Parameter, Quantity
 from training.operators.navier_stokes import NavierStokesConfig
 from training.operators.trajectory import TrajectoryConfig
 from training.problems.problem import Problem, Starts, Trajectories

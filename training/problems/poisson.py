@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from physics import poisson
-from schema.problem import Axis, Description, GridLimits, Quantity
+from schema.parts import Axis, Quantity
+from schema.problem import Description, GridLimits
 from training.nn.elliptic.poisson_distance import poisson_bound
 from training.problems.problem import Baseline, Conditions, Fields, Problem
 

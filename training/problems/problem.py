@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import Description, Parameter, Quantity, check_symmetries
+from schema.parts import Parameter, Quantity, check_symmetries
+from schema.problem import Description
 from training.data.readers import open_file
 from training.messages import Registry
 

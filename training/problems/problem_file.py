@@ -18,16 +18,8 @@ from pydantic import (
 from physics import registry as classical
 from schema.card import GRID, QUALITY
 from schema.faults import PartError, faults
-from schema.problem import (
-    Axes,
-    Description,
-    Frames,
-    GridLimits,
-    Parameter,
-    Quantity,
-    Schema,
-    locations,
-)
+from schema.parts import Parameter, Quantity, locations
+from schema.problem import Axes, Description, Frames, GridLimits, Schema
 from training.files import read_toml
 from training.problems.integrals import integral_of
 from training.problems.problem import PROBLEMS

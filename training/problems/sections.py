@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
-from schema.problem import Frozen, Name, Time
+from schema.parts import Frozen, Name
+from schema.problem import Time
 from training.messages import UserError, typed
 
 SPACE = ("x", "y", "z")  # the components of coordinates

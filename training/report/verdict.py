@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from schema.problem import Quantity
+from schema.parts import Quantity
 from training.evaluation.measures import naive, valid
 from training.fit.operator_workload import OperatorWorkload
 from training.losses import Batch

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from schema.problem import Axis, Description, GridLimits, Quantity
+from schema.parts import Axis, Quantity
+from schema.problem import Description, GridLimits
 from training.calibration import Measured, calibrate
 from training.calibration.calibration import intervals
 

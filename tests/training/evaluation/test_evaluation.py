@@ -14,7 +14,7 @@ from rich.console import Console
 
 from physics import darcy
 from schema.card import CheckpointCard
-from schema.problem import Quantity
+from schema.parts import Quantity
 from training import recipes
 from training.checkpoint import read_card
 from training.data.generate import DataConfig, Request, prepare

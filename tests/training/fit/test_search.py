@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from schema.problem import Quantity
+from schema.parts import Quantity
 from training import checkpoint
 from training import report as reports
 from training.data.dataset import SampleFile

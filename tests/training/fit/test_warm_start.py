@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from schema.problem import Parameter, Quantity
+from schema.parts import Parameter, Quantity
 from training import checkpoint
 from training.commands import app
 from training.fit import start

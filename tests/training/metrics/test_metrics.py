@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from physics import darcy
 from physics.numerics import volumes
 from physics.numerics.grid import relative_l2
-from schema.problem import Axis
+from schema.parts import Axis
 from training.metrics import METRICS, ErrorMeasure, Grid, measured
 from training.metrics.fields import spectrum
 from training.recipe import Fit

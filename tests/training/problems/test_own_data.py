@@ -15,7 +15,7 @@ import torch
 import zarr
 from numpy.typing import NDArray
 
-from schema.problem import Axis, Parameter, Quantity
+from schema.parts import Axis, Parameter, Quantity
 from training.data.prepare import data_files
 from training.data.readers import ReadError, open_file
 from training.messages import UserError

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from physics import darcy, poisson
-from schema.problem import Description, GridLimits, Parameter
+from schema.parts import Parameter
+from schema.problem import Description, GridLimits
 from training.data.views import only_pair
 from training.messages import UnknownNameError
 from training.problems.problem import PROBLEMS, Conditions, MissingPartError, Problem, with_code
