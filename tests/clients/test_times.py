@@ -93,6 +93,10 @@ def test_times_beside_arrays_are_those_of_the_model(tmp_path: Path) -> None:
     np.savez(source, **arrays | {"start": np.zeros(4)}, t=np.arange(5))
     with files.opened(source, model()) as found:
         assert "times 0 and 1 are 1 apart" in found.remark
+    np.savez(source, **arrays, t=np.array([None, {}]))  # objects, which are never unpickled
+    with files.opened(source, model(2)) as found:
+        assert found.unused == ("t",)
+    np.savez(source, **arrays | {"start": np.zeros(4)}, t=np.arange(5))
     steady = replace(model(), frames=None)
     with files.opened(source, steady) as found:
         assert not found.remark

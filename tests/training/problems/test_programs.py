@@ -21,7 +21,7 @@ from scipy.io import savemat
 
 from petrov_client import _meshes
 from tests.drafts import read
-from training.data.readers import open_file
+from training.data.readers import ReadError, open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
 from training.problems.draft_file import Draft, DraftError, wire_name
@@ -169,6 +169,8 @@ def test_objects_of_deepxde_are_refused_with_the_lines_that_save_them(tmp_path: 
 def test_columns_of_numbers_and_of_lists_are_arrays(suffix: str, tmp_path: Path) -> None:
     nested = [[row.tolist() for row in sample] for sample in K]
     table = pa.table({"nu": NU, "k": nested, "u": [*RESPONSES], "note": ["a"] * SAMPLES, "uneven": [[1.0]] * 11 + [[]]})
+    pairs = pa.array([[("a", 1.0)]] * SAMPLES, pa.map_(pa.string(), pa.float64()))
+    table = table.append_column("pairs", pairs)
     path = tmp_path / f"runs.{suffix}"
     if suffix == "parquet":
         parquet.write_table(table, path)
@@ -178,7 +180,7 @@ def test_columns_of_numbers_and_of_lists_are_arrays(suffix: str, tmp_path: Path)
         with pa.ipc.new_stream(path, table.schema) as stream:
             stream.write_table(table)
     with open_file(path) as file:
-        assert {*file.left_out} == {"note", "uneven"}
+        assert {*file.left_out} == {"note", "uneven", "pairs"}
         for name, expected in {"nu": NU, "k": K, "u": RESPONSES}.items():
             np.testing.assert_array_equal(file.arrays[name].read(), expected)
 
@@ -228,6 +230,13 @@ def test_names_that_hold_a_split_by_chance_stay(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", strain=K, stress=2 * K, test_load=NU)
     made = drafted(tmp_path, "a.npz", "stress")
     assert [one.name for one in made.tensors] == ["strain", "stress", "test_load"]
+    for split in ("train", "test"):
+        np.savez(tmp_path / f"{split}.npz", strain=K, stress=2 * K)
+        with open_file(tmp_path / f"{split}.npz") as file:
+            assert [*file.arrays] == ["strain", "stress"]
+    np.savez(tmp_path / "train.npz", xtrain=K, ytrain=NU)
+    with open_file(tmp_path / "train.npz") as file:
+        assert [*file.arrays] == ["x", "y"]
 
 
 def test_samples_of_all_files_of_a_split_are_counted_on_the_axis_that_counts_them(tmp_path: Path) -> None:
@@ -274,6 +283,13 @@ def test_runs_of_dedalus_are_trajectories_with_vectors(tmp_path: Path) -> None:
     assert made.axes["x"] == {"length": 4.0, "boundary": "periodic", "points": "left"}
     assert (made.step, made.of("outputs")[1].components) == (0.25, 2)
     np.testing.assert_allclose(values(made, tmp_path)["velocity"], written, rtol=1e-6)
+
+
+def test_a_run_of_dedalus_without_frames_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "run.h5", "w") as file:
+        file["scales/sim_time"], file["tasks/u"] = np.zeros(0), np.zeros((0, 8, 9))
+    with pytest.raises(ReadError, match="expected frames of a run"), open_file(tmp_path / "run.h5"):
+        pass
 
 
 def test_one_run_of_dedalus_is_refused_in_its_words(tmp_path: Path) -> None:
@@ -343,6 +359,18 @@ def test_limits_of_packed_numbers_are_as_they_are_stored(tmp_path: Path) -> None
             found = file.arrays["u"].read()
             np.testing.assert_array_equal(np.isnan(found), stored == 32000)
             np.testing.assert_allclose(found[:, 0], 0.001 * stored[:, 0] + 5, rtol=1e-6)
+
+
+def test_packed_numbers_at_a_limit_are_valid_though_float32_rounds_them(tmp_path: Path) -> None:
+    stored = np.arange(1, 301, dtype=np.int16)
+    packed = {"scale_factor": np.float32(0.01), "add_offset": np.float32(273.15)}
+    said = {
+        f"u{n}": ("sample", stored[n - 1 : n], packed | {"valid_range": np.array([n, n], np.int16)}) for n in stored
+    }
+    xarray.Dataset(said).to_netcdf(tmp_path / "limits.nc")
+    with open_file(tmp_path / "limits.nc") as file:
+        assert len(file.arrays) == len(stored)
+        assert not any(np.isnan(one.read()).any() for one in file.arrays.values())
 
 
 @pytest.mark.parametrize("fill", [1e20, -9999, 999999])

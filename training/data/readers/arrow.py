@@ -19,6 +19,7 @@ from pyarrow import compute, feather, parquet
 from training.data.readers.data_file import DataFile, LazyArray, damage_named
 from training.data.readers.tables import of_columns
 
+LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 INDEX = "__index_level_0__"  # of pandas
 UNEVEN = "lists of other sizes in other rows, or of none: save them as groups of HDF5"
 
@@ -63,7 +64,7 @@ def dense(column: Any) -> tuple[NDArray[Any] | None, str]:
     values, shape = column.combine_chunks(), [len(column)]
     while True:
         values = getattr(values, "storage", values)  # of an extension such as the arrays of datasets
-        if not pa.types.is_nested(values.type) or pa.types.is_struct(values.type):
+        if not any(fits(values.type) for fits in LISTS):  # maps and unions are nested, too
             break
         lengths = compute.unique(compute.list_value_length(values)).to_pylist()
         if len(lengths) != 1 or lengths[0] is None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import ParseError
 from zipfile import BadZipFile
 
 import numpy as np
@@ -173,7 +174,17 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
         yield
     except ReadError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, EOFError, TypeError, BadZipFile, struct.error) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        RuntimeError,
+        EOFError,
+        TypeError,
+        BadZipFile,
+        ParseError,
+        struct.error,
+    ) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ReadError(f"{path}: expected {kind}, but it is damaged or something else ({reason})") from error
 

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray
+from training.data.readers.data_file import DataFile, LazyArray, ReadError
 from training.data.readers.hdf5 import opened, text
 
 EVEN = 1e-6  # the part of a step by which the points of a Fourier basis differ
@@ -35,6 +35,10 @@ def open_dedalus(path: Path) -> Iterator[DataFile]:
     """Open a file of frames of one run."""
     with opened(path) as file:
         times = np.asarray(file["scales/sim_time"], np.float64)
+        if not times.size:
+            raise ReadError(
+                f"{path}: expected frames of a run but found none, as where it ended before the first output"
+            )
         tasks = {name: item for name, item in file["tasks"].items() if isinstance(item, h5py.Dataset) and item.ndim}
         arrays = {name: task(item, name) for name, item in tasks.items()}
         positions = {axis: values for item in tasks.values() for axis, values in positions_of(item).items()}

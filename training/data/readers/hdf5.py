@@ -255,7 +255,10 @@ def valid(
         packed = bool(scaling) and limit.dtype.kind in "iu" and kind.kind in "iu"
         value = float(limit[0]) if limit.size == 1 else none
         if packed:
-            value = value * float(scaling.get("scale_factor", [1])[0]) + float(scaling.get("add_offset", [0])[0])
+            # Halfway to the next whole number, since a value at the limit may be rounded beyond it in float32.
+            value = (value + np.copysign(0.5, none)) * float(scaling.get("scale_factor", [1])[0]) + float(
+                scaling.get("add_offset", [0])[0]
+            )
         found.append(value)
     return min(found), max(found)  # a negative factor turns them
 

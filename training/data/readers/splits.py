@@ -106,10 +106,12 @@ def with_splits_joined(file: DataFile) -> DataFile:
         if found := rank_and_stem(name):
             every.setdefault(found[1] or "data", {})[found[0]] = one
     own = split_of(file.path.stem)
+    single = {stem: each[own].name for stem, each in every.items() if own is not None and {*each} == {own}}
+    alone = {stem for stem, name in single.items() if is_of_split(name, file)}
     parts = {
         stem: each
         for stem, each in every.items()
-        if stem not in file.arrays and ((0 in each and len(each) > 1) or (own is not None and {*each} == {own}))
+        if stem not in file.arrays and ((0 in each and len(each) > 1) or stem in alone)
     }
     if file.pieces or not parts or len({frozenset(each) for each in parts.values()}) > 1:
         return file
@@ -133,6 +135,15 @@ def with_splits_joined(file: DataFile) -> DataFile:
         samples=file.samples or ("the splits" if len({*counts}) > 1 else ""),
         remarks=(*file.remarks, f"{fields[0]} has the samples of {example}"),
     )
+
+
+def is_of_split(name: str, file: DataFile) -> bool:
+    """Return whether the name of an array in a file of one split says the split, too: by a word, or as all names do.
+
+    A `strain` beside other arrays is no `s` of the training.
+    """
+    sampled = [key for key, one in file.arrays.items() if one.shape and last_name(one) not in TIMES | SPACE]
+    return bool(WORD.search(name)) or (len(sampled) > 1 and None not in map(rank_and_stem, sampled))
 
 
 def axis_of_splits(each: Sequence[LazyArray]) -> int | None:

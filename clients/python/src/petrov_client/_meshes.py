@@ -23,8 +23,9 @@ Array = npt.NDArray[Any]
 BOUNDARY, DISTANCE, AREA, NORMAL = "boundary", "distance", "area", "boundary_normal"
 DERIVED = frozenset({BOUNDARY, DISTANCE, AREA, NORMAL})
 #: By which name a caller passes the cells of points, from which they follow.
-GREEK = re.compile(r"GREEK (?:SMALL|CAPITAL)? ?(?:LETTER )?(?:FINAL )?([A-Z]+)(?: SYMBOL)?")  # the names of its letters
 CELLS = "cells"
+#: The names of Greek letters.
+GREEK = re.compile(r"GREEK (?:SMALL|CAPITAL)? ?(?:LETTER )?(?:FINAL )?([A-Z]+)(?: SYMBOL)?")
 Nodes = tuple[tuple[int, ...], ...]
 #: The corners of the facets of a cell, and all nodes on each of them.
 Facets = tuple[Nodes, Nodes]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -50,8 +51,11 @@ def of_arrays(arrays: Any, info: ModelInfo) -> tuple[str, str]:
     """Return how the times among arrays by name differ from the steps of a model, and the name of the array."""
     taken = {each.name for each in info.arguments}
     for name in (each for each in arrays if each.rpartition("/")[2].lower() in NAMES and each not in taken):
-        shape = np.shape(arrays[name])
-        if 0 < len(shape) <= 2 and (found := unlike(np.asarray(arrays[name]), info)):
+        try:
+            values = arrays[name]
+        except (ValueError, BadZipFile):  # Python objects in an archive, or a damaged member, which no model takes
+            continue
+        if 0 < len(np.shape(values)) <= 2 and (found := unlike(np.asarray(values), info)):
             return found, name
     return "", ""
 

@@ -206,6 +206,8 @@ BROKEN = {
     "text.nc": (lambda path: path.write_text("no"), "expected a netCDF file"),
     "text.npz": (lambda path: path.write_text("no"), "expected an .npz file"),
     "text.pt": (lambda path: path.write_text("no"), "text.pt"),
+    "text.pvd": (lambda path: path.write_text("<VTKFile"), "expected a series of meshes, but it is damaged"),
+    "text.vtk.series": (lambda path: path.write_text("{"), "expected a series of meshes, but it is damaged"),
     "folder": (lambda path: path.mkdir(), "found a folder"),
     "nothing.h5": (lambda path: None, "there is none"),  # noqa: ARG005 -- as the others are called
 }
