@@ -37,8 +37,9 @@ from training.problems.ambiguity import (
     times_of,
 )
 from training.problems.columns import NUMERIC
+from training.problems.draft_axes import AXIS_NAMES, without_components
 from training.problems.draft_file import Draft, DraftError, shown, wire_name
-from training.problems.draft_grid import AXIS_NAMES, fields_of, on_grid, without_components
+from training.problems.draft_grid import fields_of, on_grid
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
 from training.problems.draft_stacked import channels, lone_array, refuse_one_run, refuse_series, time_of
 from training.problems.problem_file import AXES, is_taken
