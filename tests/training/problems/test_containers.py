@@ -405,7 +405,7 @@ def test_exports_of_openfoam_are_runs_by_the_names_of_their_cases(tmp_path: Path
 def test_a_folder_of_other_files_is_said_to_hold_them(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"k_{number}.png").write_bytes(b"image")
-    with pytest.raises(ReadError, match=r"found 3 files \.png; \.png is an image: save arrays of numbers"):
+    with pytest.raises(ReadError, match=r"found 3 files \.png; \.png is not read: an image: save arrays of numbers"):
         described(tmp_path)
 
 

@@ -73,7 +73,7 @@ INSTALLED = {
 """What to do where the package of a format is missing, if nothing of ours installs it."""
 LISTS = (".pvd", ".series")  # of meshes, one for each time: of ParaView, and of ParaView and OpenFOAM
 XDMF, EXODUS = frozenset({".xdmf", ".xmf"}), frozenset({".e", ".exo", ".ex2"})
-TEXT = {".txt", ".xy", ".raw", ".dat", ".out"}  # suffixes of tables that other files have, too
+TEXT = {".txt", ".xy", ".raw", ".dat", ".out", ""}  # suffixes of tables that other files have, too
 SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
 SAVE_MESHES = "save a .vtu file per sample, as ParaView and meshio do"
 UNREAD = (
@@ -91,6 +91,13 @@ UNREAD = (
     | dict.fromkeys((".lmdb", ".mdb", ".npk", ".bin", ".raw"), f"bytes of a layout that no file says: {SAVE_ARRAYS}")
 )
 """What files of other suffixes hold, and how to save them otherwise."""
+UNREAD_HDF5 = {
+    "topologies": "expected arrays but found a checkpoint of Firedrake, whose values are in an order of its own: save "
+    "each function with VTKFile('run.pvd').write(u), a folder per run",
+    "Function": "expected arrays but found what FEniCS writes beside an .xdmf file: name the .xdmf file",
+    "VTKHDF": f"expected arrays but found a mesh of VTK in HDF5: {SAVE_MESHES}",
+}
+"""Meshes in HDF5 by a group that tells them, and how to save them otherwise."""
 
 
 def readers() -> dict[str, EntryPoint]:
@@ -271,7 +278,10 @@ def detect(path: Path) -> str:
         return kind
     if path.suffix.lower() in UNREAD:
         raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD[path.suffix.lower()]}")
-    raise ReadError(f"{path}: expected one of the formats {', '.join(readers())}; name it as `format` if it is one")
+    raise ReadError(
+        f"{path}: expected one of the formats {', '.join(readers())}; name it as `format` if it is one, "
+        f"or else {SAVE_ARRAYS}"
+    )
 
 
 def detect_folder(path: Path) -> str:
@@ -303,6 +313,9 @@ def detect_hdf5(path: Path) -> str:
             return "well"
         if dedalus.is_dedalus(file):
             return "dedalus"
+        for group, reason in UNREAD_HDF5.items():
+            if group in file:
+                raise ReadError(f"{path}: {reason}")
         if "_NCProperties" in file.attrs:  # netCDF-4, whatever its suffix
             return "netcdf"
         return "pdebench" if published.is_single(file) or published.is_per_sample(file) else "hdf5"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import zarr
 
 SAMPLE = ("sample", "samples", "batch", "realization", "realisation", "ensemble", "member", "case", "run", "trajectory")
-TIME = ("time", "t")
+TIME = ("time", "t", "valid_time", "ocean_time", "time_counter")  # the last ones of ERA5, ROMS and NEMO
 # Of forecasts: what counts their starts, or else time does, and the time since then; and what counts their members.
 INITIAL = ("init_time", "initial_time", "initialization_time", "forecast_reference_time", "reference_time", "init")
 LEAD = ("lead_time", "leadtime", "lead", "step", "prediction_timedelta", "forecast_period", "forecast_hour")

@@ -23,7 +23,7 @@ from training.data.readers.data_file import (
     of_points_in_cells,
     of_tensors,
 )
-from training.data.readers.formats import LISTS, SUFFIXES, UNREAD, lists_of, meshes_in, open_file
+from training.data.readers.formats import LISTS, SUFFIXES, TEXT, UNREAD, lists_of, meshes_in, open_file
 from training.data.readers.splits import (
     TEST,
     VALIDATION,
@@ -35,6 +35,7 @@ from training.data.readers.splits import (
     splits_last,
     without_split,
 )
+from training.data.readers.tables import kind_of_table
 
 ARRAYS = {*SUFFIXES, ".h5", ".hdf5"}
 MESHES = {"mesh", "series"}  # the formats of files that have nodes
@@ -183,6 +184,7 @@ def alone_in(folder: Path) -> list[Path]:
     files = [path for path in every if path.suffix.lower() in ARRAYS]
     if are_splits(fields := [path for path in files if path.suffix.lower() != ".json"]):
         files = fields  # beside which there is their configuration
+    files = files or [path for path in every if path.suffix.lower() in TEXT and path.is_file() and kind_of_table(path)]
     return files if not any(path.is_dir() and path not in files for path in every) else []
 
 
@@ -259,7 +261,7 @@ def inventory(folder: Path, runs: Sequence[Path]) -> str:
     found = [
         f"{count} file{'s' * (count > 1)} {suffix or 'without a suffix'}" for suffix, count in kinds.most_common(5)
     ]
-    reasons = [f"{suffix} is {UNREAD[suffix]}" for suffix, _ in kinds.most_common(5) if suffix in UNREAD]
+    reasons = [f"{suffix} is not read: {UNREAD[suffix]}" for suffix, _ in kinds.most_common(5) if suffix in UNREAD]
     depths = {len(run.relative_to(folder).parts): run for run in runs}
     reasons += [f"{' and '.join(map(str, depths.values()))} are of unequal depth"] * (len(depths) > 1)
     return "; ".join([", ".join(found) or "nothing", *reasons])

@@ -31,12 +31,16 @@ COORDINATES = (  # names of columns along the axes, in small letters and without
     ("x", "y", "z"),
     ("r", "z"),  # of COMSOL, where a problem is axisymmetric
     ("x-coordinate", "y-coordinate", "z-coordinate"),  # of Fluent
+    ("x location", "y location", "z location"),  # of ANSYS Mechanical
     ("points:0", "points:1", "points:2"),  # of ParaView
     ("points_0", "points_1", "points_2"),
 )
-NUMBERED = frozenset({"nodenumber", "cellnumber", "point id", "cell id", "node number"})
+NUMBERED = re.compile(r"(node|cell|point|vertex|element|face) ?(number|id|label|index|no)")  # of rows, not values
+COLUMN = re.compile(r"\d+:(?=\D)")  # the number before a name, `1:x`, as Basilisk and Gnuplot write it
+SECTION = "[data]"  # below which the exports of CFD-Post have names and numbers, up to another one
 COUNTING = frozenset({"sample", "sample_id", "case", "case_id", "run", "run_id", "simulation", "sim", "id"})
 """Names of columns that tell which rows of a table are those of one sample."""
+STEPS = frozenset({"t", "time", "step", "timestep", "frame", "increment"})
 SEPARATORS = (",", ";", "\t")
 DECIMAL = re.compile(r"^([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)$")
 SWEPT = re.compile(r"(.*?)\s*@\s*(?:\d+:\s*)?(.+)")  # COMSOL's `T (K) @ 2: q=5, h=1`
@@ -94,16 +98,27 @@ def of_columns(path: Path, format_: str, columns: Columns, left_out: Mapping[str
 
 def lines_of(path: Path) -> list[list[str]]:
     """Return the cells of the names and of the lines below, whatever separates them; decimal commas as points."""
-    text = path.read_text(encoding="utf-8-sig").splitlines()
-    comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), text)]
-    lines = [line for line in (*comments[-1:], *text[len(comments) :]) if line.strip()]
+    lines = with_names(path.read_text(encoding="utf-8-sig").splitlines())
     if not lines:
         return []
     mark = max(SEPARATORS, key=lines[0].count)
     if mark not in lines[0] and path.suffix.lower() != ".csv":
-        return [line.split() for line in lines]
+        names, *cells = (line.split() for line in lines)
+        return [[COLUMN.sub("", name) for name in names], *cells]
     cells = [[cell.strip() for cell in line] for line in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
     return [[DECIMAL.sub(r"\1.\2", cell) for cell in line] for line in cells] if mark == ";" else cells
+
+
+def with_names(text: Sequence[str]) -> list[str]:
+    """Return the line of names and those below it: the last comment, or what follows the head of a section of data."""
+    lines = [line for line in text if line.strip()]
+    heads = [number for number, line in enumerate(lines) if line.strip().startswith("[") and line.strip().endswith("]")]
+    below = next((number for number in heads if lines[number].strip().lower() == SECTION), None)
+    if below is not None:
+        end = next((number for number in heads if number > below), None)
+        return lines[below + 1 : end]
+    comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
+    return [line for line in (*comments[-1:], *lines[len(comments) :]) if line.strip()]
 
 
 def kind_of_table(path: Path) -> str:
@@ -117,8 +132,9 @@ def kind_of_table(path: Path) -> str:
         return ""
     if lines[0].startswith("%"):
         return "comsol"
-    comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
-    names, *numbers = (re.split(r"[\s,;]+", line.strip()) for line in (*comments[-1:], *lines[len(comments) :])[:2])
+    lines = with_names(lines)
+    mark = r"\t" if lines and "\t" in lines[0] else r"[\s,;]+"  # names may have spaces in them
+    names, *numbers = (re.split(mark, line.strip()) for line in lines[:2]) if lines else ([],)
     fits = bool(numbers) and len(names) == len(numbers[0]) and not is_number(names[0])
     return "csv" if fits and all(map(is_number, numbers[0])) else ""
 
@@ -144,10 +160,11 @@ def named(columns: Columns, axes: tuple[str, ...]) -> list[str]:
 def cloud(path: Path, format_: str, along: list[str], columns: Columns, left_out: Mapping[str, str]) -> DataFile:
     """Describe the points of one sample and their fields."""
     points = np.stack([columns[name] for name in along], axis=-1)
+    refuse_steps(path, points, {name: values for name, values in columns.items() if name not in along})
     varying = np.ptp(points, axis=0) > 0
     points = points[:, varying] if varying.sum() == 2 else points  # as the third coordinate of a plane
     found = {"coordinates": LazyArray.of("coordinates", points[np.newaxis])}
-    fields = [label for label in columns if label not in along and units_of(label)[0].lower() not in NUMBERED]
+    fields = [label for label, values in columns.items() if label not in along and not numbers_rows(label, values)]
     refuse_duplicates(path, ["coordinates", *(units_of(label)[0] for label in fields)])
     for label, values in columns.items():
         name, units = units_of(label)
@@ -155,6 +172,29 @@ def cloud(path: Path, format_: str, along: list[str], columns: Columns, left_out
             found[name] = LazyArray.of(name, values[np.newaxis], units=units)
     remark = f"{', '.join(along)} are the coordinates of {len(points)} points: the file is one sample"
     return DataFile(path, format_, found, remarks=(remark,), samples="one file per sample", left_out=left_out)
+
+
+def refuse_steps(path: Path, points: NDArray[np.float64], columns: Columns) -> None:
+    """Refuse a cloud whose points are there several times, as a table of several steps in time has them.
+
+    Raises:
+        ReadError: It is one.
+    """
+    places = len(np.unique(points, axis=0))
+    if 2 * places > len(points):
+        return
+    times = next((name for name in columns if units_of(name)[0].lower() in STEPS), "")
+    raise ReadError(
+        f"{path}: expected every point once but found {len(points)} lines at {places} points, as of several steps in "
+        f"time{f', which {times} counts' * bool(times)}: save a file for each sample; or of trajectories "
+        "np.savez('data.npz', u=u, coordinates=xy, t=t), u [sample, time, point]"
+    )
+
+
+def numbers_rows(label: str, values: NDArray[np.float64]) -> bool:
+    """Return whether a column has the numbers of nodes or cells by its name and its values."""
+    name = re.sub(r"[^a-z]+", " ", units_of(label)[0].lower()).strip()
+    return bool(NUMBERED.fullmatch(name)) and bool((values % 1 == 0).all())
 
 
 def counts_lines(values: NDArray[np.float64]) -> bool:

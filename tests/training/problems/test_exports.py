@@ -1,0 +1,94 @@
+"""Tables that solvers export: points and fields under the names that they have there, and what is no field."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+from numpy.typing import NDArray
+
+from tests.drafts import read
+from training.data.readers import ReadError, open_file
+from training.data.readers.sets import open_set
+from training.problems.draft import draft
+from training.problems.draft_file import Draft
+
+RNG = np.random.default_rng(0)
+SAMPLES, POINTS = 6, 20
+XY = RNG.random((SAMPLES, POINTS, 2)).round(4)
+P, V = RNG.random((2, SAMPLES, POINTS)).round(4)
+TABLES = {  # names, lines above them, what separates, and lines below
+    "Basilisk.dat": ("# 1:x 2:y 3:p 4:v", "", " ", ""),
+    "Fluent": ("nodenumber,    x-coordinate,    y-coordinate,    p,    v", "", ",", ""),
+    "CFD-Post.csv": (
+        "Node Number, X [ m ], Y [ m ], p [ Pa ], v [ m s^-1 ]",
+        "\n[Name]\nPlane 1\n\n[Data]\n",
+        ", ",
+        "\n[Faces]\n0, 1, 2\n",
+    ),
+    "ANSYS.txt": ("Node Number\tX Location (mm)\tY Location (mm)\tp (Pa)\tv", "", "\t", ""),
+    "Abaqus.csv": ("Node Label,X,Y,p,v", "", ",", ""),
+    "SimJEB.csv": ("node_id,x,y,p,v", "", ",", ""),
+}
+
+
+def drafted(*files: Path) -> Draft:
+    """Describe files, of which all fields but `p` are inputs."""
+    with ExitStack() as stack:
+        found = open_set(stack, files)
+        return draft(found.file, found.files, found.folder, ["p"], found.runs)
+
+
+def values(made: Draft, folder: Path) -> dict[str, NDArray[Any]]:
+    """Read what a draft says, its guesses confirmed."""
+    _, samples = read(made.toml(), folder)
+    return samples.read(range(sum(samples.counts)))
+
+
+@pytest.mark.parametrize("program", TABLES)
+def test_tables_of_solvers_are_clouds_without_the_numbers_of_their_nodes(program: str, tmp_path: Path) -> None:
+    names, above, mark, below = TABLES[program]
+    numbers = [np.arange(POINTS)] if "ode" in names else []
+    for sample in range(SAMPLES):
+        columns = np.column_stack([*numbers, XY[sample], P[sample], V[sample]])
+        lines = [mark.join(f"{value:.10g}" for value in line) for line in columns]
+        path = tmp_path / f"case-{sample}{Path(program).suffix}"
+        path.write_text("\n".join([above + names, *lines, below]))
+    found = values(drafted(tmp_path), tmp_path)
+    assert {*found} - {"counts"} == {"coordinates", "p", "v"}
+    for name, expected in {"coordinates": XY, "p": P, "v": V}.items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-6)
+
+
+def test_a_table_of_several_steps_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    lines = [f"{x},{y},{step},{x * step}" for step in range(3) for x, y in XY[0]]
+    path.write_text("\n".join(["x,y,t,p", *lines]))
+    with pytest.raises(ReadError, match=r"found 60 lines at 20 points, as of several steps in time, which t counts"):
+        drafted(path)
+
+
+def test_meshes_in_hdf5_are_refused_by_what_saves_them_otherwise(tmp_path: Path) -> None:
+    for group, sentence in {"topologies": "VTKFile", "Function": r"name the \.xdmf file", "VTKHDF": r"\.vtu"}.items():
+        with h5py.File(tmp_path / f"{group}.h5", "w") as file:
+            file[f"{group}/u"] = P
+        with pytest.raises(ReadError, match=sentence), open_file(tmp_path / f"{group}.h5"):
+            pass
+
+
+@pytest.mark.parametrize("time", ["valid_time", "ocean_time", "time_counter"])
+def test_times_of_models_of_the_ocean_and_the_air_are_no_axis_of_a_grid(time: str, tmp_path: Path) -> None:
+    frames = RNG.random((SAMPLES, 5, 6, 7))
+    for sample, each in enumerate(frames):
+        dims = {"p": ((time, "lat", "lon"), each)}
+        times = {time: (time, 3600.0 * np.arange(5), {"units": "seconds since 2020-01-01"})}
+        xarray.Dataset(dims, times).to_netcdf(tmp_path / f"run_{sample}.nc", engine="h5netcdf")
+    made = drafted(*sorted(tmp_path.glob("*.nc")))
+    assert made.moving
+    assert {*made.axes} == {"lat", "lon"}
+    np.testing.assert_allclose(values(made, tmp_path)["p"].reshape(frames.shape), frames, rtol=1e-6)
