@@ -41,7 +41,14 @@ from training.problems.draft_axes import AXIS_NAMES, without_components
 from training.problems.draft_file import Draft, DraftError, shown, wire_name
 from training.problems.draft_grid import fields_of, on_grid
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
-from training.problems.draft_stacked import channels, lone_array, refuse_one_run, refuse_series, time_of
+from training.problems.draft_stacked import (
+    channels,
+    lone_array,
+    refuse_numbered,
+    refuse_one_run,
+    refuse_series,
+    time_of,
+)
 from training.problems.problem_file import AXES, is_taken
 from training.problems.roles import (
     named_outputs,
@@ -92,6 +99,7 @@ def draft(
     made.sources = {label: (paths, key) for label, (paths, key) in sources.items() if paths != names}
     made.keys = {label: key for label, (_, key) in file.sources.items()}
     made.remarks += [f"{file.path.name} was read as {file.format}", *file.remarks]
+    refuse_numbered(file, outputs)
     wanted = named_outputs(file, outputs)
     made.guesses |= doubt_of_groups(file)
     count_runs(made, file, runs)

@@ -7,16 +7,19 @@ of the outputs, and the points of these (`branch`, `trunk` and `output`, or `X0`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from training.data.readers import SPACE, TIMES, DataFile, LazyArray, last_name
-from training.problems.ambiguity import COMPONENTS, NOISE, smoothness
+from training.problems.ambiguity import COMPONENTS, NOISE, STEPS, smoothness
 from training.problems.draft_file import Draft, DraftError, Tensor, shown, wire_name
 from training.problems.roles import is_positive
 
+NUMBERED = re.compile(r"(.*?)(\d+)((?:\.\D+)?)")  # `step_0001`, and `sample_1.u` of records
+COUNTED = STEPS | {"sample", "samples", "case", "run", "sim", "simulation", "trajectory", "realization"}
 SENSORS = 128
 """The most numbers of a sample that are one parameter with components."""
 
@@ -63,6 +66,33 @@ def refuse_series(arrays: Sequence[LazyArray], file: DataFile, outputs: Sequence
         f"np.savez('cut.npz', u=a[:{count * frames}].reshape({count}, {frames}, {sides})), a = {loaded(file, one)}; "
         f"save inputs and outputs as arrays of their own; or, if it counts samples, say OUTPUTS={one.name}"
     )
+
+
+def refuse_numbered(file: DataFile, outputs: Sequence[str]) -> None:
+    """Refuse arrays of one shape whose names differ by a number, a sample or a frame each, unless one is an output.
+
+    Raises:
+        DraftError: There are such arrays.
+    """
+    alike: dict[tuple[str, str, tuple[int, ...]], list[tuple[str, str]]] = {}
+    for name, one in file.arrays.items():
+        if (found := NUMBERED.fullmatch(name)) and one.dimensions is None and (len(one.shape) > 1 or found[3]):
+            alike.setdefault((found[1], found[3], one.shape), []).append((found[2], name))
+    for (start, end, shape), each in alike.items():
+        padded = {len(number) for number, _ in each}
+        counted = re.split(r"[^a-z]+", start.lower().strip("_-. "))[-1] in COUNTED
+        several = len(each) > 2 and (counted or (len(padded) == 1 and padded.pop() > 2))
+        if file.samples or not several or {*outputs} & {name for _, name in each}:
+            continue
+        group, _, stem = start.rpartition("/") if file.format == "hdf5" else ("", "", start)
+        field, where = f"[{end[1:]!r}]" if end else "[()]", f"f[{group!r}]" if group else "f"
+        raise DraftError(
+            f"{file.path}: expected an array of all samples but found {len(each)} of one shape, {each[0][1]} … "
+            f"{each[-1][1]} [{' x '.join(map(str, shape))}], a sample or a frame each: stack them, "
+            f"np.stack([{where}[n]{field} for n in sorted({where}, key=lambda n: (len(n), n)) "
+            f"if n.startswith({stem!r})]), f the open file, and save [sample, ...], or [sample, time, ...] of several "
+            "runs where they are frames; or name the outputs among them"
+        )
 
 
 def cut(samples: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from tests.drafts import read
 from training.data.readers import ReadError, open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
-from training.problems.draft_file import Draft
+from training.problems.draft_file import Draft, DraftError
 
 RNG = np.random.default_rng(0)
 SAMPLES, POINTS = 6, 20
@@ -92,3 +92,24 @@ def test_times_of_models_of_the_ocean_and_the_air_are_no_axis_of_a_grid(time: st
     assert made.moving
     assert {*made.axes} == {"lat", "lon"}
     np.testing.assert_allclose(values(made, tmp_path)["p"].reshape(frames.shape), frames, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["step_{}", "u_{:04}", "sample_{}", "records/run{}"])
+def test_arrays_that_differ_by_a_number_are_refused_with_the_lines_that_stack_them(name: str, tmp_path: Path) -> None:
+    record = np.zeros(POINTS, [("x", "f8"), ("u", "f8", 2)])
+    with h5py.File(tmp_path / "run.h5", "w") as file:
+        for number in range(12):
+            file[name.format(number)] = record if "records" in name else P + number
+    with pytest.raises(DraftError, match="found 12 of one shape") as refused:
+        drafted(tmp_path / "run.h5")
+    lines = str(refused.value).partition("stack them, ")[2].partition(", f the open")[0]
+    with h5py.File(tmp_path / "run.h5") as file:
+        stacked = eval(lines, {"np": np, "f": file})  # noqa: S307 -- the line that the message shows
+    assert len(stacked) == 12
+    if "records" not in name:
+        np.testing.assert_array_equal(stacked[:, 0, 0], P[0, 0] + np.arange(12))
+
+
+def test_arrays_of_a_name_and_a_small_number_are_fields(tmp_path: Path) -> None:
+    np.savez(tmp_path / "set.npz", p=P, **{f"k_{number}": V for number in range(4)})
+    assert len(drafted(tmp_path / "set.npz").of("inputs")) == 4
