@@ -361,6 +361,25 @@ def test_limits_of_packed_numbers_are_as_they_are_stored(tmp_path: Path) -> None
             np.testing.assert_allclose(found[:, 0], 0.001 * stored[:, 0] + 5, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("said", "kept"), [({"valid_range": [0, -6]}, slice(0, 4)), ({"valid_min": [1]}, slice(1, 4))])
+@pytest.mark.parametrize("factor", [0.5, -0.5])
+def test_packed_numbers_without_a_sign_are_read_with_their_limits(
+    said: dict[str, list[int]], kept: slice, factor: float, tmp_path: Path
+) -> None:
+    stored, packed = np.array([0, 100, -56, -6, -1], np.int8), {"_Unsigned": "true", "scale_factor": factor}
+    limits = {name: np.array(value, np.int8) for name, value in said.items()}
+    xarray.Dataset({"u": (("sample",), stored)}).to_netcdf(tmp_path / "sea.nc")
+    with h5py.File(tmp_path / "sea.nc", "a") as file, h5py.File(tmp_path / "sea.h5", "w") as other:
+        other["u"] = stored
+        for each in (file, other):
+            each["u"].attrs.update({**packed, **limits, "_FillValue": np.int8(-1)})
+    expected = np.full(5, np.nan)
+    expected[kept] = factor * np.array([0, 100, 200, 250, 255])[kept]
+    for suffix in ("nc", "h5"):
+        with open_file(tmp_path / f"sea.{suffix}") as file:
+            np.testing.assert_array_equal(file.arrays["u"].read(), expected)
+
+
 def test_packed_numbers_at_a_limit_are_valid_though_float32_rounds_them(tmp_path: Path) -> None:
     stored = np.arange(1, 301, dtype=np.int16)
     packed = {"scale_factor": np.float32(0.01), "add_offset": np.float32(273.15)}

@@ -223,16 +223,18 @@ def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
     """Return an array of values by what its attributes say of the stored numbers."""
     if one.dtype.kind not in "fiu":
         return one
-    said = {name: numbers(attributes[name]) for name in (*MISSING, *PACKING) if name in attributes}
+    stored_as = stored_type(attributes, one.dtype)
+    said = {name: numbers(attributes[name], stored_as) for name in MISSING if name in attributes}
+    said |= {name: numbers(attributes[name], np.dtype(np.float64)) for name in PACKING if name in attributes}
     scaling = {name: said[name] for name in PACKING if name in said and said[name].size == 1}
-    absent = np.array([value for name in MISSING for value in as_stored(said.get(name, ()), one.dtype)], one.dtype)
-    low, high = valid(attributes, one.dtype, scaling)
-    if not scaling and not len(absent) and np.isneginf(low) and np.isposinf(high):
+    absent = np.array([value for name in MISSING for value in as_stored(said.get(name, ()), stored_as)], stored_as)
+    low, high = valid(attributes, stored_as, scaling)
+    if stored_as == one.dtype and not scaling and not len(absent) and np.isneginf(low) and np.isposinf(high):
         return one
     kind = one.dtype if one.dtype.kind == "f" and not scaling else np.dtype(np.float64)
 
     def rows(start: int, stop: int) -> NDArray[Any]:
-        stored = np.asarray(one.rows(start, stop))
+        stored = np.asarray(one.rows(start, stop)).astype(stored_as, copy=False)
         values = stored.astype(kind) * scaling.get("scale_factor", 1) + scaling.get("add_offset", 0)
         missing = np.isin(stored, absent) | (values < low) | (values > high)
         return np.where(missing, kind.type(np.nan), values.astype(kind))
@@ -247,19 +249,16 @@ def valid(
 
     Of packed numbers, limits in their type are those of the numbers as stored, as netCDF's conventions say.
     """
-    said = {name: numbers(attributes[name]) for name in VALID if name in attributes}
+    said = {name: numbers(attributes[name], kind) for name in VALID if name in attributes}
     both = said.get("valid_range", np.empty(0))
     limits = [both[:1], both[1:2]] if len(both) == 2 else [said.get(name, both) for name in VALID[1:]]
-    found = []
-    for limit, none in zip(limits, (-np.inf, np.inf), strict=True):
-        packed = bool(scaling) and limit.dtype.kind in "iu" and kind.kind in "iu"
-        value = float(limit[0]) if limit.size == 1 else none
-        if packed:
-            # Halfway to the next whole number, since a value at the limit may be rounded beyond it in float32.
-            value = (value + np.copysign(0.5, none)) * float(scaling.get("scale_factor", [1])[0]) + float(
-                scaling.get("add_offset", [0])[0]
-            )
-        found.append(value)
+    found = [
+        float(limit[0]) if limit.size == 1 else none for limit, none in zip(limits, (-np.inf, np.inf), strict=True)
+    ]
+    if scaling and kind.kind in "iu" and all(limit.dtype.kind in "iu" for limit in limits if limit.size):
+        factor, offset = (float(scaling.get(name, [none])[0]) for name, none in zip(PACKING, (1, 0), strict=True))
+        # Halfway to the next whole number, since a value at the limit may be rounded beyond it in float32.
+        found = [(limit + half) * factor + offset for limit, half in zip(found, (-0.5, 0.5), strict=True)]
     return min(found), max(found)  # a negative factor turns them
 
 
@@ -276,7 +275,15 @@ def as_stored(values: Iterable[Any], kind: np.dtype[Any]) -> list[Any]:
     ]
 
 
-def numbers(value: Any) -> NDArray[Any]:
-    """Return an attribute that holds numbers as a line of them; an empty one for another attribute."""
+def numbers(value: Any, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Return an attribute of an array of a type that holds numbers as a line of them; an empty one for another."""
     found = np.ravel(np.asarray(value))
+    if found.dtype.kind == "i" and kind.kind == "u" and found.dtype.itemsize == kind.itemsize:
+        return found.view(kind)
     return found if found.dtype.kind in "fiu" else np.empty(0)
+
+
+def stored_type(attributes: Mapping[str, Any], kind: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of stored numbers, without a sign where `_Unsigned` says so: netCDF's classic format has none."""
+    unsigned = kind.kind == "i" and text(attributes.get("_Unsigned", "")).lower() == "true"
+    return np.dtype(f"u{kind.itemsize}") if unsigned else kind

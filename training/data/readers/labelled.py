@@ -14,7 +14,7 @@ import xarray
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
-from training.data.readers.hdf5 import PACKING, array, of_file, opened, valid
+from training.data.readers.hdf5 import PACKING, array, of_file, opened, stored_type, valid
 from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
@@ -189,7 +189,9 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
 
     attributes, packed = value.attrs, value.encoding
     scaling = {key: np.ravel(packed[key]) for key in PACKING if key in packed}
-    low, high = valid(attributes, np.dtype(packed.get("dtype", value.dtype)), scaling)
+    low, high = valid(
+        attributes, stored_type({**attributes, **packed}, np.dtype(packed.get("dtype", value.dtype))), scaling
+    )
     limited = value.dtype.kind == "f" and not (np.isneginf(low) and np.isposinf(high))
 
     def rows(start: int, stop: int) -> NDArray[Any]:
