@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import h5py
+import meshio
 import numpy as np
 import pytest
+import torch
 import xarray
 from numpy.typing import NDArray
 
@@ -113,3 +118,30 @@ def test_arrays_that_differ_by_a_number_are_refused_with_the_lines_that_stack_th
 def test_arrays_of_a_name_and_a_small_number_are_fields(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", p=P, **{f"k_{number}": V for number in range(4)})
     assert len(drafted(tmp_path / "set.npz").of("inputs")) == 4
+
+
+def test_series_in_xdmf_in_folders_of_runs_are_read_without_the_files_of_their_numbers(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    frames = RNG.random((SAMPLES, 3, 4))
+    for sample, each in enumerate(frames):
+        (folder := runs / f"run_{sample}").mkdir(parents=True)
+        with contextlib.chdir(folder), meshio.xdmf.TimeSeriesWriter("p.xdmf") as writer:  # with p.h5 beside it
+            writer.write_points_cells(corners, [("triangle", np.array([[0, 1, 2], [1, 3, 2]]))])
+            for step, field in enumerate(each):
+                writer.write_data(0.5 * step, point_data={"p": field})
+    made = drafted(runs)
+    assert made.format == "series"
+    np.testing.assert_allclose(values(made, tmp_path)["p"].reshape(frames.shape), frames, rtol=1e-6)
+
+
+def test_graphs_of_pytorch_geometric_are_refused_with_the_line_that_saves_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("torch_geometric")
+    graph = type("Data", (), {"__module__": module.__name__})
+    monkeypatch.setattr(module, "Data", graph, raising=False)
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # it is not installed
+    torch.save([graph()], tmp_path / "set.pt")
+    with pytest.raises(ReadError, match=r"torch\.save\(\[each\.to_dict\(\)"), open_file(tmp_path / "set.pt"):
+        pass

@@ -23,7 +23,7 @@ from training.data.readers.data_file import (
     of_points_in_cells,
     of_tensors,
 )
-from training.data.readers.formats import LISTS, SUFFIXES, TEXT, UNREAD, lists_of, meshes_in, open_file
+from training.data.readers.formats import LISTS, SUFFIXES, TEXT, UNREAD, XDMF, lists_of, meshes_in, named_in, open_file
 from training.data.readers.splits import (
     TEST,
     VALIDATION,
@@ -210,8 +210,11 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
         )
     counts = Counter(name for names in named for name in names)
     usual = [name for name in sorted(named[0]) if counts[name] == len(runs)]
+    xdmf = (of_run(runs[0], name) for name in usual if Path(name).suffix.lower() in XDMF)
+    within = {path for each in xdmf for path in named_in(each)}  # files of its numbers
+    usual = [name for name in usual if of_run(runs[0], name) not in within]
     left_out = {
-        name: f"a file in {count} of {len(runs)} folders" for name, count in sorted(counts.items()) if name not in usual
+        name: f"a file in {count} of {len(runs)} folders" for name, count in sorted(counts.items()) if count < len(runs)
     }
     left_out |= {name: unread(Path(name).suffix.lower()) for name in usual if Path(name).suffix.lower() not in ARRAYS}
     usual = [name for name in usual if name not in left_out]

@@ -119,9 +119,10 @@ def load(path: Path) -> Any:
         except RuntimeError:  # the format before torch 1.6 cannot be mapped
             return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
+        alone = "[each.to_dict() for each in data]" if "torch_geometric" in str(error) else "{'x': x, 'y': y}"
         raise ReadError(
             f"{path}: holds other objects than tensors, which are never unpickled: save the tensors alone, "
-            "torch.save({'x': x, 'y': y}, path)"
+            f"torch.save({alone}, path)"
         ) from error
 
 
