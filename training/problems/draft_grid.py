@@ -1,4 +1,4 @@
-"""The draft of fields on a grid: its axes, which arrays are fields on it, numbers, the domain, and states in time."""
+"""The draft of fields on a grid: which arrays are fields on it, numbers, the domain, and states in time."""
 
 from __future__ import annotations
 
@@ -79,11 +79,6 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
             )
         )
     assign_roles(made, file, outputs, doubt)
-    seen: Counter[str] = Counter()
-    for index, tensor in enumerate(made.tensors):  # several arrays may have one name on the wire
-        seen[tensor.name] += 1
-        if seen[tensor.name] > 1:
-            made.tensors[index] = replace(tensor, name=f"{tensor.name}_{seen[tensor.name]}")
     beside = [one for one in others if may_be_coordinates(one)]
     for axis, side in zip(axes, sides, strict=True):
         made.axes[wire_name(axis)] = axis_entry(made, file, axis, side, beside)

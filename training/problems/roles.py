@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 
@@ -167,6 +168,20 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str], doubt: str
     ]
     if not (made.of("inputs") or made.of("parameters") or made.points) or not made.of("outputs"):
         raise DraftError(nothing(made, file, "at least one input and one output"))
+    name_apart(made)
+
+
+def name_apart(made: Draft) -> None:
+    """Give tensors whose arrays have one name on the wire, as `Δt` and `delta_t` have, numbers behind it."""
+    taken = {one.name for one in made.tensors}
+    seen = set[str]()
+    for index, one in enumerate(made.tensors):
+        name = one.name
+        if name in seen:
+            name = next(each for number in count(2) if (each := f"{name}_{number}") not in taken)
+            made.tensors[index] = replace(one, name=name)
+        seen.add(name)
+        taken.add(name)
 
 
 def missing_in(name: str, array: LazyArray) -> str:

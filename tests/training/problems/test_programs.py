@@ -309,6 +309,14 @@ def test_greek_names_are_spelled_out(tmp_path: Path) -> None:
     np.testing.assert_allclose(values(made, tmp_path)["kappa"], K, rtol=1e-6)
 
 
+def test_fields_of_a_cloud_with_one_name_on_the_wire_are_numbered(tmp_path: Path) -> None:
+    points = {"xy": RNG.random((SAMPLES, 72, 2)), "Δ": K.reshape(SAMPLES, 72), "delta": 2 * K.reshape(SAMPLES, 72)}
+    np.savez(tmp_path / "cloud.npz", **points, u=K.reshape(SAMPLES, 72), delta_2=3 * K.reshape(SAMPLES, 72))
+    made = drafted(tmp_path, "cloud.npz", "u")
+    assert [one.name for one in made.tensors] == ["delta", "delta_3", "u", "delta_2"]
+    np.testing.assert_allclose(values(made, tmp_path)["delta_3"], points["delta"], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["κ", "Δt", "pressão", "λ₁ (m)", "U", "2nd"])
 def test_the_client_calls_the_fields_of_meshes_as_drafts_do(name: str) -> None:
     assert _meshes.wire_name(name) == wire_name(name)
