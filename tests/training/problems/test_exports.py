@@ -145,3 +145,13 @@ def test_graphs_of_pytorch_geometric_are_refused_with_the_line_that_saves_them(
     torch.save([graph()], tmp_path / "set.pt")
     with pytest.raises(ReadError, match=r"torch\.save\(\[each\.to_dict\(\)"), open_file(tmp_path / "set.pt"):
         pass
+
+
+def test_graphs_of_a_set_are_cut_where_each_begins(tmp_path: Path) -> None:
+    begins = torch.tensor([0, 5, 11, 15])
+    whole = {"pos": torch.rand(15, 2), "k": torch.rand(15), "p": torch.rand(15), "edge_index": torch.ones(2, 6).long()}
+    edges = torch.tensor([0, 2, 4, 6])
+    torch.save((whole, {"pos": begins, "k": begins, "p": begins, "edge_index": edges}), tmp_path / "set.pt")
+    found = values(drafted(tmp_path / "set.pt"), tmp_path)
+    assert found["counts"].tolist() == [5, 6, 4]
+    np.testing.assert_array_equal(found["p"][1, :6], whole["p"][5:11])

@@ -31,7 +31,7 @@ def open_torch(path: Path) -> Iterator[DataFile]:
         ReadError: It holds no tensors, or is damaged.
     """
     with damage_named(path, "a file of torch.save"):
-        content = load(path)
+        content = cut(load(path))
         per_sample = (
             isinstance(content, (list, tuple)) and bool(content) and all(isinstance(one, dict) for one in content)
         )
@@ -73,6 +73,28 @@ def of_pieces(path: Path, samples: Sequence[dict[str, Tensor]], left_out: Mappin
     pieces = tuple(DataFile(path, "pt", arrays, samples=PER_SAMPLE) for arrays in each)
     others = {name: reason for name, reason in left_out.items() if name not in each[0]}
     return DataFile(path, "pt", each[0], samples=PER_SAMPLE, left_out=others, pieces=pieces)
+
+
+def cut(content: Any) -> Any:
+    """Return a dict for each sample of a set of PyTorch Geometric: tensors of all samples, and where each begins.
+
+    Other content is returned as it is. Indices have samples on their last axis.
+    """
+    if not isinstance(content, tuple) or len(content) < 2 or not all(isinstance(one, dict) for one in content[:2]):
+        return content
+    whole, begins = content[:2]
+    axes = {name: -1 if "index" in name or name == "face" else 0 for name in map(str, whole)}
+    for name in axes:
+        one, at = whole.get(name), begins.get(name)
+        if not isinstance(one, Tensor) or not isinstance(at, Tensor) or at.ndim != 1 or not one.ndim:
+            return content
+        if at[0] != 0 or at[-1] != one.shape[axes[name]] or (at.diff() < 0).any():
+            return content
+    counts = {len(begins[name]) for name in axes}
+    if len(counts) != 1:
+        return content
+    pieces = {name: whole[name].tensor_split(begins[name][1:-1].cpu(), axis) for name, axis in axes.items()}
+    return [{name: each[sample] for name, each in pieces.items()} for sample in range(counts.pop() - 1)]
 
 
 def leaves(content: Any, name: str = "") -> Iterator[tuple[str, Any]]:
