@@ -88,5 +88,5 @@ function download(content, name) {
   link.href = URL.createObjectURL(new Blob([content]));
   link.download = name;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000); // a busy browser may begin to read it late
 }
