@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import re
 import threading
@@ -428,19 +429,16 @@ def test_the_deadline_of_a_client_is_no_error_of_the_service(
     assert after == errors
 
 
-def test_an_idle_connection_is_closed(run_before_triton: RunGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_is_closed(run_before_triton: RunGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_chapter, "IDLE_SECONDS", 0.5)
-    states: list[grpc.ChannelConnectivity] = []
-    with (
-        run_before_triton() as gateway,
-        grpc.insecure_channel(f"127.0.0.1:{gateway.settings.grpc_port}") as channel,
-    ):
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        channel.subscribe(states.append)
-        assert stub.ServerLive(service_pb2.ServerLiveRequest()).live
-        wait_until(lambda: grpc.ChannelConnectivity.READY in states)
-        wait_until(lambda: states[-1] is grpc.ChannelConnectivity.IDLE)
-        assert stub.ServerLive(service_pb2.ServerLiveRequest()).live  # on a new connection
+    with run_before_triton() as gateway:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{gateway.settings.grpc_port}") as channel:
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            assert (await stub.ServerLive(service_pb2.ServerLiveRequest())).live
+            async with asyncio.timeout(60):
+                await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+            assert channel.get_state() is grpc.ChannelConnectivity.IDLE
+            assert (await stub.ServerLive(service_pb2.ServerLiveRequest())).live  # on a new connection
 
 
 def test_zero_is_no_grpc(run_before_triton: RunGateway) -> None:
