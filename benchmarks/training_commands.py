@@ -91,11 +91,12 @@ def show(name: str, found: dict[str, Any], title: str | None = None) -> None:
     console.print(shown)
 
 
-def report(rows: Iterable[Row]) -> None:
-    """Print the error of each training as it comes."""
+def report(name: str, rows: Iterable[Row], kept: ResultFile) -> None:
+    """Print the error of each training as it comes, and in the end the table of all that are kept."""
     for row in rows:
         training, result = row["training"], row["result"]
         typer.echo(f"{training['problem']}, {training['title']}, {training['split']}: {result['error']:.2e}", err=True)
+    show(name, {"rows": kept.rows})
 
 
 def keep_trajectories(**rows: list[Row]) -> None:
@@ -119,8 +120,7 @@ def own_data(
     from benchmarks import pictures as draw  # noqa: PLC0415
 
     kept, times = ResultFile(json), [float(each) for each in split(seconds)]
-    report(program.compare(split(problems), times, seeds, kept, data, workers))
-    show("own-data", {"rows": kept.rows})
+    report("own-data", program.compare(split(problems), times, seeds, kept, data, workers), kept)
     draw.own_data(kept.rows, json.with_suffix(".png"))
 
 
@@ -138,8 +138,7 @@ def darcy85(
     from benchmarks import own_data as program  # noqa: PLC0415
 
     kept, times = ResultFile(json), [float(each) for each in split(seconds)]
-    report(program.compare(["darcy85"], times, seeds, kept, data, workers, program.ON_DARCY))
-    show("darcy85", {"rows": kept.rows})
+    report("darcy85", program.compare(["darcy85"], times, seeds, kept, data, workers, program.ON_DARCY), kept)
 
 
 def amounts(
@@ -156,8 +155,11 @@ def amounts(
     from benchmarks import pictures as draw  # noqa: PLC0415
 
     kept, counts = ResultFile(json), [int(each) for each in split(samples)]
-    report(program.amounts(split(problems), counts, seconds, seeds, kept, ResultFile(OWN_DATA), data, workers))
-    show("amounts", {"rows": kept.rows})
+    report(
+        "amounts",
+        program.amounts(split(problems), counts, seconds, seeds, kept, ResultFile(OWN_DATA), data, workers),
+        kept,
+    )
     draw.amounts(kept.rows, json.with_suffix(".png"))
 
 
@@ -187,8 +189,7 @@ def transfer(
     from benchmarks import transfer as program  # noqa: PLC0415
 
     kept, counts = ResultFile(json), [int(each) for each in split(samples)]
-    report(program.compare(split(problems), counts, seconds, seeds, kept, data, workers))
-    show("transfer", {"rows": kept.rows})
+    report("transfer", program.compare(split(problems), counts, seconds, seeds, kept, data, workers), kept)
 
 
 def coverage(
@@ -219,8 +220,7 @@ def disturbed(
     from benchmarks import disturbed as program  # noqa: PLC0415
 
     kept = ResultFile(json)
-    report(program.compare(split(problems), seconds, seeds, kept, data))
-    show("disturbed", {"rows": kept.rows})
+    report("disturbed", program.compare(split(problems), seconds, seeds, kept, data), kept)
 
 
 def points(
@@ -242,8 +242,7 @@ def points(
 
     kept, times, begun = ResultFile(json), [float(each) for each in split(seconds)], split(networks) or [""]
     titles = [each for each in program.TITLES if each.startswith(tuple(begun))]
-    report(program.compare(split(problems), titles, times, seeds, kept, data, workers))
-    show("points", {"rows": kept.rows})
+    report("points", program.compare(split(problems), titles, times, seeds, kept, data, workers), kept)
 
 
 def mesh_trajectories(
@@ -266,8 +265,9 @@ def mesh_trajectories(
 
     kept, begun = ResultFile(json), split(networks) or [""]
     titles = [each for each in program.TITLES if each.startswith(tuple(begun))]
-    report(program.compare(split(problems), titles, seconds, seeds, kept, data, tuning, frames))
-    show("mesh-trajectories", {"rows": kept.rows})
+    report(
+        "mesh-trajectories", program.compare(split(problems), titles, seconds, seeds, kept, data, tuning, frames), kept
+    )
 
 
 def trajectories(
@@ -287,8 +287,7 @@ def trajectories(
     from benchmarks import trajectories as program  # noqa: PLC0415
 
     kept = ResultFile(json)
-    report(program.compare(split(problems), split(networks), seconds, seeds, kept, data))
-    show("trajectories", {"rows": kept.rows})
+    report("trajectories", program.compare(split(problems), split(networks), seconds, seeds, kept, data), kept)
 
 
 def rollouts(

@@ -45,8 +45,6 @@ from serving.service import Service, Serving
 PREFIX = "/umbridge"
 SHORT = 2**18  # bytes of a body without vectors
 
-# The routes.
-
 _VECTOR, _SIZES = {"type": "array", "items": {"type": "number"}}, {"type": "array", "items": {"type": "integer"}}
 _VECTORS, _INDEX = {"type": "array", "items": _VECTOR}, {"type": "integer", "minimum": 0}
 _NAMED = {"name": {"type": "string"}, "config": {"type": "object"}}

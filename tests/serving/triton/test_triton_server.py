@@ -25,6 +25,7 @@ from serving.local_triton.server import TritonServer, TritonServerError
 from serving.settings import Settings
 from serving.system import StartupError
 from tests.conftest import load_models
+from tests.processes import among
 
 ROOT = Path(__file__).parents[3]
 FIELD = np.ones((1, 5, 5), np.float32)
@@ -82,26 +83,12 @@ async def comes_back(triton: TritonServer, gone: psutil.Process, seconds: float 
 
 def processes(settings: Settings) -> list[psutil.Process]:
     """Everything that runs for this Triton: supervisor, server, stubs."""
-    marks = {f"--http-port={settings.triton_http_port}", str(settings.repository.resolve())}
-    return [process for process in psutil.process_iter() if any(mark in _line(process) for mark in marks)]
-
-
-def _line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:  # it has ended meanwhile
-        return ""
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return process.name()
-    except psutil.Error:
-        return ""
+    marks = (f"--http-port={settings.triton_http_port}", str(settings.repository.resolve()))
+    return among(psutil.process_iter(), marks=marks)
 
 
 def server(settings: Settings) -> psutil.Process:
-    (found,) = [process for process in processes(settings) if _name(process) == "tritonserver"]
+    (found,) = among(processes(settings), "tritonserver")
     return found
 
 
@@ -135,7 +122,7 @@ async def test_a_triton_that_is_killed_or_loses_an_instance_is_restarted_and_lea
     killed.kill()
     await comes_back(watched, killed)
     assert regions(beginning) == []
-    stubs = [process for process in processes(settings) if _name(process) == "triton_python_backend_stub"]
+    stubs = among(processes(settings), "triton_python_backend_stub")
     ended = server(settings)
     stubs[0].kill()
     await comes_back(watched, ended)
@@ -143,7 +130,7 @@ async def test_a_triton_that_is_killed_or_loses_an_instance_is_restarted_and_lea
 
 async def test_a_crashed_start_is_repeated(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     async def up() -> bool:
-        return any(_name(process) == "tritonserver" for process in processes(settings))
+        return bool(among(processes(settings), "tritonserver"))
 
     triton = TritonServer(settings)
     starting = asyncio.create_task(triton.start())
@@ -208,9 +195,7 @@ async def test_a_killed_parent_ends_everything(settings: Settings) -> None:
 async def test_a_killed_supervisor_ends_the_server_and_its_instances(settings: Settings) -> None:
     async with TritonServer(settings):
         (supervisor,) = [
-            process
-            for process in processes(settings)
-            if "supervisor.py" in _line(process) and "-I" in process.cmdline()
+            process for process in among(processes(settings), marks=["supervisor.py"]) if "-I" in process.cmdline()
         ]
         beginning = prefix(settings)
         supervisor.kill()

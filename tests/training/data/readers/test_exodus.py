@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 import xarray
 
+from petrov_client import _exodus, _times
 from physics.numerics.cells import EDGES_OF
 from tests.toy_meshes import write_exodus
-from training.data.readers import ReadError, open_file
-from training.data.readers.exodus import ORDER, meshes_of
+from training.data.readers import TIMES, ReadError, open_file
+from training.data.readers.exodus import KINDS, ORDER, meshes_of
 
 SQUARES = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [2, 0], [2, 1]])
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
+
+
+def test_the_client_knows_the_cells_and_the_names_of_times_that_a_training_knows() -> None:
+    """It imports nothing of the project, so it has tables of its own."""
+    assert (_exodus.KINDS, _exodus.ORDER, _times.NAMES) == (KINDS, ORDER, TIMES)
 
 
 @pytest.mark.parametrize("engine", ["scipy", "h5netcdf"])
