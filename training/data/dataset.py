@@ -6,8 +6,8 @@ of samples that have points of their own are `[sample, point, (component)]`; pad
 0 in outputs.
 
 A user's data are checked and written in one pass by `training.data.prepare`: the group is the whole file, and each
-dataset has a summary of its values. Samples of built-in problems are made one by one, by `training.data.generate`, in
-two groups, `train` and `test`, each with a dataset `done`.
+dataset has a summary of its values. Samples of built-in problems are made by `training.data.generate`: trajectories
+take the place of a user's data, and fields are in two groups, `train` and `test`, each with a dataset `done`.
 """
 
 from __future__ import annotations

@@ -1,30 +1,32 @@
-"""Samplers of built-in problems write sample files: fields one by one per problem, mesh and seed, or trajectories.
+"""Samples that solvers of built-in problems make: a file is filled block by block, of one sample or of many.
 
-`training.data.dataset` has the layout. The groups `train` and `test` of fields are streams, from which as many samples
-are drawn as were requested; `done` is 1 where the sample is there. Attributes say what the numbers are. Published
-samples are converted once.
+`training.data.dataset` has the layout: an array per tensor, and `done`, which is 1 where the sample is there. A block
+is what is computed at once and marked as done at once, so an interrupted run goes on after its last whole block.
+Processes compute blocks in any order, and a sample is the same whichever of them does.
 
-Sample i of a stream is drawn from a random stream of its own, spawned from (seed, problem, mesh, stream, i). It is the
-same whichever process computes it, however often the work was interrupted, and however many samples were requested.
+- Fields are drawn one by one. A file per problem, mesh and seed has the groups `train` and `test`. These are streams,
+  from which as many samples are drawn as were requested: sample i of a stream has a random stream of its own, spawned
+  from (seed, problem, mesh, stream, i), and is the same however many were requested. Published samples are converted
+  once.
+- Trajectories are followed `BLOCK` at a time from first states that are drawn together. Their file takes the place of a
+  user's: it is checked and copied into prepared samples, and removed.
 
 The program may be killed at any time while it writes samples. So changes of a file's structure happen in a copy that
 replaces the file when it is whole. Filling a file changes numbers only, in space that is already allocated (hence no
-compression), and a sample is marked as done after its fields have been handed to the system.
+compression), and samples are marked as done after their arrays have been handed to the system.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -33,7 +35,6 @@ from pydantic import (
 )
 
 from schema.parts import locations
-from schema.problem import Description
 from training.data.dataset import DONE
 from training.data.pools import ALL_CORES, Pool, chosen
 from training.data.prepare import named
@@ -41,12 +42,11 @@ from training.data.prepare import write as write_checked
 from training.data.readers import DataFile, LazyArray
 from training.files import locked, replacing
 from training.messages import UserError, counted
-from training.problems.problem import Array, Problem, Published, Stream, Trajectories
+from training.problems.problem import Array, Problem, Published, Starts, Stream, Trajectories
 
 BLOCK = 32  # trajectories that are solved together
 VERSION = 1  # raised whenever the same seed would give other samples
-
-
+WHOLE = "/"  # the group of samples that are divided by their numbers
 STREAMS: tuple[Stream, ...] = ("test", "train")  # the short one first: a file that is being filled can soon be used
 
 
@@ -104,6 +104,25 @@ class Request:
             )
 
 
+class Block(NamedTuple):
+    """Samples of a group that are computed together, by their numbers: from `start` up to `stop`."""
+
+    group: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """A file that is filled: where it lies, the samples that its groups have room for, and what it says of them."""
+
+    name: str  # as progress is shown
+    path: Path
+    counts: Mapping[str, int]
+    attributes: Mapping[str, str | int | float] = field(default_factory=dict)
+    tensors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # the attributes of each
+
+
 def prepare(request: Request, folder: Path, pool: Pool | None = None, progress: bool = True) -> Path:
     """Make or complete the file that holds the requested samples.
 
@@ -124,61 +143,131 @@ def prepare(request: Request, folder: Path, pool: Pool | None = None, progress: 
     with locked(path):
         if published:
             convert(published, request, path)
-        else:
-            make_room(request, path)
-            fill(request, path, pool or chosen(ALL_CORES), progress)
+            return path
+        points = (problem.grid_points or locations(problem.description.axes)).format(mesh=mesh, intervals=mesh - 1)
+        regenerated = {**identity(request), "provenance": "regenerated", "points": points, **dict(problem.constants)}
+        store = store_of(request, path, regenerated)
+        if path.exists():
+            make_room(request, store)
+        jobs = [block for stream in STREAMS for block in blocks(stream, request.stored[stream], 1)]
+        fill(store, jobs, partial(draw, request), pool, unit="fields", progress=progress)
     return path
 
 
-def make_room(request: Request, path: Path) -> None:
-    """Make the file, or a larger copy of it; one of another seed, mesh or version is refused."""
-    wanted = request.stored
-    described: dict[str, str | int | float] = {
-        "problem": request.problem.name,
-        "mesh": request.mesh,
-        "seed": request.seed,
-        "version": VERSION,
-    }
-    where = request.problem.grid_points or locations(request.problem.description.axes)
-    points = where.format(mesh=request.mesh, intervals=request.mesh - 1)
-    attributes = {"provenance": "regenerated", **described, "points": points, **dict(request.problem.constants)}
-    layout = Layout(request.problem.description, request.mesh, wanted, attributes)
-    if not path.exists():
-        with replacing(path) as aside:
-            create(aside, layout)
+def trajectories(made: Trajectories, data: Path, pool: Pool | None = None, *, progress: bool = True) -> Path:
+    """Compute, check and write trajectories, unless that was done before; return their file.
+
+    What computes them by default is as for fields.
+    """
+    path = data / named(made.file, f"seed {made.file.seed}")
+    solved = path.with_suffix(".solved")
+    with locked(path):
+        if not path.exists():
+            starts = made.draw(made.file.seed)
+            count = len(next(iter(starts.values())))
+            store, jobs = Store(made.file.name, solved, {WHOLE: count}), blocks(WHOLE, count, BLOCK)
+            fill(store, jobs, partial(follow, made, starts), pool, unit="trajectories", progress=progress)
+            with opened(solved) as file:
+                arrays = {key: LazyArray.of(key, file[key]) for key in shapes(file)}
+                write_checked(made.file, [DataFile(path, "generated", arrays)], path)
+        solved.unlink(missing_ok=True)  # of a run that ended before this, too
+    return path
+
+
+# Blocks of samples
+
+
+def blocks(group: str, count: int, size: int) -> list[Block]:
+    """Divide the samples of a group into blocks.
+
+    None is smaller than `size`, as the rounding of samples may depend on how many are computed together.
+    """
+    ends = [*range(size, count - size + 1, size), count] if count else []
+    return [Block(group, start, stop) for start, stop in pairwise([0, *ends])]
+
+
+def draw(request: Request, block: Block) -> dict[str, Array]:
+    """Compute samples `[sample, ...]` of a stream, each from its own seed: inputs, parameters and outputs by name."""
+    stream, problem = STREAMS.index(block.group), request.problem
+    keys = [(*problem.name.encode(), request.mesh, stream, index) for index in range(block.start, block.stop)]
+    found = [problem.sample(np.random.SeedSequence(request.seed, spawn_key=key), request.mesh) for key in keys]
+    return {name: np.stack([np.asarray(each[name], dtype=np.float32) for each in found]) for name in found[0]}
+
+
+def follow(made: Trajectories, starts: Starts, block: Block) -> dict[str, Array]:
+    """Compute the trajectories `[sample, frame, ...]` of some first states, by the keys of their problem file."""
+    found = made.follow({key: each[block.start : block.stop] for key, each in starts.items()})
+    return {key: np.asarray(each, dtype=np.float32) for key, each in found.items()}
+
+
+def fill(
+    store: Store,
+    jobs: Sequence[Block],
+    work: Callable[[Block], Mapping[str, Array]],
+    pool: Pool | None = None,
+    *,
+    unit: str = "samples",
+    progress: bool = True,
+) -> None:
+    """Compute the blocks that a file misses. The first one says which arrays of which shapes a new file has."""
+    left = missing(store.path, jobs)
+    if not left:
         return
+    with counted(store.name, sum(stop - start for _, start, stop in left), unit, shown=progress) as advance:
+        for block, arrays in (pool or chosen(ALL_CORES)).completed(work, left):
+            if not store.path.exists():
+                create(store, {name: array.shape[1:] for name, array in arrays.items()})
+            with opened(store.path, "r+") as file:
+                write(file[block.group], slice(block.start, block.stop), arrays)
+            advance(block.stop - block.start)
+
+
+def missing(path: Path, jobs: Sequence[Block]) -> list[Block]:
+    """Return the blocks that are not in a file."""
+    if not path.exists():
+        return [*jobs]
     with opened(path) as file:
-        for name, value in described.items():
+        done = {group: file[group][DONE][:] for group in {block.group for block in jobs}}
+    return [block for block in jobs if not done[block.group][block.start : block.stop].all()]
+
+
+def write(group: h5py.Group, rows: slice, arrays: Mapping[str, Array]) -> None:
+    """Write samples, and mark them as done only when their arrays have been handed to the system."""
+    for name, array in arrays.items():
+        group[name][rows] = array
+    group.file.flush()
+    group[DONE][rows] = 1
+
+
+# Files of fields
+
+
+def store_of(request: Request, path: Path, attributes: Mapping[str, str | int | float]) -> Store:
+    """Return the file of the fields of a request; it says what the problem says of them, and some attributes."""
+    found = request.problem.description
+    texts = {name: getattr(found, name) for name in ("title", "equation", "boundary", "distribution")}
+    named = {"problem": found.name, "mesh": request.mesh, **texts, **attributes}
+    tensors = {one.name: {"units": one.units, "meaning": one.meaning} for one in found.tensors}
+    return Store(f"{found.name} {request.mesh}", path, request.stored, named, tensors)
+
+
+def identity(request: Request) -> dict[str, str | int]:
+    """Return what makes the fields of two requests the same."""
+    return {"problem": request.problem.name, "mesh": request.mesh, "seed": request.seed, "version": VERSION}
+
+
+def make_room(request: Request, store: Store) -> None:
+    """Replace a file that is too small by a larger copy; one of another seed, mesh or version is refused."""
+    with opened(store.path) as file:
+        for name, value in identity(request).items():
             if (found := file.attrs.get(name)) != value:
                 raise UserError(
-                    f"expected {name} {value} but found {found} in {path}: move it away or use another folder"
+                    f"expected {name} {value} but found {found} in {store.path}: move it away or use another folder"
                 )
         held = room(file)
-        if any(held[stream] < wanted[stream] for stream in wanted):
-            larger = {stream: max(held[stream], wanted[stream]) for stream in wanted}
-            with replacing(path) as aside:
-                create(aside, replace(layout, counts=larger), source=file)
-
-
-def fill(request: Request, path: Path, pool: Pool, progress: bool) -> None:
-    """Compute the samples that are missing."""
-    with opened(path, "r+") as file:
-        jobs = [(stream, i) for stream in STREAMS for i in missing(file, stream, request.stored[stream])]
-        if not jobs:
-            return
-        name = f"{request.problem.name} {request.mesh}"
-        with counted(name, len(jobs), "fields", shown=progress) as advance:
-            for (stream, index), fields in pool.completed(partial(draw, request), jobs):
-                write(file, stream, index, fields)
-                advance(1)
-
-
-def draw(request: Request, job: tuple[str, int]) -> dict[str, Array]:
-    """Compute the sample of a stream and its number in it: inputs, parameters and outputs by name, float32."""
-    stream, index = job
-    key = (*request.problem.name.encode(), request.mesh, STREAMS.index(stream), index)
-    fields = request.problem.sample(np.random.SeedSequence(request.seed, spawn_key=key), request.mesh)
-    return {name: np.asarray(field, dtype=np.float32) for name, field in fields.items()}
+        larger = {stream: max(count, held[stream]) for stream, count in store.counts.items()}
+        if larger != held:
+            create(replace(store, counts=larger), shapes(file[STREAMS[0]]), source=file)
 
 
 def convert(published: Published, request: Request, path: Path) -> None:
@@ -191,128 +280,60 @@ def convert(published: Published, request: Request, path: Path) -> None:
         if held["test"] == counts["test"] and held["train"] >= counts["train"]:
             return
     attributes = {"provenance": "published", "points": published.points, "files": published.files}
-    with replacing(path) as aside:
-        create(aside, Layout(description, request.mesh, {}, attributes))
-        with opened(aside, "r+") as file:
-            for stream in reversed(STREAMS):
-                for quantity in (*description.inputs, *description.outputs):
-                    # One array at a time is in memory: the finest sets have hundreds of megabytes each.
-                    fields = published.read(stream, quantity.name, counts)
-                    if stream not in file:
-                        layout = Layout(description, fields.shape[-1], counts, {})
-                        allocate(file.create_group(stream), layout, counts[stream])
-                    stored = file[stream][quantity.name]
-                    if fields.shape != stored.shape:
-                        raise UserError(
-                            f"expected {stored.shape} but got {fields.shape} for {quantity.name}, {stream}, "
-                            f"in {published.files}"
-                        )
-                    stored[:] = fields
-                file[stream][DONE][:] = 1
+    store = store_of(request, path, attributes)
+    names = [one.name for one in (*description.inputs, *description.outputs)]
+    with replacing(path) as aside, opened(aside, "w") as file:
+        file.attrs.update(store.attributes)
+        for stream, name in product(reversed(STREAMS), names):
+            # One array at a time is in memory: the finest sets have hundreds of megabytes each.
+            fields = published.read(stream, name, counts)
+            if stream not in file:
+                allocate(file, store, stream, dict.fromkeys(names, fields.shape[1:]))
+            stored = file[stream][name]
+            if fields.shape != stored.shape:
+                raise UserError(
+                    f"expected {stored.shape} but got {fields.shape} for {name}, {stream}, in {published.files}"
+                )
+            write(file[stream], slice(None), {name: fields})
 
 
-def trajectories(made: Trajectories, data: Path, *, progress: bool = True) -> Path:
-    """Draw, check and write trajectories, unless that was done before; return their file.
-
-    They are solved in blocks, each of which is kept in a file of its own until all are there, so that an interrupted
-    run goes on after its last whole block.
-    """
-    path = data / named(made.file, f"seed {made.file.seed}")
-    folder = path.with_suffix(".blocks")
-    with locked(path):
-        if not path.exists():
-            blocks = solved(made, folder, progress=progress)
-            arrays = {key: LazyArray.of(key, np.concatenate([each[key] for each in blocks])) for key in blocks[0]}
-            write_checked(made.file, [DataFile(path, "generated", arrays)], path)
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that ended before this, too
-    return path
+def room(file: h5py.File) -> dict[str, int]:
+    """Return for how many samples of each stream the file was made."""
+    return {stream: len(file[stream][DONE]) for stream in STREAMS}
 
 
-def solved(made: Trajectories, folder: Path, *, progress: bool) -> list[dict[str, Array]]:
-    """Return all trajectories in blocks by key, solved where a folder does not hold them.
-
-    No block is small, as the rounding of some would depend on their number.
-    """
-    starts = made.draw(made.file.seed)
-    count = len(next(iter(starts.values())))
-    ends = [*range(BLOCK, count - BLOCK + 1, BLOCK), count]
-    blocks = [(slice(first, end), folder / f"{first:06}.npz") for first, end in zip([0, *ends], ends, strict=False)]
-    jobs = [(rows, file) for rows, file in blocks if not file.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    total = sum(rows.stop - rows.start for rows, _ in jobs)
-    with counted(made.file.name, total, "trajectories", shown=progress) as advance:
-        for rows, file in jobs:
-            found = made.follow({key: each[rows] for key, each in starts.items()})
-            arrays: dict[str, Any] = {key: each.astype(np.float32) for key, each in found.items()}
-            with replacing(file) as aside, aside.open("wb") as whole:
-                np.savez(whole, **arrays)
-            advance(rows.stop - rows.start)
-    return [dict(np.load(file)) for _, file in blocks]
+# Arrays of a file
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What a file is made for: its problem, points per axis, samples of each stream, and its remaining attributes."""
-
-    description: Description
-    mesh: int
-    counts: Mapping[str, int]
-    attributes: Mapping[str, str | int | float]
-
-
-def create(path: Path, layout: Layout, source: h5py.File | None = None) -> None:
-    """Make a file with room for the layout's samples, and take over those of a smaller file of the same samples."""
-    described = layout.description
-    with opened(path, "w") as file:
-        named = {name: getattr(described, name) for name in ("title", "equation", "boundary", "distribution")}
-        file.attrs.update(problem=described.name, mesh=layout.mesh, **named)
-        file.attrs.update(layout.attributes)
-        for stream, count in layout.counts.items():
-            group = file.create_group(stream)
-            allocate(group, layout, count)
+def create(store: Store, shapes: Mapping[str, tuple[int, ...]], source: h5py.File | None = None) -> None:
+    """Make a file with room for samples, and take over those of a smaller file of the same samples."""
+    with replacing(store.path) as aside, opened(aside, "w") as file:
+        file.attrs.update(store.attributes)
+        for name, count in store.counts.items():
+            allocate(file, store, name, shapes)
             if source is not None:
-                copied = min(count, len(source[stream][DONE]))
-                for name, index in product(group, range(copied)):
-                    group[name][index] = source[stream][name][index]
+                copied = min(count, len(source[name][DONE]))
+                for tensor, index in product(file[name], range(copied)):
+                    file[name][tensor][index] = source[name][tensor][index]
 
 
-def allocate(group: h5py.Group, layout: Layout, count: int) -> None:
-    """Make a stream's datasets for `count` samples of the layout's grid, with their space on the disk."""
-    described, shapes = layout.description, {DONE: ()}
-    for one in described.tensors:
-        components = getattr(one, "components", ())
-        grid = () if one in described.parameters else (layout.mesh,) * len(described.axes)
-        shapes[one.name] = (*((len(components),) if components else ()), *grid)
-    for name, shape in shapes.items():
+def allocate(file: h5py.File, store: Store, group: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Make the arrays of a group's samples, each `[sample, *shape]`, with their space on the disk."""
+    into, count = file.require_group(group), store.counts[group]
+    for name, shape in {**shapes, DONE: ()}.items():
         kind = h5py.h5t.NATIVE_UINT8 if name == DONE else h5py.h5t.IEEE_F32LE
         early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         early.set_obj_track_times(False)
         if count > 0 and shape:
             early.set_chunk((1, *shape))
-        h5py.h5d.create(group.id, name.encode(), kind, h5py.h5s.create_simple((count, *shape)), early)
-    for tensor in described.tensors:
-        group[tensor.name].attrs.update(units=tensor.units, meaning=tensor.meaning)
+        h5py.h5d.create(into.id, name.encode(), kind, h5py.h5s.create_simple((count, *shape)), early)
+        into[name].attrs.update(store.tensors.get(name, {}))
 
 
-def write(file: h5py.File, stream: str, index: int, fields: Mapping[str, NDArray[Any]]) -> None:
-    """Write one sample, and mark it as done only when its arrays have been handed to the system."""
-    group = file[stream]
-    for name, array in fields.items():
-        group[name][index] = array
-    file.flush()
-    group[DONE][index] = 1
-    file.flush()
-
-
-def missing(file: h5py.File, stream: str, count: int) -> list[int]:
-    """List those of the first `count` samples that are not there yet."""
-    return [int(index) for index in np.flatnonzero(file[stream][DONE][:count] == 0)]
-
-
-def room(file: h5py.File) -> dict[str, int]:
-    """Return for how many samples of each stream the file was made."""
-    return {stream: len(file[stream][DONE]) for stream in STREAMS}
+def shapes(group: h5py.Group) -> dict[str, tuple[int, ...]]:
+    """Return the shape of a sample by array."""
+    return {name: array.shape[1:] for name, array in group.items() if name != DONE}
 
 
 def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> h5py.File:

@@ -18,28 +18,30 @@ from tests.research.importing.reference_cases import (
     case_file,
     refused,
 )
-from training.data import generate
+from training.data.generate import Block, Store, fill, opened
+from training.data.pools import ThisProcess
 from training.nn.pointwise import EPSILON
-from training.problems.problem import PROBLEMS
+from training.problems.problem import Array
 
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixteen random fields on a mesh of 85 points, as Darcy samples."""
     path, rng = tmp_path_factory.mktemp("samples") / "darcy.h5", np.random.default_rng(0)
-    generate.create(
-        path, generate.Layout(PROBLEMS["darcy"].description, 85, {"train": 12, "test": 4}, {"provenance": "test"})
-    )
-    with generate.opened(path, "r+") as file:
-        for split, count in (("train", 12), ("test", 4)):
-            for index in range(count):
-                fields = 1 + rng.random((2, 85, 85), dtype=np.float32)
-                generate.write(file, split, index, {"coefficient": fields[0], "solution": fields[1]})
+
+    def fields(block: Block) -> dict[str, Array]:
+        found = 1 + rng.random((2, block.stop, 85, 85), dtype=np.float32)
+        return {"coefficient": found[0], "solution": found[1]}
+
+    counts = {"train": 12, "test": 4}
+    store = Store("fields", path, counts, {"problem": "darcy", "mesh": 85, "provenance": "test"})
+    blocks = [Block(stream, 0, count) for stream, count in counts.items()]
+    fill(store, blocks, fields, ThisProcess(), progress=False)
     return path
 
 
 def fields_of(path: Path, name: str) -> Any:
-    with generate.opened(path) as file:
+    with opened(path) as file:
         return file["train"][name][:].astype(float)
 
 

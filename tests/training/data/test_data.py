@@ -21,12 +21,12 @@ import pytest
 from physics import darcy
 from training.data import generate, views
 from training.data.dataset import SampleGroup
-from training.data.generate import Request, prepare
-from training.data.pools import LocalPool
+from training.data.generate import Block, Request, Store, blocks, fill, missing, prepare
+from training.data.pools import LocalPool, ThisProcess
 from training.data.prepare import prepare as prepare_files
 from training.data.views import Samples, read
 from training.files import replacing
-from training.problems.problem import PROBLEMS
+from training.problems.problem import PROBLEMS, Array
 from training.problems.problem_file import ProblemFile
 
 ROOT = Path(__file__).parents[3]
@@ -171,16 +171,19 @@ def done(path: Path, split: views.Split) -> int:
 
 
 def test_a_file_being_filled_may_be_read_as_far_as_it_is(tmp_path: Path) -> None:
-    path = prepare(dataclasses.replace(DARCY, train=0, test=0), tmp_path, progress=False)
-    attributes = {"provenance": "regenerated"}
-    generate.create(path, generate.Layout(DARCY.problem.description, 61, {"train": 3, "test": 2}, attributes))
-    field = np.ones((61, 61), dtype=np.float32)
-    with generate.opened(path, "r+") as file:
-        generate.write(file, "test", 0, {"coefficient": 3 * field, "solution": field})
-        assert read(path, "test", 1, 61).inputs.mean() == 3
-        assert generate.missing(file, "test", 2) == [1]
-        with pytest.raises(ValueError, match=r"expected 2 samples in test of .* but 1 are there"):
-            read(path, "test", 2, 61)
+    path, field = tmp_path / "darcy.h5", np.ones((1, 61, 61), dtype=np.float32)
+    store = Store("darcy", path, {"train": 3, "test": 2}, {"problem": "darcy", "provenance": "regenerated"})
+
+    def work(block: Block) -> dict[str, Array]:
+        if block.start:
+            assert read(path, "test", 1, 61).inputs.mean() == 3
+            assert missing(path, blocks("test", 2, 1)) == [block]
+            with pytest.raises(ValueError, match=r"expected 2 samples in test of .* but 1 are there"):
+                read(path, "test", 2, 61)
+        return {"coefficient": 3 * field, "solution": field}
+
+    fill(store, blocks("test", 2, 1), work, ThisProcess(), progress=False)
+    assert read(path, "test", 2, 61).outputs.mean() == 1
 
 
 def test_a_failed_replacement_leaves_the_file_whole(tmp_path: Path, darcy_file: Path) -> None:

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from schema.problem import Description
 from training import recipes
-from training.data import generate, views
-from training.data.generate import Layout
+from training.data import views
+from training.data.generate import Block, Store, fill
+from training.data.pools import ThisProcess
 from training.data.views import GRADIENTS, Samples, read
 from training.fit.operator_workload import OperatorWorkload
 from training.nn.pointwise import Normaliser
@@ -27,12 +28,10 @@ ACCURACY = {"rtol": 1e-6, "atol": 1e-5}  # of float32 fields, whose differences 
 
 def stored(path: Path, problem: Description, inputs: Tensor, outputs: Tensor) -> Path:
     """Write fields `[sample, *grid]` as the training samples of a file."""
-    layout = Layout(problem, inputs.shape[1], {"train": len(inputs), "test": 0}, {"provenance": "none"})
-    generate.create(path, layout)
-    names = (problem.inputs[0].name, problem.outputs[0].name)
-    with generate.opened(path, "r+") as file:
-        for index, pair in enumerate(zip(inputs.float().numpy(), outputs.float().numpy(), strict=True)):
-            generate.write(file, "train", index, dict(zip(names, pair, strict=True)))
+    said = {"problem": problem.name, "provenance": "none"}
+    store = Store("fields", path, {"train": len(inputs), "test": 0}, said)
+    fields = {problem.inputs[0].name: inputs.float().numpy(), problem.outputs[0].name: outputs.float().numpy()}
+    fill(store, [Block("train", 0, len(inputs))], lambda _: fields, ThisProcess(), progress=False)
     return path
 
 

@@ -13,6 +13,7 @@ from physics import kuramoto_sivashinsky as line
 from physics import navier_stokes as plane
 from training import checkpoint
 from training.data import generate
+from training.data.pools import ThisProcess
 from training.files import read_toml
 from training.fit import start
 from training.fit.operator_workload import OperatorWorkload
@@ -27,7 +28,8 @@ NAMES = [name for name in PROBLEMS if PROBLEMS[name].trajectories is not None]
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make as few trajectories as the splits allow, and short ones."""
+    """Make as few trajectories as the splits allow, and short ones, in this process."""
+    monkeypatch.setattr(generate, "ALL_CORES", ThisProcess())
     monkeypatch.setattr(kuramoto_sivashinsky, "TRAJECTORIES", 68)
     monkeypatch.setattr(kuramoto_sivashinsky, "FRAMES", 3)
     monkeypatch.setattr(line, "TRANSIENT", 5.0)
@@ -90,9 +92,7 @@ def test_an_interrupted_solver_goes_on_after_its_last_whole_block(tmp_path: Path
         generate.trajectories(replace(made, follow=partial(follow, blocks=1)), tmp_path / "one")
     path = generate.trajectories(replace(made, follow=partial(follow, blocks=2)), tmp_path / "one")
     assert solved == [32, 36]  # of 68
-    blocks = path.with_suffix(".blocks")  # as of a run that ended before it removed them
-    blocks.mkdir()
-    (blocks / "000000.npz").touch()
+    path.with_suffix(".solved").touch()  # as of a run that ended before it removed it
     assert generate.trajectories(made, tmp_path / "one") == path
     whole = generate.trajectories(made, tmp_path / "two")
     assert path.read_bytes() == whole.read_bytes()
