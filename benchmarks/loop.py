@@ -51,23 +51,48 @@ class Settings:
 
 @dataclass(frozen=True)
 class Samples:
-    """Input fields and parameters in the order of a network's arguments, and one output field."""
+    """Input fields and parameters in the order of a network's arguments, and one output field.
+
+    On grids an output, and each input of as many axes, may have several components, on its last axis.
+    """
 
     inputs: Sequence[Tensor]
     output: Tensor
+    components: int = 0  # of the output; 0 where it has no axis for them
 
     def __getitem__(self, rows: Tensor | slice) -> Samples:
-        return Samples([each[rows] for each in self.inputs], self.output[rows])
+        return Samples([each[rows] for each in self.inputs], self.output[rows], self.components)
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The sides of the grid."""
+        return tuple(self.output.shape[1:-1] if self.components else self.output.shape[1:])
+
+    @property
+    def parts(self) -> list[Tensor]:
+        """Every component of every input, `[sample, *grid]`, and the parameters `[sample]`."""
+        return parted(self.inputs, len(self.grid))
 
     def __len__(self) -> int:
         return len(self.output)
 
 
+def parted(inputs: Sequence[Tensor], axes: int) -> list[Tensor]:
+    """Return every component of fields on a grid of so many axes, and the parameters, one by one."""
+    return [part for each in inputs for part in (each.unbind(dim=-1) if each.ndim > axes + 1 else (each,))]
+
+
 def errors(network: nn.Module, samples: Samples) -> Tensor:
-    """Return the relative L2 error of every sample."""
-    found: Tensor = network(*samples.inputs)
-    relative: Tensor = (found - samples.output).flatten(1).norm(dim=1) / samples.output.flatten(1).norm(dim=1)
-    return relative
+    """Return the relative L2 error of every sample, of several components the mean."""
+    return relative(network(*samples.inputs), samples.output, 1, samples.components)
+
+
+def relative(found: Tensor, truth: Tensor, leading: int, components: int = 0) -> Tensor:
+    """Return the relative L2 error for every index of the leading axes, the mean over components of the last axis."""
+    fields = [(each if components else each[..., None]).flatten(leading, -2) for each in (found - truth, truth)]
+    apart, size = (each.norm(dim=leading) for each in fields)
+    means: Tensor = (apart / size).mean(dim=-1)
+    return means
 
 
 @torch.no_grad()

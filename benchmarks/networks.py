@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from benchmarks.attentions import GridAttention, LowRankAttention, PhysicsAttention
-from benchmarks.loop import LOST, Samples, Settings, figures, measure, train
+from benchmarks.loop import LOST, Samples, Settings, figures, measure, parted, relative, train
 
 DECADES = 30.0  # a positive quantity that spans more enters by its logarithm, as in the presets of own data
 CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by the axes of the grid
@@ -27,25 +27,28 @@ CONVOLUTIONS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by 
 class ChannelNetwork(nn.Module):
     """Standardise fields and parameters, join them and the coordinates as channels, and apply a network.
 
-    The network maps channels to one channel; with `increment` its output is added to the first input.
+    The network maps channels to one channel per component of the output; with `increment` they are added to the first
+    input. Fields of several components have these on their last axis.
     """
 
     def __init__(self, network: nn.Module, samples: Samples, *, increment: bool = False) -> None:
         super().__init__()
-        self.network, self.increment = network, increment
-        self.logarithmic = [bool(each.min() > 0 and each.max() > DECADES * each.min()) for each in samples.inputs]
-        self.statistics = [moments(self.scaled(each, index)) for index, each in enumerate(samples.inputs)]
-        self.mean, self.deviation = moments(samples.output - samples.inputs[0] if increment else samples.output)
-        ends = [(torch.arange(side) + 0.5) / side for side in samples.output.shape[1:]]
+        self.network, self.increment, self.components = network, increment, samples.components
+        self.logarithmic = [bool(each.min() > 0 and each.max() > DECADES * each.min()) for each in samples.parts]
+        self.statistics = [moments(self.scaled(each, index)) for index, each in enumerate(samples.parts)]
+        learned = samples.output - samples.inputs[0] if increment else samples.output
+        found = torch.tensor([moments(each) for each in parted([learned], len(samples.grid))])
+        self.mean, self.deviation = found.T if samples.components else found[0]
+        ends = [(torch.arange(side) + 0.5) / side for side in samples.grid]
         self.coordinates = torch.stack(torch.meshgrid(*ends, indexing="ij"))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return the output field `[batch, *grid]`."""
+        """Return the output field `[batch, *grid]`, or `[batch, *grid, component]`."""
         grid = self.coordinates.shape[1:]
-        parts = [self.channel(each, index) for index, each in enumerate(inputs)]
+        parts = [self.channel(each, index) for index, each in enumerate(parted(inputs, len(grid)))]
         parts.append(self.coordinates.expand(len(inputs[0]), *self.coordinates.shape))
         found: Tensor = self.network(torch.cat([each.expand(-1, -1, *grid) for each in parts], dim=1))
-        output = found[:, 0] * self.deviation + self.mean
+        output: Tensor = (found.movedim(1, -1) if self.components else found[:, 0]) * self.deviation + self.mean
         return inputs[0] + output if self.increment else output
 
     def channel(self, values: Tensor, index: int) -> Tensor:
@@ -69,10 +72,10 @@ def fno(samples: Samples, *, modes: int, channels: int = 32, increment: bool = F
     from neuralop.models import FNO  # noqa: PLC0415 -- only its environment has it
 
     network = FNO(
-        n_modes=tuple(min(modes, side) for side in samples.output.shape[1:]),
+        n_modes=tuple(min(modes, side) for side in samples.grid),
         hidden_channels=channels,
-        in_channels=len(samples.inputs) + samples.output.ndim - 1,
-        out_channels=1,
+        in_channels=len(samples.parts) + len(samples.grid),
+        out_channels=samples.components or 1,
         n_layers=4,
         lifting_channels=64,
         projection_channels=64,
@@ -84,8 +87,8 @@ def unet(samples: Samples) -> nn.Module:
     """Return MONAI's U-Net of its default size, with batch normalisation."""
     from monai.networks.nets import BasicUNet  # noqa: PLC0415 -- only its environment has it
 
-    axes = samples.output.ndim - 1
-    network = BasicUNet(axes, len(samples.inputs) + axes, 1, norm=("batch", {"affine": True}))
+    axes, outputs = len(samples.grid), samples.components or 1
+    network = BasicUNet(axes, len(samples.parts) + axes, outputs, norm=("batch", {"affine": True}))
     return ChannelNetwork(network, samples)
 
 
@@ -138,11 +141,11 @@ class ConvNextBlock(nn.Module):
 class ConvNextUNet(nn.Module):
     """The U-Net of ConvNeXt blocks that The Well is measured with (Ohana et al., NeurIPS 2024), for one axis, too."""
 
-    def __init__(self, inputs: int, axes: int, channels: int = 32, levels: int = 3) -> None:
+    def __init__(self, inputs: int, outputs: int, axes: int, channels: int = 32, levels: int = 3) -> None:
         super().__init__()
         conv, up = CONVOLUTIONS[axes], (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[axes - 1]
         wide = [channels * 2**level for level in range(levels + 1)]
-        self.first, self.last = conv(inputs, channels, 3, padding=1), conv(channels, 1, 3, padding=1)
+        self.first, self.last = conv(inputs, channels, 3, padding=1), conv(channels, outputs, 3, padding=1)
         pairs = [*itertools.pairwise(wide)]
         self.down = nn.ModuleList(nn.Sequential(nn.GroupNorm(1, a), conv(a, b, 2, stride=2)) for a, b in pairs)
         self.up = nn.ModuleList(nn.Sequential(nn.GroupNorm(1, b), up(b, a, 2, stride=2)) for a, b in pairs)
@@ -164,8 +167,8 @@ class ConvNextUNet(nn.Module):
 
 def convnext(samples: Samples) -> nn.Module:
     """Return the ConvNeXt U-Net."""
-    axes = samples.output.ndim - 1
-    return ChannelNetwork(ConvNextUNet(len(samples.inputs) + axes, axes), samples)
+    axes, outputs = len(samples.grid), samples.components or 1
+    return ChannelNetwork(ConvNextUNet(len(samples.parts) + axes, outputs, axes), samples)
 
 
 def attention(samples: Samples, *, kind: str) -> nn.Module:
@@ -184,6 +187,11 @@ def rollout(network: nn.Module, state: Tensor, numbers: Sequence[Tensor], frames
         state = network(state, *numbers)
         found.append(state)
     return torch.stack(found, dim=1)
+
+
+def rollout_errors(frames: Tensor, truth: Tensor, components: int = 0) -> Tensor:
+    """Return the relative L2 errors `[trajectory, frame]` of rollouts, `LOST` where they are larger or not finite."""
+    return relative(frames, truth, 2, components).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
 
 
 class Rollout:
@@ -208,19 +216,21 @@ def trajectories(request: dict[str, Any]) -> tuple[Samples, list[Tensor]]:
 
     Args:
         request: `file` with `state` [trajectory, frame, *grid] and, unless it is null, `parameter` [trajectory] by
-            these names, `held`: how many are kept apart at the end for validation and, after them, for the test, and
-            `split`: which of both are to be measured, the test by default.
+            these names, several names of a list as components of the state on its last axis; `held`: how many are kept
+            apart at the end for validation and, after them, for the test, and `split`: which of both are to be
+            measured, the test by default.
     """
     with np.load(request["file"]) as file:
-        names = [request["state"], *([request["parameter"]] if request["parameter"] else [])]
-        states, *numbers = (torch.from_numpy(file[name]) for name in names)
+        fields = request["state"] if isinstance(request["state"], list) else []
+        states = torch.from_numpy(np.stack([file[n] for n in fields], axis=-1) if fields else file[request["state"]])
+        numbers = [torch.from_numpy(file[request["parameter"]])] if request["parameter"] else []
     validation, test = request["held"]
     trained, measured = slice(-validation - test), slice(-test, None)
     if request.get("split") == "validation":
         measured = slice(-validation - test, -test)
     before, after = states[trained, :-1].flatten(0, 1), states[trained, 1:].flatten(0, 1)
     repeated = [each[trained].repeat_interleave(states.shape[1] - 1) for each in numbers]
-    return Samples([before, *repeated], after), [each[measured] for each in (states, *numbers)]
+    return Samples([before, *repeated], after, len(fields)), [each[measured] for each in (states, *numbers)]
 
 
 def fields(request: dict[str, Any]) -> tuple[Samples, Samples]:
@@ -282,10 +292,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             network = own_data.MeanOverFlips(network, request["prepared"])
         return figures(measure(network, held), facts)
     states, *numbers = held
-    truth = states[:, 1:].flatten(2)
-    frames = rollout(network, states[:, 0], numbers, truth.shape[1]).flatten(2)
-    relative = ((frames - truth).norm(dim=2) / truth.norm(dim=2)).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST)
-    return {"errors": relative.mean(dim=0).tolist()} | facts
+    frames = rollout(network, states[:, 0], numbers, states.shape[1] - 1)
+    return {"errors": rollout_errors(frames, states[:, 1:]).mean(dim=0).tolist()} | facts
 
 
 BASELINES: dict[str, Any] = {

@@ -32,20 +32,24 @@ from benchmarks.loop import Samples, Settings, measure, train
 from benchmarks.networks import fields, moments
 
 SAMPLES, TUNING = 650, 60.0  # processor seconds
-FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, LRSA, PETROV = TITLES = (
+FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, LRSA, WITH_ADAMW, PETROV = TITLES = (
     "nearest training sample",
     "FNO on a grid",
     "Transolver",
     "linear attention",
     "GNOT",
     "LRSA",
+    "Petrov with AdamW",
     "Petrov",
 )
+#: The networks that `fit` trains, and what differs from the preset in them.
+OURS: dict[str, dict[str, Any]] = {PETROV: {}, WITH_ADAMW: {"optimiser": "adamw", "cycle_momentum": True}}
 BATCH = 8
 GRIDS = {2: (64, 64), 3: (20, 20, 20)}  # of FNO, by the dimensions
 CHANNELS = {2: 32, 3: 16}
 IN_SPACE = frozenset({"balls", "bodies"})
 RATES = {FNO: (2e-3, 5e-3)} | dict.fromkeys((TRANSOLVER, LINEAR, GNOT, LRSA), (1e-3, 3e-3))
+MUON_RATES = dict.fromkeys((TRANSOLVER, LINEAR), (3e-3, 1e-2))  # not for FNO: see `benchmarks.own_data`
 Array = NDArray[np.float32]
 
 
@@ -287,12 +291,12 @@ def candidates(title: str, dimensions: int) -> list[dict[str, Any]]:
     """Return the candidates of a network: its name, sizes, and settings of the loop."""
     if title == FLOOR:
         return [{"network": title, "sizes": {}}]
-    if title == PETROV:
-        return [{"network": "petrov", "sizes": {}}]
+    if title in OURS:
+        return [{"network": "petrov", "sizes": {}} | ({"settings": OURS[title]} if OURS[title] else {})]
     sizes = {"modes": 24 if dimensions == 2 else 12} if title == FNO else {}
-    return [
-        {"network": title, "sizes": sizes, "settings": {"learning_rate": rate, "batch": BATCH}} for rate in RATES[title]
-    ]
+    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
+    rates += [{"learning_rate": r, "batch": BATCH, "optimiser": "muon"} for r in MUON_RATES.get(title, ())]
+    return [{"network": title, "sizes": sizes, "settings": each} for each in rates]
 
 
 def compare(

@@ -3,9 +3,9 @@
 `python -m benchmarks.solvers NAME SAMPLES FOLDER` writes one of them. Steady heat and Darcy flow are solved by
 scikit-fem with bilinear elements on twice the cells of the data, `darcy85` by our finite volumes on 421 x 421 cells;
 advection and reaction by py-pde; `wind` is steady heat once more, rougher, on a finer grid and with fewer samples, by
-finite volumes and SciPy's sparse solver; `neuralop` is the Darcy set in neuraloperator's wheel; `ks` and `vorticity`
-are trajectories of the Kuramoto-Sivashinsky equation and of decaying flow by exponax. `heat-earlier` and
-`darcy-earlier` have other inputs, `heat-coarse` and `darcy-coarse` half of the cells.
+finite volumes and SciPy's sparse solver; `neuralop` is the Darcy set in neuraloperator's wheel; `ks`, `vorticity` and
+`gray_scott` are trajectories of the Kuramoto-Sivashinsky equation, of decaying flow and of two species by exponax.
+`heat-earlier` and `darcy-earlier` have other inputs, `heat-coarse` and `darcy-coarse` half of the cells.
 """
 
 from __future__ import annotations
@@ -259,14 +259,45 @@ def vorticity(samples: int, folder: Path, _: Generator) -> None:
     waves = exponax.ic.RandomTruncatedFourierSeries(2, cutoff=5, std_one=True)
     start = jax.vmap(lambda key: 2 * waves(64, key=key))(jax.random.split(jax.random.PRNGKey(0), samples))
     found = jax.jit(jax.vmap(exponax.rollout(frame, 20, include_init=True)))(start)
-    waves_of_all = np.fft.rfft2(np.asarray(found)[:, :, 0])[..., :17] / 4
-    kept = np.concatenate([waves_of_all[..., :16, :], waves_of_all[..., -16:, :]], axis=-2)
+    np.savez(folder / "vorticity.npz", vorticity=halved(np.asarray(found)[:, :, 0]))
+
+
+def gray_scott(samples: int, folder: Path, rng: Generator) -> None:
+    """Write `gray_scott.npz` with `a` and `b` [trajectory, 21, 32, 32]: exponax, 20 steps per frame of 20 units.
+
+    Two species react and diffuse, a' = 2e-5 lap a - a b^2 + .04 (1 - a) and b' = 1e-5 lap b + a b^2 - .1 b, on a
+    square of side 0.64: spots that grow and divide, 40 units after a = 1 and b = 0 but for 6 to 13 Gaussian spots with
+    b = .25. It is solved on 64 x 64 points, and the waves up to 15 of each axis are kept.
+    """
+    import exponax  # noqa: PLC0415 -- only its environment has it
+    import jax  # noqa: PLC0415
+
+    jax.config.update("jax_enable_x64", val=True)  # type: ignore[no-untyped-call] # jax has no annotation there
+    length, side, diffusivities = 0.64, 64, {"diffusivity_1": 2e-5, "diffusivity_2": 1e-5}
+    step = exponax.stepper.reaction.GrayScott(2, length, side, 1.0, feed_rate=0.04, kill_rate=0.06, **diffusivities)
+    places, spots = length / side * np.arange(side), np.zeros((samples, side, side))
+    for spot in spots:
+        for _ in range(rng.integers(6, 14)):
+            middle, width = rng.uniform(0, length, 2), rng.uniform(0.02, 0.05)
+            x, y = (np.exp(-(((places - m + length / 2) % length - length / 2) ** 2) / (2 * width**2)) for m in middle)
+            np.maximum(spot, np.outer(x, y), out=spot)
+    start, frame = np.stack([1 - spots / 2, spots / 4], axis=1), exponax.repeat(step, 20)
+    settled = jax.jit(jax.vmap(exponax.repeat(frame, 2)))(start)
+    found = np.asarray(jax.jit(jax.vmap(exponax.rollout(frame, 20, include_init=True)))(settled))
+    np.savez(folder / "gray_scott.npz", a=halved(found[:, :, 0]), b=halved(found[:, :, 1]))
+
+
+def halved(fields: NDArray[Any]) -> NDArray[np.float32]:
+    """Return periodic fields `[..., 64, 64]` on half of the points per axis: their waves up to 15."""
+    waves = np.fft.rfft2(fields)[..., :17] / 4
+    kept = np.concatenate([waves[..., :16, :], waves[..., -16:, :]], axis=-2)
     kept[..., 16, :] = kept[..., 16] = 0
-    np.savez(folder / "vorticity.npz", vorticity=np.fft.irfft2(kept).astype(np.float32))
+    return np.fft.irfft2(kept).astype(np.float32)
 
 
 MADE: dict[str, Callable[[int, Path, Generator], None]] = {
-    each.__name__: each for each in (heat, wind, darcy, darcy85, advection, reaction, neuralop, ks, vorticity)
+    each.__name__: each
+    for each in (heat, wind, darcy, darcy85, advection, reaction, neuralop, ks, vorticity, gray_scott)
 }
 RELATED: dict[str, Callable[[int, Path, Generator], None]] = {
     "heat-earlier": partial(heat, deviation=0.4),

@@ -272,10 +272,10 @@ def mesh_trajectories(
 
 def trajectories(
     seconds: Annotated[
-        float | None, typer.Option(min=1, help="Processor time of a training; by default 360, on planes 60.")
+        float | None, typer.Option(min=1, help="Processor time of a training; by default 360, on planes 60 or 300.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Trainings per network and set.")] = 1,
-    problems: Problems = "ks,vorticity",
+    problems: Problems = "ks,vorticity,gray_scott",
     networks: Annotated[str, typer.Option(help="Which networks.")] = "Petrov,FNO,U-Net",
     data: Annotated[Path, typer.Option("--data", help="The folder of the trajectories.")] = Path("data/trajectories"),
     json: Trainings = OWN_TRAJECTORIES,

@@ -22,10 +22,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.harness import Array, ResultFile, Row, interpreter, run
-from benchmarks.loop import LOST, Settings, train
-from benchmarks.networks import BASELINES, rollout, trajectories
+from benchmarks.loop import Settings, train
+from benchmarks.networks import BASELINES, rollout, rollout_errors, trajectories
 
-SETS: dict[str, tuple[str, int, float]] = {"ks": ("u", 160, 360.0), "vorticity": ("vorticity", 160, 60.0)}
+SETS: dict[str, tuple[str | list[str], int, float]] = {
+    "ks": ("u", 160, 360.0),
+    "vorticity": ("vorticity", 160, 60.0),
+    "gray_scott": (["a", "b"], 160, 300.0),
+}
 """By name the array of the states, how many trajectories there are, and processor seconds of a training."""
 HELD, TUNING = 16, 15.0  # trajectories for validation and as many for the test; processor seconds
 FNO, UNET, CONVNEXT, PETROV = TITLES = ("FNO", "U-Net", "ConvNeXt U-Net", "Petrov")
@@ -39,24 +43,26 @@ BATCH = 16
 LEAST = 160  # steps of Petrov, an epoch; as many as the preset takes at least need more than a minute
 
 
-def well(file: Path, name: str, fields: NDArray[np.float32], length: float, step: float) -> None:
-    """Write a scalar field `[trajectory, frame, x, y]` on a periodic square in the layout of The Well."""
+def well(file: Path, fields: dict[str, NDArray[np.float32]], length: float, step: float) -> None:
+    """Write scalar fields `[trajectory, frame, x, y]` on a periodic square in the layout of The Well."""
     import h5py  # noqa: PLC0415 -- not in the environments of all networks
 
+    trajectories, frames, *sides = next(iter(fields.values())).shape
     with h5py.File(file, "w") as made:
-        made.attrs.update(dataset_name=name, grid_type="cartesian", n_spatial_dims=2, n_trajectories=len(fields))
+        made.attrs.update(dataset_name=file.stem, grid_type="cartesian", n_spatial_dims=2, n_trajectories=trajectories)
         sizes = made.create_group("dimensions")
         sizes.attrs["spatial_dims"] = ["x", "y"]
-        sizes["time"] = step * np.arange(fields.shape[1], dtype=np.float32)
-        for axis, side in zip("xy", fields.shape[2:], strict=True):
+        sizes["time"] = step * np.arange(frames, dtype=np.float32)
+        for axis, side in zip("xy", sides, strict=True):
             sizes[axis] = (length / side) * np.arange(side, dtype=np.float32)
             edge = made.create_group(f"boundary_conditions/{axis}_periodic")
             edge.attrs.update(associated_dims=[axis], bc_type="PERIODIC", sample_varying=False, time_varying=False)
-        for order, names in enumerate(([name], [], [])):
+        for order, names in enumerate(([*fields], [], [])):
             made.create_group(f"t{order}_fields").attrs["field_names"] = names
         made.create_group("scalars").attrs["field_names"] = []
-        stored = made["t0_fields"].create_dataset(name, data=fields)
-        stored.attrs.update(dim_varying=[True, True], sample_varying=True, time_varying=True)
+        for name, values in fields.items():
+            stored = made["t0_fields"].create_dataset(name, data=values)
+            stored.attrs.update(dim_varying=[True, True], sample_varying=True, time_varying=True)
 
 
 def prepared(name: str, folder: Path) -> dict[str, Any]:
@@ -76,8 +82,9 @@ def prepared(name: str, folder: Path) -> dict[str, Any]:
     described = read_problem_file(problem)
     if described.data.format == "well" and not file.with_suffix(".hdf5").exists():
         assert described.time is not None  # noqa: S101 -- sets of trajectories
-        step = described.time.step
-        well(file.with_suffix(".hdf5"), state, np.load(file)[state], described.axes[0].length, step)
+        with np.load(file) as arrays:
+            fields = {each: arrays[each] for each in arrays.files}
+        well(file.with_suffix(".hdf5"), fields, described.axes[0].length, described.time.step)
     return {"file": str(file), "state": state, "problem": str(problem)}
 
 
@@ -117,17 +124,18 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     asked = {"file": data["file"], "state": data["state"], "parameter": None, "held": [HELD, HELD]}
     training, [states] = trajectories(asked | {"split": request["split"]})
     if request["network"] == "petrov":
-        frames, facts = trained(request, states)
+        starts = [states[:, 0]] if not training.components else [*states[:, 0].unbind(dim=-1)]
+        frames, facts = trained(request, starts, states.shape[1] - 1)
     else:
         network = BASELINES[request["network"]](training, **request["sizes"])
         used, steps = train(network, training, Settings(**request["settings"]), request["seconds"], request["seed"])
         count = sum(each.numel() * (2 if each.is_complex() else 1) for each in network.parameters())
         facts = {"parameters": count, "seconds": used, "epochs": steps * BATCH / len(training)}
         frames = rollout(network, states[:, 0], (), states.shape[1] - 1)
-    return figures(frames, states[:, 1:]) | facts
+    return figures(frames, states[:, 1:], training.components) | facts
 
 
-def trained(request: dict[str, Any], states: Tensor) -> tuple[Tensor, dict[str, Any]]:
+def trained(request: dict[str, Any], starts: list[Tensor], frames: int) -> tuple[Tensor, dict[str, Any]]:
     """Return the rollouts of what `python -m training fit` trains from a problem file, and how long that took."""
     from training.checkpoint import load_operator  # noqa: PLC0415 -- only the environment of this project has it
 
@@ -144,15 +152,15 @@ def trained(request: dict[str, Any], states: Tensor) -> tuple[Tensor, dict[str, 
     print(run([sys.executable, *command, "--data", str(problem.parent), "--resume"]), file=sys.stderr)
     found = load_operator(out)
     with torch.inference_mode():
-        [frames] = found.operator.eval().rollout([states[:, 0]], states.shape[1] - 1)
+        fields = found.operator.eval().rollout(starts, frames)
     facts = {"parameters": found.card.checkpoint["parameters"]}
-    return frames, facts | {key: found.card.training[key] for key in ("epochs", "seconds")}
+    facts |= {key: found.card.training[key] for key in ("epochs", "seconds")}
+    return fields[0] if len(fields) == 1 else torch.stack(fields, dim=-1), facts
 
 
-def figures(frames: Tensor, truth: Tensor) -> dict[str, Any]:
-    """Return the errors of rollouts `[trajectory, frame, *grid]`."""
-    apart, size = (frames - truth).flatten(2).norm(dim=2), truth.flatten(2).norm(dim=2)
-    errors: Array = (apart / size).nan_to_num(nan=LOST, posinf=LOST).clamp(max=LOST).numpy()
+def figures(frames: Tensor, truth: Tensor, components: int = 0) -> dict[str, Any]:
+    """Return the errors of rollouts `[trajectory, frame, *grid]`, or with components on the last axis."""
+    errors: Array = rollout_errors(frames, truth, components).numpy()
     spread = errors.std(axis=0, ddof=1) / len(errors) ** 0.5
     means, spreads = ([float(f"{each:.4g}") for each in some] for some in (errors.mean(axis=0), spread))
     return {"error": float(errors.mean()), "errors": means, "standard_errors": spreads}

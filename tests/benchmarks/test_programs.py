@@ -185,6 +185,24 @@ def test_networks_that_are_written_here_learn_a_derivative(name: str, axes: int)
     assert loop.measure(network, samples).mean() < 0.5 * before
 
 
+def test_components_are_channels_and_count_alike_in_an_error() -> None:
+    rng = torch.Generator().manual_seed(0)
+    before = torch.randn((8, 6, 5, 2), generator=rng) * torch.tensor([1.0, 100.0])
+    samples = loop.Samples([before, torch.arange(8.0)], before + torch.tensor([1.0, 3.0]), components=2)
+
+    class Swaps(nn.Module):
+        def forward(self, channels: torch.Tensor) -> torch.Tensor:
+            assert channels.shape == (8, 5, 6, 5)
+            return channels[:, [1, 0]]
+
+    found = ChannelNetwork(Swaps(), samples)(*samples.inputs)
+    mean, deviation = (each(before.flatten(0, 2)) for each in (lambda x: x.mean(0), lambda x: x.std(0)))
+    expected = ((before - mean) / deviation).flip(-1) * deviation + mean + torch.tensor([1.0, 3.0])
+    assert torch.allclose(found, expected, atol=1e-3)
+    by_one = [loop.relative(found[..., each], samples.output[..., each], 1) for each in (0, 1)]
+    assert torch.allclose(loop.relative(found, samples.output, 1, 2), torch.stack(by_one).mean(dim=0))
+
+
 def test_networks_of_channels_see_logarithms_numbers_and_coordinates(prepared: dict[str, Any]) -> None:
     samples, _ = networks.fields({"prepared": prepared, "split": "test"})
 
