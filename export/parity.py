@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from export.signature import Signature
-    from schema.card import Grid, Parameter, Tensor
+    from schema.card import Parameter, Tensor
+    from schema.problem import Grid
     from training.optimisation import Precision
 
 #: Largest relative L2 difference to float32 eager. Sums of a few thousand terms in another order differ by some 1e-6.

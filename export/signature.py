@@ -16,7 +16,6 @@ from schema.card import (
     GRID,
     HISTORY,
     QUALITY,
-    Grid,
     Interface,
     Kind,
     Limits,
@@ -25,7 +24,7 @@ from schema.card import (
     Vocabulary,
 )
 from schema.parts import FieldFacts, NumberFacts
-from schema.problem import SequenceDescription
+from schema.problem import Grid, SequenceDescription
 
 if TYPE_CHECKING:
     from torch import nn

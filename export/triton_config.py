@@ -23,7 +23,8 @@ from filelock import FileLock
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from schema.card import FRAME, GRID, Card, read
+from schema.card import FRAME, GRID, Card
+from schema.faults import validated
 from training.files import read_json, write_text
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ def damaged(version: Path) -> bool:
 def tensors_of(version: Path) -> tuple[list[str], list[str]] | None:
     """Return the names of a version's inputs and outputs, in its graph's order; None if its card cannot be read."""
     try:
-        card = read(Card, read_json(version / CARD), version / CARD)
+        card = validated(Card, read_json(version / CARD), version / CARD)
     except (OSError, ValueError):
         return None
     last = [FRAME] if card.frames else [] if card.inputs else [GRID]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 from pydantic.fields import FieldInfo
 
 from schema import card
-from schema.problem import Frames
+from schema.problem import Frames, Grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ COPIES = (
         {"units": None, "meaning": None},
         ("dtype",),  # of all of them the same
     ),
-    Copy("GridInfo", card.Grid, ("axes", "minimum", "maximum", "declared", "points"), {}),
+    Copy("GridInfo", Grid, ("axes", "minimum", "maximum", "declared", "points"), {}),
     Copy("FramesInfo", Frames, ("step", "history", "states", "trained", "maximum"), {}),
 )
 

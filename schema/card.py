@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from schema.faults import faults
 from schema.parts import FieldFacts, Frozen, NumberFacts
-from schema.problem import Frames, GridLimits
+from schema.problem import Frames, Grid
 
 #: Axes before those of the grid: the frames of a trajectory, given frames of a state, components of a vector field.
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"
@@ -119,39 +118,6 @@ class Parameter(NumberFacts):
             several = len(values.get("components", ())) or None
             return {**values, "shape": tuple(several if axis == COMPONENT else None for axis in values["axes"])}
         return values
-
-
-class Grid(GridLimits):
-    """The grids that a model accepts: points per axis and their location. The points of a sequence are its tokens."""
-
-    axes: tuple[str, ...] = Field(description="Names of the grid's axes.")
-    points: str = Field(description="Where the points lie, in words and a formula.")
-    lengths: tuple[float, ...] = Field(default=(), description="Length of each axis in the problem's units.")
-    boundaries: tuple[str, ...] = Field(default=(), description="Per axis: wall, periodic or open.")
-    guessed: tuple[str, ...] = Field(
-        default=(), description="What was guessed of the axes: `row.length`, `row.boundary`, `row.points`."
-    )
-
-    @model_validator(mode="after")
-    def check_axes(self) -> Self:
-        """Require points for every axis."""
-        if any(len(shape) != len(self.axes) for shape in self.unequal):
-            raise ValueError(f"expected shapes of {len(self.axes)} axes but got {self.unequal}")
-        return self
-
-    @cached_property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return (*((points,) * len(self.axes) for points in self.declared), *self.unequal)
-
-    @property
-    def usual(self) -> tuple[int, ...]:
-        """The points per axis of a request that does not say them: the first shape of the training, or the smallest."""
-        return next(iter(self.shapes), (self.minimum,) * len(self.axes))
-
-    @cached_property
-    def most_points(self) -> float:
-        """Points of the largest of them; infinite where there is none."""
-        return max(map(math.prod, self.shapes), default=math.inf)
 
 
 class Vocabulary(Frozen):
@@ -414,18 +380,3 @@ class Card(Measured, Interface, Identity):
             ):
                 raise ValueError(f"{tensor.name}: expected INT32 (batch, token) with a vocabulary, or FP32 without one")
         return self
-
-
-Document = TypeVar("Document", bound=Frozen)
-
-
-def read(kind: type[Document], document: Any, file: object) -> Document:
-    """Return a document that a file holds.
-
-    Raises:
-        ValueError: A sentence that names the file and the keys that are wrong, missing or unknown.
-    """
-    try:
-        return kind.model_validate(document)
-    except ValidationError as error:
-        raise ValueError(f"{file}: {faults(error)}") from error

@@ -7,8 +7,10 @@ the single source of the names on the wire. A `SequenceDescription` is that of a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -58,6 +60,39 @@ class GridLimits(SizeLimits):
     @property
     def sizes(self) -> tuple[int, ...]:
         return (*self.declared, *(side for sides in self.unequal for side in sides))
+
+
+class Grid(GridLimits):
+    """The grids that a model accepts: points per axis and their location. The points of a sequence are its tokens."""
+
+    axes: tuple[str, ...] = Field(description="Names of the grid's axes.")
+    points: str = Field(description="Where the points lie, in words and a formula.")
+    lengths: tuple[float, ...] = Field(default=(), description="Length of each axis in the problem's units.")
+    boundaries: tuple[str, ...] = Field(default=(), description="Per axis: wall, periodic or open.")
+    guessed: tuple[str, ...] = Field(
+        default=(), description="What was guessed of the axes: `row.length`, `row.boundary`, `row.points`."
+    )
+
+    @model_validator(mode="after")
+    def check_axes(self) -> Self:
+        """Require points for every axis."""
+        if any(len(shape) != len(self.axes) for shape in self.unequal):
+            raise ValueError(f"expected shapes of {len(self.axes)} axes but got {self.unequal}")
+        return self
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (*((points,) * len(self.axes) for points in self.declared), *self.unequal)
+
+    @property
+    def usual(self) -> tuple[int, ...]:
+        """The points per axis of a request that does not say them: the first shape of the training, or the smallest."""
+        return next(iter(self.shapes), (self.minimum,) * len(self.axes))
+
+    @cached_property
+    def most_points(self) -> float:
+        """Points of the largest of them; infinite where there is none."""
+        return max(map(math.prod, self.shapes), default=math.inf)
 
 
 class Time(Frozen):

@@ -7,7 +7,6 @@ caller's own array.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -329,39 +328,6 @@ def problem(kind: str, array: str, index: tuple[int, ...], detail: str) -> Probl
 def shown(array: str, index: tuple[int, ...]) -> str:
     """Return how a value is named in a message: `coefficient[0,17,3]`."""
     return f"{array}[{','.join(map(str, index))}]" if index else array
-
-
-def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card, expected: int | None = None) -> int | None:
-    """Return how many frames arrays have that a request sends, such as a forcing; None where none of them has any.
-
-    They are single samples or batches `[B, frame, ...]`. All have as many frames, and those that are `expected`
-    (`wrong-shape`).
-    """
-    found: dict[str, int] = {}
-    for argument in card.arguments:
-        array, rank = arrays.get(argument.name), len(argument.axes)
-        if FRAME in argument.axes and array is not None and array.ndim in {rank - 1, rank}:
-            found[argument.name] = array.shape[argument.axes.index(FRAME) - (array.ndim < rank)]
-    lead = next(iter(found), None)
-    for name, count in found.items():
-        if lead is not None and count != found[lead]:
-            raise Problem("wrong-shape", f"{name} has {count} frames and {lead} {found[lead]}", array=name)
-        if expected not in {None, count}:
-            raise Problem("wrong-shape", f"{name} has {count} frames; expected {expected}, as frames says", array=name)
-    return None if lead is None else found[lead]
-
-
-def frames(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes: int) -> NDArray[np.int32]:
-    """Return the argument `[B, frame]` whose shape says how many frames are wanted.
-
-    The frames of all samples of one output take at most `max_bytes` (`invalid-parameter`).
-    """
-    samples, points = len(next(iter(arrays.values()))), math.prod(card.grid_of(arrays))
-    most = max_bytes // (4 * samples * points * max(math.prod(tensor.vector) for tensor in card.outputs))
-    if count > most:
-        detail = f"frames: expected at most {most} of {samples} samples with {points} points but got {count}"
-        raise Problem("invalid-parameter", detail)
-    return np.broadcast_to(np.int32(0), (samples, count))
 
 
 def not_finite(outputs: Mapping[str, NDArray[np.float32]]) -> NDArray[np.bool_]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schema.card import FRAME, Card
+from serving.errors import Problem
 from serving.triton import RUN_BYTES, Batch, Outputs, Run
 
 Infer = Callable[[Card, Batch, Run], Awaitable[Outputs]]  # `Predictor.infer`
@@ -62,3 +65,36 @@ class Rollout:
             joined = made if history == 1 else np.concatenate([start[name], made], axis=1)
             states[name] = np.ascontiguousarray(joined[:, -1] if history == 1 else joined[:, -history:])
         self._inputs = {**self._inputs, **states}
+
+
+def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card, expected: int | None = None) -> int | None:
+    """Return how many frames arrays have that a request sends, such as a forcing; None where none of them has any.
+
+    They are single samples or batches `[B, frame, ...]`. All have as many frames, and those that are `expected`
+    (`wrong-shape`).
+    """
+    found: dict[str, int] = {}
+    for argument in card.arguments:
+        array, rank = arrays.get(argument.name), len(argument.axes)
+        if FRAME in argument.axes and array is not None and array.ndim in {rank - 1, rank}:
+            found[argument.name] = array.shape[argument.axes.index(FRAME) - (array.ndim < rank)]
+    lead = next(iter(found), None)
+    for name, count in found.items():
+        if lead is not None and count != found[lead]:
+            raise Problem("wrong-shape", f"{name} has {count} frames and {lead} {found[lead]}", array=name)
+        if expected not in {None, count}:
+            raise Problem("wrong-shape", f"{name} has {count} frames; expected {expected}, as frames says", array=name)
+    return None if lead is None else found[lead]
+
+
+def frames_argument(arrays: Mapping[str, NDArray[Any]], count: int, card: Card, max_bytes: int) -> NDArray[np.int32]:
+    """Return the argument `[B, frame]` whose shape says how many frames are wanted.
+
+    The frames of all samples of one output take at most `max_bytes` (`invalid-parameter`).
+    """
+    samples, points = len(next(iter(arrays.values()))), math.prod(card.grid_of(arrays))
+    most = max_bytes // (4 * samples * points * max(math.prod(tensor.vector) for tensor in card.outputs))
+    if count > most:
+        detail = f"frames: expected at most {most} of {samples} samples with {points} points but got {count}"
+        raise Problem("invalid-parameter", detail)
+    return np.broadcast_to(np.int32(0), (samples, count))

@@ -23,7 +23,7 @@ from schema.card import FRAME, Card
 from serving import cells, checks, padding
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
-from serving.frames import PIECE
+from serving.frames import PIECE, frames_argument, sent_frames
 from serving.limits import Caller, Ticket
 from serving.observe import Metrics
 from serving.quality import ANY, Policy, Quality
@@ -172,15 +172,15 @@ class InputReader:
             policy.check(card, solver=self._classical.solves(card))
 
         def check() -> Inputs:
-            frames = policy.count(card, exchange.frames or checks.sent_frames(sent, card))
-            checks.sent_frames(sent, card, frames)
+            frames = policy.count(card, exchange.frames or sent_frames(sent, card))
+            sent_frames(sent, card, frames)
             arrays, single = checks.batch(sent, card, frames)
             wanted = policy.points(card, exchange.grid)
             arrays = checks.with_grid(arrays, wanted, card) if card.takes_grid else arrays
             lead, grid = arrays[card.names[0]], card.grid_of(arrays)
             cost = math.ceil(math.prod(grid) / card.grid.most_points) or 1
             if frames is not None:
-                arrays[FRAME] = checks.frames(arrays, frames, card, frame_bytes)
+                arrays[FRAME] = frames_argument(arrays, frames, card, frame_bytes)
                 cost *= frames
             size, outputs = own_bytes(arrays), output_bytes(arrays, card, PIECE if streamed else None)
             return Inputs(arrays, len(lead), single, checks.grid_label(grid, card), cost, size, outputs)

@@ -29,8 +29,8 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from schema.card import CheckpointCard, read
-from schema.faults import PartError, faults
+from schema.card import CheckpointCard
+from schema.faults import PartError, faults, validated
 from schema.problem import Description, SequenceDescription
 from training import calibration, files
 from training.calibration import CalibratedOperator, Calibration
@@ -329,7 +329,7 @@ def read_card(folder: Path) -> CheckpointCard:
     """
     document = read_json(folder / CARD)
     try:
-        return read(CheckpointCard, document, folder / CARD)
+        return validated(CheckpointCard, document, folder / CARD)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
 

@@ -33,7 +33,7 @@ from pydantic import (
 )
 from torch import nn
 
-from schema.faults import PartError, faults
+from schema.faults import PartError, validated
 from schema.problem import Description, Schema, SequenceDescription
 from training.data.generate import DataConfig, MeasuredSamples
 from training.files import parse, put
@@ -380,14 +380,6 @@ def from_document(document: Any) -> BaseRecipe:
 AnyRecipe = Annotated[SerializeAsAny[BaseRecipe], BeforeValidator(from_document)]
 
 
-def checked(kind: type[R], document: dict[str, Any], source: str) -> R:
-    """Turn a document into a recipe; an error begins with its source."""
-    try:
-        return kind.model_validate(document)
-    except ValidationError as error:
-        raise RecipeError(f"{source}: {faults(error)}") from error
-
-
 def changed(recipe: R, overrides: Iterable[str]) -> R:
     """Apply changes `a.b=c` to a recipe.
 
@@ -397,4 +389,4 @@ def changed(recipe: R, overrides: Iterable[str]) -> R:
     document = recipe.model_dump(mode="json")
     for override in overrides:
         put(document, *parse(override))
-    return checked(type(recipe), document, recipe.name)
+    return validated(type(recipe), document, recipe.name, RecipeError)

@@ -28,7 +28,8 @@ from research.importing.files import (
     read_statistics,
     read_whole_model,
 )
-from research.importing.network import DROPOUT, Arguments, line_config, load_reference, plane_config
+from research.importing.network import DROPOUT, Arguments, line_config, plane_config
+from research.importing.weights import load_reference
 from schema.card import CheckpointCard
 from training import checkpoint
 from training.data.dataset import SampleGroup

@@ -20,7 +20,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from tritonclient.grpc import model_config_pb2
 
-from schema.card import Card, read
+from schema.card import Card
+from schema.faults import validated
 from serving import system
 from serving.errors import Problem
 from serving.triton import lack
@@ -95,7 +96,7 @@ class Repository:
         """Read the card of a version folder, and its certificate; a fault is logged once, and again when it changes."""
         model, number = path.parent.parent.name, path.parent.name
         try:
-            card = read(Card, _document(path), path.name)
+            card = validated(Card, _document(path), path.name)
             if (card.model, str(card.version)) != (model, number):
                 found = f"{card.model} version {card.version}"
                 raise ValueError(f"expected the card of {model} version {number} but found that of {found}")  # noqa: TRY301

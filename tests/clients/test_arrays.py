@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, ParameterInfo, TensorInfo, Where
 from petrov_client import _arrays as arrays
-from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._arrays import PredictionOutput
+from petrov_client._inputs import check_input
 from petrov_client._inversion import request
 from petrov_client._quality import Response
 from petrov_client._schema import FramesInfo

@@ -15,9 +15,10 @@ import typer
 
 from petrov_client import InvalidInput, ModelInfo
 from petrov_client import _files as files
-from petrov_client._arrays import check_input
+from petrov_client._cells import FACETS, SOLIDS
 from petrov_client._commands.options import check_exists
-from petrov_client._meshes import FACETS, SOLIDS, arrays_of, with_cells, with_outputs
+from petrov_client._inputs import check_input
+from petrov_client._meshes import arrays_of, with_cells, with_outputs
 from petrov_client._schema import COMPONENT, FramesInfo, GridInfo, TensorInfo
 from physics.numerics import cells as known_cells
 from physics.numerics.cells import KINDS, Cells

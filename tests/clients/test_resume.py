@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from petrov_client import InvalidInput, OutsideTrainingWarning
-from petrov_client._arrays import check_input
 from petrov_client._descriptions import model_info
+from petrov_client._inputs import check_input
 from petrov_client._quality import Options
 from petrov_client._rollout import Rollouts
 from tests import toy_rollouts

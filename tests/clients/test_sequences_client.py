@@ -24,8 +24,8 @@ from petrov_client import (
     Vocabulary,
     Where,
 )
-from petrov_client._arrays import check_input
 from petrov_client._descriptions import model_info, vocabulary
+from petrov_client._inputs import check_input
 from tests import toy_sequences
 from tests.clients.conftest import Done
 

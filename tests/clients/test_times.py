@@ -13,7 +13,7 @@ import xarray
 
 from petrov_client import InvalidInput, ModelInfo
 from petrov_client import _files as files
-from petrov_client._arrays import check_input
+from petrov_client._inputs import check_input
 from petrov_client._schema import COMPONENT, FramesInfo, GridInfo, TensorInfo
 
 POINTS = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0.0]])

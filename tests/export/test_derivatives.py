@@ -24,7 +24,8 @@ from export.graphs.deployable import Deployable
 from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
 from export.signature import Signature
-from schema.card import KINDS, Grid, Tensor
+from schema.card import KINDS, Tensor
+from schema.problem import Grid
 from tests.export.test_several_tensors import LINEAR, Heat, own_network, signature
 
 SIZES = {"batch": 2, "row": 4, "column": 5}

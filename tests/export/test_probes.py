@@ -12,7 +12,8 @@ from export import parity
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature
-from schema.card import Grid, Parameter, Tensor
+from schema.card import Parameter, Tensor
+from schema.problem import Grid
 
 
 def field(name: str, *, positive: bool = False, components: tuple[str, ...] = ()) -> Tensor:

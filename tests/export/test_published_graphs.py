@@ -15,8 +15,8 @@ from export.graphs.deployable import Deployable
 from export.signature import Signature, tensor
 from export.versions import FORMATS
 from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
-from schema.card import Grid
 from schema.parts import Quantity
+from schema.problem import Grid
 from training.nn.decoders import PointwiseDecoderConfig, SpectralDecoderConfig
 from training.nn.encoder import EncoderConfig
 from training.operators import build

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, expect
 from scipy.spatial import Delaunay, cKDTree
 
 from petrov_client import Client
-from petrov_client._meshes import KINDS
+from petrov_client._cells import KINDS
 from tests import toy_points
 from tests.conftest import Gateway, RunService
 from tests.pipeline.test_playground import ROOT, Visit, browser  # noqa: F401  a fixture

@@ -14,7 +14,8 @@ from petrov_client._descriptions import model_info
 from petrov_client._vocabulary import PADDING, Vocabulary
 from schema import __main__ as copies
 from schema import card
-from schema.card import Card, CheckpointCard, read
+from schema.card import Card, CheckpointCard
+from schema.faults import validated
 
 ROOT = Path(__file__).parents[2]
 RELEASED = sorted(ROOT.glob("checkpoints/*/published/*/card.json"))
@@ -50,7 +51,7 @@ def test_the_client_s_vocabulary_has_every_fact_of_the_schema() -> None:
 
 @pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.parent.name)
 def test_the_client_reads_a_released_card_as_the_gateway_does(path: Path) -> None:
-    described = read(Card, document(path), path)
+    described = validated(Card, document(path), path)
     sent = json.loads(described.model_dump_json())  # as the gateway does
     info = model_info({"name": path.parent.name, "version": 1, "versions": [1], "card": sent, "certificate": None})
     for part in ("inputs", "parameters", "outputs"):
@@ -74,7 +75,7 @@ def test_the_client_reads_a_released_card_as_the_gateway_does(path: Path) -> Non
 
 @pytest.mark.parametrize("path", TRAINED, ids=lambda path: path.parent.name)
 def test_the_card_of_a_released_checkpoint_has_no_unknown_key(path: Path) -> None:
-    found = read(CheckpointCard, document(path), path)
+    found = validated(CheckpointCard, document(path), path)
     assert found.model_dump(mode="json", exclude_unset=True) == document(path)
 
 
@@ -95,6 +96,6 @@ def test_what_a_plain_triton_does_not_say_is_none() -> None:
 def test_an_unknown_key_is_refused_by_a_sentence_that_names_file_and_key(change: dict[str, Any], key: str) -> None:
     found = document(RELEASED[0])
     with pytest.raises(ValueError, match=r"card\.json: ") as caught:
-        read(Card, found | change, "darcy/3/card.json")
+        validated(Card, found | change, "darcy/3/card.json")
     assert str(caught.value).startswith("darcy/3/card.json: ")
     assert key in str(caught.value)

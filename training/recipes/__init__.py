@@ -7,9 +7,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from schema.faults import validated
 from training.files import parse, put, read_toml
 from training.problems.problem import PROBLEMS
-from training.recipe import KINDS, AddedRecipe, Recipe, RecipeError, added_kind, checked
+from training.recipe import KINDS, AddedRecipe, Recipe, RecipeError, added_kind
 
 
 def folders() -> list[Path]:
@@ -70,4 +71,4 @@ def validate(document: dict[str, Any], source: str) -> Recipe | AddedRecipe:
     """
     kind = str(document.get("kind", "fields"))
     expected: type[Recipe | AddedRecipe] = Recipe if KINDS.get(kind) is Recipe else added_kind(kind).recipe
-    return checked(expected, document, source)
+    return validated(expected, document, source, RecipeError)

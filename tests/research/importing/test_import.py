@@ -24,8 +24,8 @@ from export.signature import Signature
 from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
 from research.commands import app
 from research.importing.files import ReferenceImportError
-from research.importing.network import reference_views
 from research.importing.reference import EXAMPLES, Example, Request, import_reference, save
+from research.importing.weights import reference_views
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests.research.importing.reference_cases import (

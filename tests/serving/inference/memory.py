@@ -30,7 +30,7 @@ from serving.limits import ANYONE, Ticket
 from serving.predict import respond
 from serving.protocols import messages, over_http
 from serving.protocols.open_inference import RestExchange
-from serving.protocols.tesseract import TesseractBody
+from serving.protocols.tesseract_bodies import TesseractBody
 from serving.protocols.v1 import Body
 from serving.quality import ANY, Policy, Quality
 from serving.service import Service

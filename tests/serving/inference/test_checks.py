@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from schema.card import Card, Grid, Parameter
+from schema.card import Card, Parameter
+from schema.problem import Grid
 from serving import checks, padding
 from serving.document import JSON
 from serving.errors import Problem, Where

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from schema.card import Card
 from serving import checks
 from serving.errors import Problem
-from serving.protocols.tesseract import TesseractBody
+from serving.protocols.tesseract_bodies import TesseractBody
 from tests.conftest import Gateway
 from tests.toy_fields import NAME, _card, compute, samples
 

@@ -13,7 +13,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from research.cao2021.transformers import LineTransformer, LineTransformerConfig
-from research.importing.network import load_reference, reference_views
+from research.importing.weights import load_reference, reference_views
 from training import recipes
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import fit

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from research.cao2021.transformers import LineTransformerConfig
-from research.importing.network import reference_views
+from research.importing.weights import reference_views
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}  # of the largest entry
 PRECISIONS = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=["float64", "float32"])

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from research.cao2021.transformers import LineTransformerConfig, PlaneTransformer, PlaneTransformerConfig
-from research.importing.network import reference_views, scaler_sizes
+from research.importing.network import scaler_sizes
+from research.importing.weights import reference_views
 from tests.training.nn.published import (
     LINE,
     PRECISIONS,

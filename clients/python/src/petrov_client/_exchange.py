@@ -11,9 +11,10 @@ from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from petrov_client._arrays import Arrays, PredictionInput, check_input
+from petrov_client._arrays import Arrays, PredictionInput
 from petrov_client._errors import InvalidInput, PetrovError, RequestError, UnknownModel
 from petrov_client._flow import AsyncDriver, Attempts, Call, OtherServer, SyncDriver, checked_timeout, reporting
+from petrov_client._inputs import check_input
 from petrov_client._models import ModelInfo, checked_name
 from petrov_client._quality import Options, Response
 

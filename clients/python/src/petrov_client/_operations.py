@@ -12,10 +12,11 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from petrov_client._arrays import PredictionOutput, check_input
+from petrov_client._arrays import PredictionOutput
 from petrov_client._errors import InvalidInput, RequestError, UnknownModel, Where
 from petrov_client._exchange import exhausted
 from petrov_client._flow import Progress
+from petrov_client._inputs import check_input
 from petrov_client._meshes import CELLS
 from petrov_client._models import COTANGENTS, GRADIENTS, PER_FIELD, TANGENTS, ModelInfo, Models
 from petrov_client._quality import Options, Outside, Quality, warn

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client import _files as files
-from petrov_client._arrays import Arrays, PredictionInput, PredictionOutput, check_input
+from petrov_client._arrays import Arrays, PredictionInput, PredictionOutput
 from petrov_client._client import AsyncClient
 from petrov_client._errors import (
     ConnectionFailed,
@@ -35,6 +35,7 @@ from petrov_client._errors import (
     Unavailable,
 )
 from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Advance, Progress, checked_timeout, reporting
+from petrov_client._inputs import check_input
 from petrov_client._kept import Description, Kept, Records, check_same, kept_path, outputs_of
 from petrov_client._models import ModelInfo
 from petrov_client._quality import INTERVALS, NAMES, Options, Outside, Response, columns

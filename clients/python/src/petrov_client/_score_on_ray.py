@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petrov_client import _files as files
-from petrov_client._arrays import check_input
 from petrov_client._client import AsyncClient
 from petrov_client._flow import Advance
+from petrov_client._inputs import check_input
 from petrov_client._kept import Kept, Records
 from petrov_client._mesh_files import library
 from petrov_client._models import ModelInfo

@@ -15,7 +15,7 @@ import typer
 
 from petrov_client import _files as files
 from petrov_client import _trajectories as trajectories
-from petrov_client._arrays import Fields, PredictionInput, check_input
+from petrov_client._arrays import Fields, PredictionInput
 from petrov_client._commands.options import (
     GATEWAY,
     Name,
@@ -32,6 +32,7 @@ from petrov_client._commands.options import (
 )
 from petrov_client._errors import ServiceError
 from petrov_client._flow import TIMEOUT_SECONDS
+from petrov_client._inputs import check_input
 from petrov_client._kept import Description, Kept, check_same, kept_path, outputs_of
 from petrov_client._models import ModelInfo
 from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, columns_of_frame, warn
