@@ -24,7 +24,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from schema.card import FRAME, GRID, Card
-from schema.faults import validated
+from schema.parts import validated
 from training.files import read_json, write_text
 
 if TYPE_CHECKING:

@@ -1,15 +1,11 @@
-"""Documents that pydantic checks, and what it found wrong in one, in one line that names the keys."""
+"""What pydantic found wrong in a document, in one line that names the keys."""
 
 from __future__ import annotations
 
 import json
 import re
 import textwrap
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
-
-Document = TypeVar("Document", bound=BaseModel)
+from typing import Any
 
 MOST_FAULTS = 5
 KEY = "[key]"  # what pydantic's locations end with where the key itself is wrong
@@ -65,15 +61,3 @@ def advice(name: str, *, keyed: bool) -> str:
     small = plain if plain[:1].isalpha() else f"a{plain}"
     key = f", and `key = {json.dumps(name, ensure_ascii=False)}` for that of the data" if keyed else ""
     return f"expected a name in small letters, digits and _, such as {small!r}{key}"
-
-
-def validated(kind: type[Document], document: Any, source: object, error: type[ValueError] = ValueError) -> Document:
-    """Return a document of a kind.
-
-    Raises:
-        ValueError: A sentence that names where the document is from, and the keys that are wrong, missing or unknown.
-    """
-    try:
-        return kind.model_validate(document)
-    except ValidationError as found:
-        raise error(f"{source}: {faults(found)}") from found

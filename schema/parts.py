@@ -12,11 +12,15 @@ from pydantic import (
     ConfigDict,
     Field,
     PositiveFloat,
+    ValidationError,
     model_validator,
 )
 
+from schema.faults import faults
+
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=48)]
 Default = TypeVar("Default")
+Document = TypeVar("Document", bound=BaseModel)
 
 
 def in_files(default: Default) -> Any:
@@ -41,6 +45,18 @@ class Frozen(BaseModel):
     """A part of a description; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def validated(kind: type[Document], document: Any, source: object, error: type[ValueError] = ValueError) -> Document:
+    """Return a document of a kind.
+
+    Raises:
+        ValueError: A sentence that names where the document is from, and the keys that are wrong, missing or unknown.
+    """
+    try:
+        return kind.model_validate(document)
+    except ValidationError as found:
+        raise error(f"{source}: {faults(found)}") from found
 
 
 class Named(Frozen):

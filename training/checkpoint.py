@@ -30,7 +30,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from schema.card import CheckpointCard
-from schema.faults import PartError, faults, validated
+from schema.faults import PartError, faults
+from schema.parts import validated
 from schema.problem import Description, SequenceDescription
 from training import calibration, files
 from training.calibration import CalibratedOperator, Calibration

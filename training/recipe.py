@@ -33,7 +33,8 @@ from pydantic import (
 )
 from torch import nn
 
-from schema.faults import PartError, validated
+from schema.faults import PartError
+from schema.parts import validated
 from schema.problem import Description, Schema, SequenceDescription
 from training.data.generate import DataConfig, MeasuredSamples
 from training.files import parse, put

@@ -21,7 +21,7 @@ from safetensors.numpy import load as load_tensors
 from tritonclient.grpc import model_config_pb2
 
 from schema.card import Card
-from schema.faults import validated
+from schema.parts import validated
 from serving import system
 from serving.errors import Problem
 from serving.triton import lack

@@ -15,7 +15,7 @@ from petrov_client._vocabulary import PADDING, Vocabulary
 from schema import __main__ as copies
 from schema import card
 from schema.card import Card, CheckpointCard
-from schema.faults import validated
+from schema.parts import validated
 
 ROOT = Path(__file__).parents[2]
 RELEASED = sorted(ROOT.glob("checkpoints/*/published/*/card.json"))

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from schema.faults import validated
+from schema.parts import validated
 from training.files import parse, put, read_toml
 from training.problems.problem import PROBLEMS
 from training.recipe import KINDS, AddedRecipe, Recipe, RecipeError, added_kind
