@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Row
+from training.evaluation.rows import case_name
 
 ROOT = Path(__file__).parents[2]
 DOCS, CHECKPOINTS = ROOT / "docs", ROOT / "checkpoints"
@@ -67,8 +68,5 @@ def cards() -> dict[str, Any]:
 
 def case(row: Row) -> str:
     """Return the grid of a card's row, and the noise, source or conditions where there were any."""
-    noise = f", {100 * row['noise']:g} % noise" if row.get("noise") else ""
-    source = f", {row['source']} source" if "source" in row else ""
-    frame = f", frame {row['frame']:g}, which is the worst" if "frame" in row else ""
-    conditions = f", {row['conditions']}" if "conditions" in row else ""
-    return " x ".join(map(str, row["grid"])) + noise + source + conditions + frame
+    found = case_name({name: value for name, value in row.items() if name != "frames"})
+    return f"{found}, which is the worst" if "frame" in row else found
