@@ -166,7 +166,7 @@ def trajectories(made: Trajectories, data: Path, pool: Pool | None = None, *, pr
             starts = made.draw(made.file.seed)
             count = len(next(iter(starts.values())))
             store, jobs = Store(made.file.name, solved, {WHOLE: count}), blocks(WHOLE, count, BLOCK)
-            fill(store, jobs, partial(follow, made, starts), pool, unit="trajectories", progress=progress)
+            fill(store, jobs, partial(follow, made.follow, starts), pool, unit="trajectories", progress=progress)
             with opened(solved) as file:
                 arrays = {key: LazyArray.of(key, file[key]) for key in shapes(file)}
                 write_checked(made.file, [DataFile(path, "generated", arrays)], path)
@@ -194,9 +194,9 @@ def draw(request: Request, block: Block) -> dict[str, Array]:
     return {name: np.stack([np.asarray(each[name], dtype=np.float32) for each in found]) for name in found[0]}
 
 
-def follow(made: Trajectories, starts: Starts, block: Block) -> dict[str, Array]:
+def follow(solver: Callable[[Starts], Starts], starts: Starts, block: Block) -> dict[str, Array]:
     """Compute the trajectories `[sample, frame, ...]` of some first states, by the keys of their problem file."""
-    found = made.follow({key: each[block.start : block.stop] for key, each in starts.items()})
+    found = solver({key: each[block.start : block.stop] for key, each in starts.items()})
     return {key: np.asarray(each, dtype=np.float32) for key, each in found.items()}
 
 

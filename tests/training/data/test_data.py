@@ -158,6 +158,20 @@ def test_a_killed_generation_goes_on_to_the_same_file(tmp_path: Path) -> None:
     assert_equal(read(resumed, "test", 4, 61), read(fresh, "test", 4, 61))
 
 
+def test_processes_that_share_blocks_of_trajectories_make_the_same_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    states = {"u": rng.standard_normal((100, 3, 16)), "length": rng.uniform(20, 30, 100)}
+    solver = PROBLEMS["kuramoto_sivashinsky"].require_trajectories()
+    made = dataclasses.replace(solver, draw=lambda _: states, follow=dict)  # which processes have without an import
+    shared, alone = (
+        generate.trajectories(made, tmp_path / pool.__class__.__name__, pool, progress=False)
+        for pool in (LocalPool(2), ThisProcess())
+    )
+    assert shared.read_bytes() == alone.read_bytes()
+    with h5py.File(shared) as file:
+        np.testing.assert_array_equal(file["u"], states["u"].astype(np.float32))
+
+
 def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
