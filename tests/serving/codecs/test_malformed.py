@@ -22,7 +22,7 @@ from tests.serving.codecs.malformed import GROWTH, SECONDS
 from tests.toy_fields import taking
 
 CARD = taking("coefficient")
-COUNT = 60  # of each format
+COUNTS = [30, pytest.param(600, marks=pytest.mark.deep)]  # of each format
 V1, V2 = "/v1/models/blur/predict", "/v2/models/blur/infer"
 HTTP = malformed.valid("blur", "coefficient")
 N = 20_000
@@ -60,22 +60,24 @@ def client(gateway: Gateway) -> Iterator[httpx2.Client]:
         yield client
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("kind", HTTP)
-def test_nothing_malformed_is_our_fault_over_http(client: httpx2.Client, kind: str) -> None:
+def test_nothing_malformed_is_our_fault_over_http(client: httpx2.Client, kind: str, count: int) -> None:
     good = HTTP[kind]
     assert client.post(good.path, content=good.body, headers=good.headers).status_code == 200
-    outcome = malformed.over_http(client, good, list(HTTP).index(kind), COUNT, psutil.Process())
+    outcome = malformed.over_http(client, good, list(HTTP).index(kind), count, psutil.Process())
     assert outcome.faults == []
     assert outcome.statuses["400"]
     assert outcome.grown < GROWTH
     assert client.post(good.path, content=good.body, headers=good.headers).status_code == 200
 
 
-def test_nothing_malformed_is_our_fault_over_grpc(gateway: Gateway) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_nothing_malformed_is_our_fault_over_grpc(gateway: Gateway, count: int) -> None:
     message = malformed.message("blur", "coefficient")
     with grpc.insecure_channel(f"127.0.0.1:{gateway.settings.grpc_port}") as channel:
         call: Any = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-        outcome = malformed.over_grpc(call, message, len(HTTP), COUNT, psutil.Process())
+        outcome = malformed.over_grpc(call, message, len(HTTP), count, psutil.Process())
         assert outcome.faults == []
         assert outcome.statuses["INVALID_ARGUMENT"]
         assert outcome.grown < GROWTH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -141,12 +142,15 @@ def receiver() -> Iterator[Receiver]:
 def traced(
     receiver: Receiver,
     toy_repository: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     run_service: RunService,
 ) -> Iterator[Gateway]:
-    """Run a gateway and a Triton that send their spans, soon."""
+    """Run a gateway and a Triton with one model that send their spans, soon."""
+    repository = tmp_path_factory.mktemp("traced") / "model_repository"
+    shutil.copytree(toy_repository / "blur", repository / "blur")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # else five seconds, for both
-        with run_service(toy_repository, traces=receiver.url, triton_traces=True) as gateway:
+        with run_service(repository, traces=receiver.url, triton_traces=True) as gateway:
             yield gateway
 
 

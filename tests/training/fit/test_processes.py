@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 from tests.conftest import wait_until
+from training.commands import app
 from training.fit import run_folder
 from training.fit.run import check_shares, train
 from training.fit.start import begin
@@ -51,7 +53,7 @@ def curve(run: Path) -> list[list[float]]:
     return [[float(row["loss"]), float(row["relative_l2"])] for row in run_folder.read_log(run / "metrics.csv")]
 
 
-def test_two_processes_learn_a_user_s_data_as_one_does(tmp_path: Path) -> None:
+def test_two_processes_learn_a_user_s_data_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     k = rng.standard_normal((40, 8, 12))
     np.savez(tmp_path / "heat.npz", k=k, u=k + 3)
@@ -59,8 +61,11 @@ def test_two_processes_learn_a_user_s_data_as_one_does(tmp_path: Path) -> None:
     changes, data = ["fit.epochs=4", "fit.average=0.9"], tmp_path / "data"
     recipe, folder = begin(str(tmp_path / "heat.toml"), "tiny", changes, tmp_path / "1", data)
     one = train(recipe, folder, data)
-    options = ("--set", changes[0], "--set", changes[1], "--data", data, "--out", tmp_path / "2")
-    command(tmp_path / "heat.toml", "--preset", "tiny", *options, "--devices", 2)
+    options = ("--set", changes[0], "--set", changes[1], "--data", data, "--out", tmp_path / "2", "--devices", 2)
+    arguments = [*map(str, ("fit", tmp_path / "heat.toml", "--preset", "tiny", *options))]
+    monkeypatch.setattr(sys, "argv", ["training", *arguments])  # which the two repeat
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
     assert len(curve(one)) == 4
     assert np.allclose(curve(one), curve(tmp_path / "2"), rtol=1e-4)
     assert {"weights.safetensors", "card.json", "report.html"} <= {path.name for path in (tmp_path / "2").iterdir()}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from training import commands, recipes
 from training import recipe as config
-from training import recipes
 from training.fit.run import train
 from training.fit.run_folder import RunError, RunFolder, expect_room, line, state_bytes
 
@@ -35,12 +33,17 @@ def test_a_full_disk_is_reported_before_anything_is_generated(tmp_path: Path) ->
     assert state_bytes(10**9) > 4 * 10**9
 
 
-def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
-    command = [sys.executable, "-m", "training", "fit", "memoriser-tiny", "--out", tmp_path / "file" / "run"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | {"COLUMNS": "400"})
-    assert done.returncode == 1
-    assert done.stderr.strip() == f"{tmp_path}/file/run: expected a folder that can be made but found: Not a directory"
+    out = f"{tmp_path}/file/run"
+    monkeypatch.setattr(commands.console, "width", 400)
+    monkeypatch.setattr(sys, "argv", ["training", "fit", "memoriser-tiny", "--out", out])
+    with pytest.raises(SystemExit) as end:
+        commands.main()
+    assert end.value.code == 1
+    assert capsys.readouterr().err.strip() == f"{out}: expected a folder that can be made but found: Not a directory"
 
 
 def test_a_recipe_without_validation_samples_is_refused(tmp_path: Path) -> None:
