@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jaxtyping
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo import config as dynamo
 from torch._functorch import aot_autograd
 from torch._functorch._aot_autograd.schemas import InputAliasInfo, OutputAliasInfo, OutputType, ViewAndMutationMeta
 from torch._functorch._aot_autograd.subclass_utils import create_subclass_meta
@@ -240,7 +241,9 @@ def one_trace(opset_version: int, results: int = 1) -> Iterator[None]:
     for place, name, other in places:  # torch has an option for the last one alone
         setattr(place, name, other)
     try:
-        yield
+        # One trace sees few operators twice on the same shapes: it takes a fifth less time than with a table of them.
+        with dynamo.patch(fake_tensor_cache_enabled=False):
+            yield
     finally:
         for (place, name, _), own in zip(places, kept, strict=True):
             setattr(place, name, own)
