@@ -62,11 +62,7 @@ def gateway(
     """Train, export and serve both with the commands that a person types."""
     for name in ("stars", "holes"):
         options = ["--no-amounts", "--preset", "tiny", "--out", folder / f"{name}_tiny", "--data", folder / "data"]
-        options += (
-            ["--set", "fit.seconds=4", "--set", "operator.spectral=1", "--set", "operator.layers=0"]
-            if name == "holes"
-            else []
-        )
+        options += ["--set", "fit.seconds=4", "--set", "operator.spectral=1"] if name == "holes" else []
         command(app, "fit", folder / f"{name}.toml", *options)
         command(exporting, folder / f"{name}_tiny", "--repository", folder / "model_repository")
     with run_service(folder / "model_repository") as found:
