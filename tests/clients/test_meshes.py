@@ -411,7 +411,7 @@ def test_steps_of_xdmf_have_meshes_of_their_own_or_are_refused(tmp_path: Path, m
     for damaged, sentence in (
         (moved, "expected one mesh in all frames but the points of frame 0 are others than the last ones"),
         (several, "expected one collection of steps in .*, with all functions, but there are several"),
-        (sizes, "meshio cannot read it"),
+        (sizes, "but it cannot be read"),
     ):
         source.write_text(damaged)
         with pytest.raises((ValueError, InvalidInput), match=sentence), files.opened(source, heat(2)):

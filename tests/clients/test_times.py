@@ -102,6 +102,22 @@ def test_times_beside_arrays_are_those_of_the_model(tmp_path: Path) -> None:
         assert not found.remark
 
 
+def test_a_number_per_sample_is_no_time_of_frames(tmp_path: Path) -> None:
+    source = tmp_path / "samples.npz"
+    many = {"coordinates": np.tile(POINTS[:, :2], (5, 1, 1)), "start": np.zeros((5, 2, 4))}
+    single = many | {"start": np.zeros((5, 4))}
+    for info, arrays in ((model(2), many), (model(), single), (model(), single | {"heat": np.zeros((5, 3, 4))})):
+        np.savez(source, **arrays, t=np.arange(5))
+        with files.opened(source, info) as found:
+            assert not found.remark
+    np.savez(source, **single, heat=np.zeros((5, 5, 4)), t=np.arange(5))  # as many as there are frames
+    with files.opened(source, model()) as found:
+        assert "times 0 and 1 are 1 apart" in found.remark
+    np.savez(source, **many, t=np.array([0.0, 0.2]))
+    with pytest.raises(ValueError, match=r'by "t", times 0 and 0\.2'), files.opened(source, model(2)):
+        pass
+
+
 @pytest.mark.parametrize("name", ["time", "number"])
 def test_coordinates_of_labelled_arrays_are_times_by_their_name(name: str) -> None:
     inputs: Any = {"coordinates": POINTS[:, :2]}

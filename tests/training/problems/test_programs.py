@@ -354,6 +354,19 @@ def test_values_outside_of_the_valid_ones_are_missing(
     np.testing.assert_array_equal(found["inside"] == 0, holed == fill)
 
 
+@pytest.mark.parametrize("limit", [6.0, np.int16(6), np.float32(6)])
+def test_limits_beside_whole_numbers_that_are_not_packed_make_missing_values(limit: Any, tmp_path: Path) -> None:
+    stored = np.arange(12, dtype=np.int16)
+    xarray.Dataset({"u": ("sample", stored, {"valid_max": limit})}).to_netcdf(tmp_path / "sea.nc")
+    with h5py.File(tmp_path / "sea.h5", "w") as file:
+        file["u"] = stored
+        file["u"].attrs["valid_max"] = limit
+    for suffix in ("h5", "nc"):
+        with open_file(tmp_path / f"sea.{suffix}") as file:
+            assert file.arrays["u"].dtype == np.float64
+            np.testing.assert_array_equal(file.arrays["u"].read(), np.where(stored > 6, np.nan, stored))
+
+
 def test_limits_of_packed_numbers_are_as_they_are_stored(tmp_path: Path) -> None:
     stored = np.round(1000 * K).astype(np.int16)
     stored[:, 2:5, 3:6] = 32000

@@ -177,7 +177,7 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
     except (
         OSError,
         ValueError,
-        KeyError,
+        LookupError,
         RuntimeError,
         EOFError,
         TypeError,

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import h5py
 import meshio
 import numpy as np
 import xarray
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import ReadError, damage_named
+from training.data.readers.hdf5 import is_netcdf4
 from training.data.readers.hdf5 import opened as opened_hdf5
 
 KINDS = {
@@ -52,7 +52,7 @@ def opened(path: Path) -> Iterator[xarray.Dataset]:
     Raises:
         ReadError: It is no netCDF file, or holds no mesh.
     """
-    if h5py.is_hdf5(path):
+    if is_netcdf4(path, "an Exodus file"):
         with opened_hdf5(path):
             pass  # it refuses what lies in other files
     with damage_named(path, "an Exodus file"):

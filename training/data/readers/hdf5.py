@@ -55,6 +55,23 @@ def opened(path: Path) -> Iterator[h5py.File]:
         yield file
 
 
+def is_netcdf4(path: Path, kind: str) -> bool:
+    """Return whether a file of netCDF is HDF5, and not of its classic format.
+
+    Raises:
+        ReadError: It is neither, or has offsets of 64 bits, which no installed library reads.
+    """
+    if h5py.is_hdf5(path):
+        return True
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start == b"CDF\5":
+        raise ReadError(f"{path}: its format is CDF-5, which is not read: convert it, nccopy -k nc4 FILE NEW")
+    if start not in {b"CDF\1", b"CDF\2"}:
+        raise ReadError(f"{path}: expected {kind}, which is HDF5 or netCDF, but it is neither")
+    return False
+
+
 def refuse_other_files(path: Path, file: h5py.File) -> None:
     """Refuse what would read another file than the user's: its bytes would become training data.
 

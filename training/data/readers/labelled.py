@@ -14,7 +14,7 @@ import xarray
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
-from training.data.readers.hdf5 import PACKING, array, of_file, opened, stored_type, valid
+from training.data.readers.hdf5 import PACKING, array, is_netcdf4, of_file, opened, stored_type, valid
 from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ COMPONENT = ("component", "components", "channel", "channels")
 def open_netcdf(path: Path) -> Iterator[DataFile]:
     """Open a netCDF file of version 3 or 4, with its groups."""
     nested = False
-    if h5py.is_hdf5(path):
+    if is_netcdf4(path, "a netCDF file"):
         with opened(path) as file:  # it refuses what lies in other files
             nested = any(isinstance(item, h5py.Group) for item in file.values())
     with ExitStack() as stack:
@@ -192,18 +192,20 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
     low, high = valid(
         attributes, stored_type({**attributes, **packed}, np.dtype(packed.get("dtype", value.dtype))), scaling
     )
-    limited = value.dtype.kind == "f" and not (np.isneginf(low) and np.isposinf(high))
+    limited = value.dtype.kind in "fiu" and not (np.isneginf(low) and np.isposinf(high))
+    # Only floating numbers can be NaN, as missing ones become.
+    kind = np.dtype(np.float64) if limited and value.dtype.kind != "f" else value.dtype
 
     def rows(start: int, stop: int) -> NDArray[Any]:
         values = np.asarray(part(turned, start, stop).values)
         if not limited:
             return values
-        return np.where((values < low) | (values > high), values.dtype.type(np.nan), values)
+        return np.where((values < low) | (values > high), kind.type(np.nan), values.astype(kind))
 
     return LazyArray(
         name,
         turned.shape,
-        value.dtype,
+        kind,
         rows,
         tuple(axis(dim, leads) for dim in order[1:]) if dims else None,
         str(attributes.get("units", "")),

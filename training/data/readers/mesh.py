@@ -74,7 +74,9 @@ def read_mesh(path: Path) -> meshio.Mesh:
             )
             return without_loose_points(read(path))
     except (meshio.ReadError, SystemExit, AssertionError) as error:  # meshio ends the program for some files
-        raise ReadError(f"{path}: expected a mesh file but meshio cannot read it ({error})") from error
+        raise ReadError(
+            f"{path}: expected a mesh file but it cannot be read ({error or type(error).__name__})"
+        ) from error
 
 
 def first_of_exodus(path: Path) -> meshio.Mesh:
@@ -256,7 +258,17 @@ def without_loose_points(mesh: meshio.Mesh) -> meshio.Mesh:
     """Return a mesh without the points that no cell of its own dimension has, such as the centres of arcs.
 
     Which ones are left is `in_cells` in its `info`. One without cells but single points stays as it is.
+
+    Raises:
+        ValueError: A cell names a point that is not there. One below zero would be taken for one from the end.
     """
+    for block in mesh.cells:
+        nodes = members(block)[0]
+        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < len(mesh.points):
+            wrong = nodes.min() if nodes.min() < 0 else nodes.max()
+            raise ValueError(
+                f"cells of the type {block.type} name point {wrong}, counted from 0, of {len(mesh.points)} points"
+            )
     own = own_cells(mesh)
     if not own or mesh.cells[own[0]].dim == 0:
         return mesh

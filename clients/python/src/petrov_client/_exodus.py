@@ -45,6 +45,7 @@ ORDER = {
 }
 #: Types of the classic format by number: bytes, letters, and numbers of two to eight bytes.
 TYPES = dict(enumerate((">i1", "S1", ">i2", ">i4", ">f4", ">f8", ">u1", ">u2", ">u4", ">i8", ">u8"), start=1))
+HDF5 = b"\x89HDF\r\n\x1a\n"  # how such files begin
 DIMENSION, VARIABLE, ATTRIBUTE = 10, 11, 12  # marks of the lists in a header
 
 
@@ -78,7 +79,10 @@ def opened(path: Path) -> Iterator[Variables]:
         ValueError: It is no netCDF file, or its header says more than the file holds.
     """
     with path.open("rb") as file:
-        classic = file.read(4) in {b"CDF\1", b"CDF\2", b"CDF\5"}
+        start = file.read(len(HDF5))
+        classic = start[:4] in {b"CDF\1", b"CDF\2", b"CDF\5"}
+    if not classic and start != HDF5:
+        raise ValueError("expected an Exodus file, which is HDF5 or netCDF, but it is neither")
     if classic:
         yield _Header(np.memmap(path, np.uint8, "r")).variables()
         return

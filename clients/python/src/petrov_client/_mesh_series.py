@@ -18,7 +18,7 @@ import numpy as np
 from petrov_client import _exodus as exodus
 from petrov_client import _times as times_of_frames
 from petrov_client._mesh_files import guarded, meshio
-from petrov_client._meshes import arrays_of, arrays_of_steps, wire_name, without_loose_points
+from petrov_client._meshes import arrays_of, arrays_of_steps, checked, wire_name, without_loose_points
 from petrov_client._models import ModelInfo
 from petrov_client._schema import COORDINATES, FRAME
 
@@ -133,12 +133,12 @@ def _in_advance(
 def _mesh(path: Path) -> Any:
     """Return a mesh of meshio."""
     with _readable(path) as library:
-        return exodus.mesh_of(path, 0) if path.suffix in exodus.SUFFIXES else library.read(path)
+        return checked(exodus.mesh_of(path, 0) if path.suffix in exodus.SUFFIXES else library.read(path))
 
 
 @contextmanager
 def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]] = guarded) -> Iterator[Any]:
-    """Yield meshio, and say of a file that it cannot read that it holds no mesh."""
+    """Yield meshio, and say of a file that cannot be read that it holds no mesh, and what is wrong with it."""
     library = meshio()
     try:
         with guard(path):
@@ -146,7 +146,9 @@ def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]
     except ModuleNotFoundError as error:
         raise ValueError(f"{path} needs another library: pip install {error.name}") from error
     except (Exception, SystemExit) as error:  # what a damaged file leads to in meshio is not only its ReadError
-        raise ValueError(f"expected a mesh in {path} but meshio cannot read it ({error})") from error
+        raise ValueError(
+            f"expected a mesh in {path} but it cannot be read ({error or type(error).__name__})"
+        ) from error
 
 
 def steps_in(path: Path) -> list[Step] | None:
@@ -181,7 +183,7 @@ def steps_in(path: Path) -> list[Step] | None:
 def _exodus_step(path: Path, number: int) -> Any:
     """Return the mesh of a step of an Exodus file."""
     with _readable(path):
-        return exodus.mesh_of(path, number)
+        return checked(exodus.mesh_of(path, number))
 
 
 def _step_of(path: Path, reader: Any, number: int) -> Any:
@@ -192,7 +194,7 @@ def _step_of(path: Path, reader: Any, number: int) -> Any:
         reader.mesh_grid = grid if {"Topology", "Geometry"} <= {each.tag for each in grid} else first
         points, cells = reader.read_points_cells()
         _, point_data, cell_data = reader.read_data(number)
-        return library.Mesh(points, cells, point_data, cell_data)
+        return checked(library.Mesh(points, cells, point_data, cell_data))
 
 
 def _meshes_in(path: Path) -> list[tuple[float | None, Path]]:

@@ -114,6 +114,23 @@ def arrays_of_steps(meshes: Sequence[Any], info: ModelInfo) -> dict[str, Array]:
     return found | {name: np.stack([other[name] for other in each]) for name in states}
 
 
+def checked(mesh: Any) -> Any:
+    """Return a mesh whose cells are made of its points.
+
+    Raises:
+        ValueError: A cell names a point that is not there. One below zero would be taken for one from the end.
+    """
+    for block in mesh.cells:
+        rows = [face for cell in block.data for face in cell] if block.type.startswith("polyhedron") else [block.data]
+        for nodes in map(np.asarray, rows):
+            if nodes.size and not 0 <= nodes.min() <= nodes.max() < len(mesh.points):
+                wrong = nodes.min() if nodes.min() < 0 else nodes.max()
+                raise ValueError(
+                    f"cells of the type {block.type} name point {wrong}, counted from 0, of {len(mesh.points)} points"
+                )
+    return mesh
+
+
 def without_loose_points(mesh: Any) -> tuple[Any, int]:
     """Return a mesh of meshio without the points that no cell of its own dimension has, and their number.
 

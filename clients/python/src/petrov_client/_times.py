@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._models import ModelInfo
+from petrov_client._schema import FRAME, HISTORY
 
 #: The largest part of a step by which two steps may differ, as in a training.
 UNEVEN = 1e-2
@@ -55,9 +56,30 @@ def of_arrays(arrays: Any, info: ModelInfo) -> tuple[str, str]:
             values = arrays[name]
         except (ValueError, BadZipFile):  # Python objects in an archive, or a damaged member, which no model takes
             continue
-        if 0 < len(np.shape(values)) <= 2 and (found := unlike(np.asarray(values), info)):
+        found = unlike(np.asarray(values), info) if 0 < len(np.shape(values)) <= 2 else ""
+        if found and np.shape(values) not in _per_sample(arrays, info):
             return found, name
     return "", ""
+
+
+def _per_sample(arrays: Any, info: ModelInfo) -> set[tuple[int]]:
+    """Return the shape of a number per sample, of samples that the model takes and that are as many as no frames."""
+    samples, frames = set[int](), set[int]()
+    try:
+        shapes = {
+            each.name: np.shape(arrays[each.name]) for each in (*info.arguments, *info.outputs) if each.name in arrays
+        }
+    except (ValueError, BadZipFile):  # what reads them says what is wrong
+        return set()
+    for each in info.arguments:
+        shape = shapes.get(each.name, ())
+        if len(shape) == len(each.axes):
+            samples.add(shape[0])
+        framed = zip(reversed(each.axes), reversed(shape), strict=False)
+        frames |= {size for axis, size in framed if axis in {FRAME, HISTORY}}
+    # Beside a state of one frame, the true frames of an output may be what times are of.
+    frames |= {size for each in info.outputs for size in shapes.get(each.name, ())[1:2]}
+    return {(size,) for size in samples - frames}
 
 
 def takes_several(info: ModelInfo) -> bool:

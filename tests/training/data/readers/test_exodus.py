@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import xarray
 
-from petrov_client import _exodus, _times
+from petrov_client import ModelInfo, _exodus, _times
+from petrov_client._mesh_series import of_meshes
 from physics.numerics.cells import EDGES_OF
 from tests.toy_meshes import write_exodus
 from training.data.readers import TIMES, ReadError, open_file
 from training.data.readers.exodus import KINDS, ORDER, meshes_of
 
+MODEL = ModelInfo("heat", 1, (1,), (), (), 8)
 SQUARES = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [2, 0], [2, 1]])
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
 
@@ -71,3 +73,23 @@ def test_nodes_in_the_middle_of_edges_come_in_the_order_of_vtk(tmp_path: Path) -
     assert next(meshes_of(tmp_path / "cube.e")).cells[0].data.tolist() == [[*range(20)]]
     with open_file(tmp_path / "cube.e") as file:
         assert file.array("area").read().sum() == pytest.approx(1)
+
+
+def test_damage_is_named_by_what_it_is(tmp_path: Path) -> None:
+    """A client and a training say the same of a file."""
+    path, squares = tmp_path / "run.e", {"QUAD4": [[0, 1, 2, 3], [1, 4, 5, 2]]}
+    far, below = ({"QUAD4": [[0, 1, 2, 3], [1, 4, 5, node]]} for node in (7, -1))
+    for cells, content, sentence in (
+        (far, b"", r"cells of the type quad name point 7, counted from 0, of 6 points"),
+        (below, b"", r"cells of the type quad name point -1, counted from 0, of 6 points"),
+        (squares, b"a text", r"expected an Exodus file, which is HDF5 or netCDF, but it is neither"),
+    ):
+        write_exodus(path, SQUARES, cells, 1, "scipy")
+        path.write_bytes(content or path.read_bytes())
+        with pytest.raises(ReadError, match=rf"run\.e: .*{sentence}"), open_file(path):
+            pass
+        with pytest.raises(ValueError, match=rf"a mesh in .*run\.e but it cannot be read \(.*{sentence}"):
+            of_meshes(path, MODEL, None)
+    (tmp_path / "big.nc").write_bytes(b"CDF\5")
+    with pytest.raises(ReadError, match="CDF-5, which is not read: convert it, nccopy"), open_file(tmp_path / "big.nc"):
+        pass
