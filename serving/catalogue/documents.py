@@ -36,6 +36,7 @@ class Model(Document):
     versions: tuple[int, ...]
     card: Card
     certificate: dict[str, Any] | None
+    solver: bool = Field(default=False, description="Whether the service has a classical solver: `/reference`.")
 
 
 class Readiness(Document):

@@ -229,14 +229,14 @@ export function required(card) {
   return card.inputs.filter((tensor) => (tensor.default ?? null) === null);
 }
 
-/** Return whether the problem has a classical solver, and with it a sampler of inputs. */
+/** Return whether figures of a classical solver are published, and there is a sampler of inputs with it. */
 export function hasSolver(card) {
   return (card.classical ?? []).length > 0;
 }
 
-/** Return whether a classical solver may solve the problem: that of a trajectory on a grid has no published figures. */
-export function solvable(card) {
-  return (hasSolver(card) || (rollsOut(card) && !scattered(card))) && !isMethod(card);
+/** Return whether the service has a classical solver of the model's problem, beside which it is compared. */
+export function solvable({ card, solver }) {
+  return solver && !isMethod(card);
 }
 
 /** Return how many test fields a row of published errors is of, in words. */

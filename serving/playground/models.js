@@ -105,7 +105,7 @@ async function choose(model, same = false) {
 
 /** Show a first input: a new one of the training distribution, or a test sample where there is no sampler. */
 function begin() {
-  return cards.hasSolver(state.model.card) && cards.solvable(state.model.card) ? drawExample(cards.firstGrid(state.model.card)) : openSample(0);
+  return cards.hasSolver(state.model.card) && cards.solvable(state.model) ? drawExample(cards.firstGrid(state.model.card)) : openSample(0);
 }
 
 /** Show the text instead of the drawing. */
@@ -196,5 +196,5 @@ function describe(isCurve, isInverse) {
   at("blobs").textContent = isCurve ? "Bumps" : "Blobs";
   at("random-row").hidden = !cards.hasSolver(state.model.card);
   at("predict-name").textContent = cards.isMethod(state.model.card) ? "Method" : "Network";
-  at("solver-row").hidden = !cards.solvable(state.model.card);
+  at("solver-row").hidden = !cards.solvable(state.model);
 }

@@ -32,13 +32,13 @@ export function changed() {
 
 /** Make room for what a prediction is compared with, where there is a truth or is going to be one, and for its figures. */
 export function compare(truth) {
-  const isComing = cards.solvable(state.model.card) && at("auto").checked;
+  const isComing = cards.solvable(state.model) && at("auto").checked;
   const is = Boolean(truth) || state.forward !== null || isComing;
   at("stage").dataset.truth = is ? "known" : "none";
   outputs.comparing = is;
   at("error").parentElement.hidden = !is;
   const isSolved = state.classical?.revision === state.revision;
-  at("classical-figure").hidden = !cards.solvable(state.model.card) || !(isSolved || isComing);
+  at("classical-figure").hidden = !cards.solvable(state.model) || !(isSolved || isComing);
 }
 
 /** Handle a change of the text, or of the model or version that it is sent to. */

@@ -176,7 +176,7 @@ function announce(result, solved, truth) {
 export function setAuto() {
   const { card } = state.model;
   const usual = cards.classical(card, cards.firstGrid(card));
-  at("auto").checked = !state.forward && cards.solvable(card) && usual !== undefined && usual.milliseconds < QUICK;
+  at("auto").checked = !state.forward && cards.solvable(state.model) && usual !== undefined && usual.milliseconds < QUICK;
   at("solve").disabled = false;
   outputs.clear("not solved yet", state.forward ? "" : "compared when it is solved");
 }
@@ -205,7 +205,7 @@ export function fieldRequest() {
     outputs: model.card.outputs.map(({ name }) => name),
     points: inputs.grid[0],
     origin: forward ? { kind: "own" } : origin,
-    classical: cards.hasSolver(model.card) && cards.solvable(model.card) && !forward,
+    classical: cards.hasSolver(model.card) && cards.solvable(model) && !forward,
   };
 }
 

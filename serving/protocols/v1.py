@@ -148,7 +148,8 @@ async def list_models(service: Serving) -> ModelList:
 @requires(Scope.INFER)
 async def describe_model(model: str, service: Serving) -> Model:
     """Return card, versions and export certificate of a model."""
-    return service.catalogue.model(model)
+    found = service.catalogue.model(model)
+    return found.model_copy(update={"solver": service.classical.knows(found.card)})
 
 
 @router.get(

@@ -45,6 +45,7 @@ def test_a_forcing_is_shown_frame_by_frame_and_what_is_drawn_lasts(service: Gate
         page.click("#sample")
         expect(page.locator("#frame-shown")).to_have_text(f"1 of {FRAMES}, time 0.5", timeout=PATIENCE)
         expect(page.locator("#error")).to_contain_text("0", timeout=PATIENCE)
+        expect(page.locator("#solver-row")).to_be_hidden()  # there is no solver of the problem
         panel = page.locator('figure[data-role="input"][data-name="f"]')
         picture = (
             "node => [...node.querySelectorAll('canvas, svg')].map(n => n.outerHTML + (n.toDataURL?.() ?? '')).join()"

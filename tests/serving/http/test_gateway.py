@@ -103,6 +103,7 @@ def test_models_describe_themselves(http: httpx2.Client, toy: Toy) -> None:
     assert model["version"] == model["card"]["version"] == 1
     assert model["card"] == toy.card
     assert model["certificate"] == toy.certificate
+    assert model["solver"]  # its card says a problem that has one
 
 
 GRID = "grid-out-of-limits"
