@@ -233,14 +233,15 @@ def load_operator(folder: Path) -> Checkpoint:
 def restore(operator: nn.Module, path: Path, *, partly: bool = False) -> None:
     """Load weights into an operator of the same shape.
 
-    With `partly` it keeps its own tensors where the file has none, and does without those of the file that are fitted
-    once a training is over, by the `FITTED` of a module.
+    With `partly` it keeps its own tensors where the file has none, which a warning names, and does without those of the
+    file that are fitted once a training is over, by the `FITTED` of a module.
 
     Raises:
         CheckpointError: The file is missing or damaged, names differ or a tensor has another shape.
     """
-    state, expected = read_weights(path), operator.state_dict()
+    state, expected, own = read_weights(path), operator.state_dict(), list[str]()
     if partly and expected.keys() & state.keys():
+        own = [name for name in expected if name not in state and not fitted_later(operator, name)]
         state = expected | {
             name: each for name, each in state.items() if name in expected or not fitted_later(operator, name)
         }
@@ -252,6 +253,12 @@ def restore(operator: nn.Module, path: Path, *, partly: bool = False) -> None:
                 f"{path}: expected {tuple(expected[name].shape)} for {name!r} but found {tuple(tensor.shape)}"
             )
     operator.load_state_dict(state)
+    if own:
+        warnings.warn(
+            f"{path} has {len(expected) - len(own)} of the {len(expected)} tensors of the network; {len(own)} keep their "
+            f"initial values: {some(own)}",
+            stacklevel=2,
+        )
 
 
 def fitted_later(operator: nn.Module, name: str) -> bool:
