@@ -255,8 +255,8 @@ def restore(operator: nn.Module, path: Path, *, partly: bool = False) -> None:
     operator.load_state_dict(state)
     if own:
         warnings.warn(
-            f"{path} has {len(expected) - len(own)} of the {len(expected)} tensors of the network; {len(own)} keep their "
-            f"initial values: {some(own)}",
+            f"{path} has {len(expected) - len(own)} of the {len(expected)} tensors of the network; {len(own)} keep "
+            f"their initial values: {some(own)}",
             stacklevel=2,
         )
 

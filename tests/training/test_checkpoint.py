@@ -104,7 +104,9 @@ def test_layers_that_a_file_does_not_have_keep_their_weights(folder: Path) -> No
     operator = build(RECIPE.operator)
     before = {name: tensor.clone() for name, tensor in operator.state_dict().items()}
     kept = len(before) - 1
-    sentence = rf"has 1 of the {len(before)} tensors of the network; {kept} keep their initial values: .* and \d+ others"
+    sentence = (
+        rf"has 1 of the {len(before)} tensors of the network; {kept} keep their initial values: .* and \d+ others"
+    )
     with pytest.warns(UserWarning, match=sentence):
         checkpoint.restore(operator, folder / checkpoint.WEIGHTS, partly=True)
     expected = before | {"join.bias": state["join.bias"] + 1}

@@ -123,19 +123,21 @@ def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFil
     timed = tensor is not None and problem.has_frames(tensor)
     if timed and problem.data.time == "last" and marked.dimensions is None:
         marked = last_axis_at(marked, 1)
-    frame = tensor.frame if isinstance(tensor, Quantity) else None  # of a trajectory, where only one is read
+    # Of channels, or of a trajectory of which only some frames are read.
+    read = (one for one in problem.in_files.values() if isinstance(one, Quantity) and one.array == section.nan)
+    frames = sorted({one.frame for one in read if one.frame is not None})
     last = isinstance(tensor, Quantity) and tensor.component_axis == "last" and bool(tensor.components)
     others = range(1 + timed, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
     sides = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
 
     def rows(start: int, stop: int) -> NDArray[np.bool_]:
         known = np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
-        return known if frame is None else known[:, frame]
+        return np.asarray(known[:, frames].all(axis=1)) if frames else known
 
-    if frame is not None:
+    if frames:
         sides = sides[1:]
     made = LazyArray(problem[INSIDE].array, (marked.samples, *sides), np.dtype(np.bool_), rows)
-    if timed and frame is None:
+    if timed and not frames:
         made = steady(made, file.path, f"{DOMAIN_CHANGES}, which is where {section.nan!r} is not NaN")
     return replace(file, arrays={**file.arrays, made.name: made})
 

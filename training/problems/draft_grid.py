@@ -67,6 +67,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
             add_number(made, one, samples, dict(zip(axes, sides, strict=True)), outputs)
     if (lone := lone_array(numeric)) is not None and (where := channels(lone)):
         doubt = add_channels(made, lone, where)
+        beside_mask(made, [], [lone], sides)
     else:
         add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")

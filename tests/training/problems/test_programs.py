@@ -100,6 +100,17 @@ def test_channels_of_a_lone_array_are_fields_after_they_are_confirmed(last: bool
         np.testing.assert_allclose(found[name], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_what_is_nan_in_any_channel_of_a_lone_array_is_outside(last: bool, tmp_path: Path) -> None:
+    together = np.stack([K, 2 * K, with_hole(3 * K, np.nan)], axis=-1 if last else 1)
+    np.save(tmp_path / "a.npy", together)
+    made = drafted(tmp_path, "a.npy")
+    assert (made.mask, "mask" in made.guesses) == ('nan = "array"', True)
+    found = values(made, tmp_path)
+    np.testing.assert_array_equal(found["inside"] == 0, with_hole(K, 0) == 0)
+    np.testing.assert_allclose(found["array_2"], with_hole(3 * K, 0), rtol=1e-6)
+
+
 def test_frames_of_a_lone_array_are_asked_for_and_may_have_components(tmp_path: Path) -> None:
     flow = np.stack([FRAMES, 2 * FRAMES], 2)  # [sample, time, component, row, column]
     np.save(tmp_path / "flow.npy", flow)

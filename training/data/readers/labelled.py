@@ -194,18 +194,18 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
     )
     limited = value.dtype.kind in "fiu" and not (np.isneginf(low) and np.isposinf(high))
     # Only floating numbers can be NaN, as missing ones become.
-    kind = np.dtype(np.float64) if limited and value.dtype.kind != "f" else value.dtype
+    held = np.dtype(np.float64) if limited and value.dtype.kind != "f" else value.dtype
 
     def rows(start: int, stop: int) -> NDArray[Any]:
         values = np.asarray(part(turned, start, stop).values)
         if not limited:
             return values
-        return np.where((values < low) | (values > high), kind.type(np.nan), values.astype(kind))
+        return np.where((values < low) | (values > high), held.type(np.nan), values.astype(held))
 
     return LazyArray(
         name,
         turned.shape,
-        kind,
+        held,
         rows,
         tuple(axis(dim, leads) for dim in order[1:]) if dims else None,
         str(attributes.get("units", "")),
