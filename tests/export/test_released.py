@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnxruntime import InferenceSession
+from typer.testing import CliRunner
 
 from export import parity, released, triton_config
 from export.graphs import to_onnx
@@ -75,10 +76,9 @@ def test_companions_are_compared_and_no_other_graph_is_beside_them(tmp_path: Pat
     surplus = copy / released.FOLDER / "surplus" / released.GRAPH
     surplus.parent.mkdir()
     shutil.copyfile(copy / released.FOLDER / source.name / released.GRAPH, surplus)
-    verify = [sys.executable, "-m", "export.released", "verify", copy]
-    done = subprocess.run(verify, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = CliRunner().invoke(released.app, ["verify", str(copy)])
     assert [line.partition(" differs from a fresh export;")[0] for line in done.stderr.splitlines()] == [str(surplus)]
-    assert done.returncode == 1
+    assert (done.exit_code, type(done.exception)) == (1, SystemExit)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)

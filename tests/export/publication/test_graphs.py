@@ -20,6 +20,7 @@ from export.repository import FORMATS, Publication
 from export.signature import Signature
 from schema.card import Parameter
 from training import checkpoint
+from training.problems.problem import PROBLEMS
 
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
@@ -62,8 +63,8 @@ KINDS = (torch.float32, torch.float64)
 
 
 @pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
-def test_no_comparison_uses_the_traced_shape(problem: str, checkpoints: dict[str, Path]) -> None:
-    signature = Signature.of(checkpoint.load(checkpoints[problem]).description)
+def test_no_comparison_uses_the_traced_shape(problem: str) -> None:
+    signature = Signature.of(PROBLEMS[problem].description)
     shapes = parity.shapes(signature)
     assert tuple(example(signature)[0].shape) not in shapes
     assert {shape[0] for shape in shapes} == {1, 2, 3}
@@ -84,8 +85,8 @@ def test_parameters_are_drawn_between_their_bounds(bounds: dict[str, float], low
     assert low <= drawn.min() < drawn.max() <= high
 
 
-def test_comparisons_of_a_plane_hold_unequal_sides(checkpoints: dict[str, Path]) -> None:
-    shapes = parity.shapes(Signature.of(checkpoint.load(checkpoints["darcy"]).description))
+def test_comparisons_of_a_plane_hold_unequal_sides() -> None:
+    shapes = parity.shapes(Signature.of(PROBLEMS["darcy"].description))
     assert any(rows != columns and rows % 2 and columns % 2 for _, rows, columns in shapes)
 
 

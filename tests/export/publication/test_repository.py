@@ -11,12 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import Result
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
@@ -27,22 +30,11 @@ from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.repository import Publication, RepositoryError, publish
 from export.signature import Signature
+from tests.conftest import wait_until
 from training import calibration, checkpoint
-from training.problems.problem import PROBLEMS
 
 ROOT = Path(__file__).parents[3]
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
-#: The command in two processes at a time, which share what it imports; the first arguments are files of what they say.
-TWICE = """
-import os, sys
-from export.__main__ import app
-
-for file in sys.argv[1:3]:
-    if not os.fork():
-        os.dup2(os.open(file, os.O_CREAT | os.O_WRONLY), 2)
-        app(sys.argv[3:])
-sys.exit(any([os.wait()[1] for _ in range(2)]))
-"""
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -70,8 +62,10 @@ def test_card_and_certificate_say_what_was_published(checkpoints: dict[str, Path
     assert certificate["operators"]
 
 
-def test_the_config_reads_back_and_has_the_same_bytes_at_every_export(published: Published) -> None:
-    signature = Signature.of(PROBLEMS["darcy"].description)
+def test_the_config_reads_back_and_has_the_same_bytes_at_every_export(
+    checkpoints: dict[str, Path], published: Published
+) -> None:
+    signature = Signature.of(checkpoint.load(checkpoints["darcy"]).description)
     for name, form in (("darcy", "onnx"), ("darcy_torchscript", "torchscript")):
         document = (published[0] / name / "config.pbtxt").read_text()
         config = triton_config.parse(document)
@@ -164,30 +158,53 @@ def test_a_damaged_file_is_named_without_a_traceback(name: str, tmp_path: Path) 
     assert not (tmp_path / "repository").exists()
 
 
-def test_two_exports_of_one_checkpoint_publish_it_once(tmp_path: Path) -> None:
-    repository = tmp_path / "repository"
-    files = [tmp_path / "first.txt", tmp_path / "second.txt"]
-    export = [ROOT / "checkpoints" / "memoriser", "--repository", repository]
-    subprocess.run([sys.executable, "-c", TWICE, *files, *export], cwd=ROOT, check=True)
-    said = ["".join(each.read_text().split()) for each in files]
-    assert repositories.versions(repository / "memoriser") == [1]
-    assert sorted(each.rpartition(":")[2] for each in said) == ["alreadypublished,leftalone", "published"]
+@dataclass(frozen=True)
+class SideBySide:
+    """One export of three checkpoints, the second of which is damaged, beside another of the first checkpoint."""
+
+    repository: Path
+    folders: list[Path]
+    done: Result
+    beside: list[Publication]
 
 
-def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(tmp_path: Path) -> None:
-    names, repository = ("first", "second", "whole"), tmp_path / "repository"
-    folders = [Path(shutil.copytree(ROOT / "checkpoints" / "memoriser", tmp_path / name)) for name in names]
+@pytest.fixture(scope="module")
+def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
+    folder = tmp_path_factory.mktemp("side-by-side")
+    names, repository = ("first", "second", "whole"), folder / "repository"
+    folders = [Path(shutil.copytree(ROOT / "checkpoints" / "memoriser", folder / name)) for name in names]
     (folders[1] / "weights.safetensors").unlink()
-    done = CliRunner().invoke(command.app, [*map(str, folders), "--repository", str(repository)])
+    staged = folder / ".repository.staging" / "first" / "work" / "first"
+
+    def publish_too() -> list[Publication]:
+        wait_until(lambda: staged.exists() or (repository / "first").exists())
+        return publish(folders[0], repository)
+
+    with ThreadPoolExecutor() as threads:  # the command exports in processes, for which it waits in this thread
+        beside = threads.submit(publish_too)
+        done = CliRunner().invoke(command.app, [*map(str, folders), "--repository", str(repository)])
+        return SideBySide(repository, folders, done, beside.result())
+
+
+def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(side_by_side: SideBySide) -> None:
+    done = side_by_side.done
     assert (done.exit_code, type(done.exception)) == (1, SystemExit)
     said = "".join(done.output.split())  # lines are broken anywhere
     assert "second/weights.safetensors" in said
     positions = [said.index(word) for word in ("firstversion1:published", "secondisnotpublished", "wholeversion1")]
     assert positions == sorted(positions), "reported in another order than requested"
-    assert {path.name for path in repository.iterdir()} == {
-        "first",
-        "whole",
-    }
+    assert {path.name for path in side_by_side.repository.iterdir()} == {"first", "whole"}
+
+
+def test_two_exports_of_one_checkpoint_publish_it_once(side_by_side: SideBySide) -> None:
+    assert [(one.version, one.new) for one in side_by_side.beside] == [(1, False)]
+    assert repositories.versions(side_by_side.repository / "first") == [1]
+    again = CliRunner().invoke(
+        command.app, [str(side_by_side.folders[0]), "--repository", str(side_by_side.repository)]
+    )
+    assert again.exit_code == 0, again.output
+    assert "".join(again.output.split()) == "firstversion1:alreadypublished,leftalone"
+    assert repositories.versions(side_by_side.repository / "first") == [1]
 
 
 def test_a_killed_export_leaves_nothing_half_written(checkpoints: dict[str, Path], tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ import torch
 import tritonclient.grpc as triton_grpc
 
 from export import parity
+from export import repository as repositories
 from export.graphs.deployable import Deployable
 from export.repository import Publication, publish
 from export.signature import Signature
 from export.triton_config import unnumbered
 from petrov_client import Client
 from physics import darcy
+from schema.card import KINDS
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests.conftest import RunService, load_models
@@ -59,6 +61,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
         shutil.copytree(published[0] / model, repository / model)
     for model in ("burgers", "burgers_torchscript"):
         shutil.copytree(repository / model / "1", repository / model / "2")
+    derivatives = [repository / f"burgers_{kind}" for kind in KINDS]
     config = repository / "burgers" / "config.pbtxt"
     written = config.stat().st_mtime_ns, config.stat().st_ino
     settings = make_settings(repository)
@@ -78,6 +81,9 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
                     wanted = parity.eager(network, [torch.from_numpy(array) for array in arguments])[0]
                 assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE
                 assert [array.shape for array in quality] == [(3, 1)] * len(signature.quality)
+        for folder in derivatives:
+            shutil.copytree(published[0] / folder.name, folder)
+            shutil.copytree(folder / "1", folder / "2")
         publish(save_checkpoint(tmp_path / "burgers", "burgers", 4), repository)
         load_models(settings)  # as the gateway does within a second
         for model in ("burgers", "burgers_torchscript"):
@@ -85,6 +91,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
             wait(lambda model=model: not client.is_model_ready(model, "1"))
             assert client.is_model_ready(model, "2")
             assert sorted(path.name for path in (repository / model).iterdir()) == ["2", "3", "config.pbtxt"]
+    assert all(repositories.versions(folder) == [2, 3] for folder in derivatives)
     assert (config.stat().st_mtime_ns, config.stat().st_ino) == written
 
 
