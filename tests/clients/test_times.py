@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,14 @@ def series(folder: Path, times: list[str], suffix: str) -> Path:
     """Write meshes with a state and a load at such times, which may be empty."""
     path = folder / f"run{suffix}"
     cells = {"quad": [[0, 1, 2, 3]]}
-    if suffix == ".pvd":
+    if suffix in {".pvd", ".series"}:
         for number in range(len(times)):
             data = {"heat": np.full(4, 1.0 * number), "load": np.ones(4)}
             meshio.Mesh(POINTS, cells, data).write(folder / f"{number}.vtu")
+        if suffix == ".series":
+            files_ = [{"name": f"{n}.vtu"} | ({"time": float(time)} if time else {}) for n, time in enumerate(times)]
+            path.write_text(json.dumps({"file-series-version": "1.0", "files": files_}))
+            return path
         entries = (f'<DataSet {time and f"timestep={time!r} "}file="{n}.vtu"/>' for n, time in enumerate(times))
         path.write_text(f"<VTKFile><Collection>{''.join(entries)}</Collection></VTKFile>")
         return path
@@ -51,7 +56,7 @@ def series(folder: Path, times: list[str], suffix: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", [".pvd", ".xdmf"])
+@pytest.mark.parametrize("suffix", [".pvd", ".series", ".xdmf"])
 def test_a_series_of_other_steps_is_refused_where_several_frames_count(tmp_path: Path, suffix: str) -> None:
     source = series(tmp_path, ["0", "0.2", "0.4", "0.6"], suffix)
     for info in (model(3), model(driven=True)):
@@ -64,7 +69,7 @@ def test_a_series_of_other_steps_is_refused_where_several_frames_count(tmp_path:
         assert found.time == 0.6
 
 
-@pytest.mark.parametrize("suffix", [".pvd", ".xdmf"])
+@pytest.mark.parametrize("suffix", [".pvd", ".series", ".xdmf"])
 @pytest.mark.parametrize(
     "times",
     [["0.30000000000000004", "0.4", "0.5"], ["1000.1", "1000.2", "1000.3"], ["0", "0.1004", "0.1999"], [""] * 3],

@@ -19,7 +19,7 @@ import numpy as np
 
 from petrov_client import _times as times_of_frames
 from petrov_client._mesh_files import library, meshio
-from petrov_client._mesh_series import MESHES, READ, SERIES, Source, of_meshes
+from petrov_client._mesh_series import LISTS, MESHES, READ, SERIES, Source, of_meshes
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._schema import FRAME, ParameterInfo, TensorInfo
@@ -53,7 +53,7 @@ def opened(
         found = _tree(_opened_zarr(path))
         arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
         yield _chosen(path, arrays, info, given)
-    elif path.suffix in READ | {SERIES}:
+    elif path.suffix in READ | LISTS:
         yield of_meshes(path, info, frames)
     elif path.suffix == ".npz":
         with _load(path, ".npz") as archive:

@@ -1,10 +1,11 @@
 """Mesh files and series of them as the inputs of a model: one mesh, or those that a rollout starts from.
 
-A series is a list `.pvd` of mesh files, or a file with steps, of XDMF or Exodus.
+A series is a list `.pvd` or `.series` of mesh files, or a file with steps, of XDMF or Exodus.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from petrov_client._models import ModelInfo
 from petrov_client._schema import COORDINATES, FRAME
 
 SERIES = ".pvd"
+#: Suffixes of lists of mesh files that are read: of ParaView, and its other one, in JSON, which OpenFOAM writes, too.
+LISTS = frozenset({SERIES, ".series"})
 #: Suffixes of mesh files that are written, and of those that are read.
 MESHES = frozenset({".vtu", ".vtk", ".msh", ".xdmf", ".inp"})
 READ = MESHES | exodus.SUFFIXES
@@ -152,8 +155,8 @@ def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]
 
 
 def steps_in(path: Path) -> list[Step] | None:
-    """Return the steps of a list `.pvd`, or of an XDMF or Exodus file that has some; None of a file of one mesh."""
-    if path.suffix == SERIES:
+    """Return the steps of a list, or of an XDMF or Exodus file that has some; None of a file of one mesh."""
+    if path.suffix in LISTS:
         return [Step(partial(_mesh, file), time) for time, file in _meshes_in(path)]
     if path.suffix in exodus.SUFFIXES:
         with _readable(path):
@@ -197,16 +200,22 @@ def _step_of(path: Path, reader: Any, number: int) -> Any:
         return checked(library.Mesh(points, cells, point_data, cell_data))
 
 
+def _entries(path: Path) -> list[tuple[str, str]]:
+    """Return the times of a list of meshes, as it writes them, and the names of its files."""
+    if path.suffix == SERIES:
+        found = ET.parse(path).iter("DataSet")  # noqa: S314  expat bounds and ignores entities
+        return [(each.get("timestep") or "", each.get("file") or "") for each in found]
+    listed = json.loads(path.read_text(encoding="utf-8"))["files"]
+    return [(str(each.get("time", "")), str(each["name"])) for each in listed]
+
+
 def _meshes_in(path: Path) -> list[tuple[float | None, Path]]:
-    """Return the files of a list `.pvd` in order, with their times; they are beside it or in folders below."""
+    """Return the files of a list in order, with their times; they are beside it or in folders below."""
     try:
-        entries = [*ET.parse(path).iter("DataSet")]  # noqa: S314  expat bounds and ignores entities
-        every = all(entry.get("timestep") for entry in entries)  # else they are in the order of the list
-        listed = {
-            float(entry.get("timestep", "") if every else number): entry.get("file") or ""
-            for number, entry in enumerate(entries)
-        }
-    except (ET.ParseError, ValueError) as error:
+        entries = _entries(path)
+        every = all(said for said, _ in entries)  # else they are in the order of the list
+        listed = {float(said if every else number): name for number, (said, name) in enumerate(entries)}
+    except (ET.ParseError, ValueError, LookupError, TypeError) as error:
         raise ValueError(f"expected a list of meshes in {path} but: {error}") from error
     times = sorted(listed)
     names = [listed[time] for time in times]
