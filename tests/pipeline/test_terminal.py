@@ -142,3 +142,6 @@ def test_a_file_becomes_a_model_with_a_verdict(tmp_path: Path) -> None:
     assert "Traceback" not in trained.text
     verdict = json.loads((tmp_path / "runs/heat-tiny/report.json").read_text())["verdict"]
     assert " ".join(verdict.split()) in trained.text
+    reported = run("report", "runs/heat-tiny", "--no-amounts")
+    assert reported.status == 0, reported.text
+    assert " ".join(verdict.split()) in reported.text
