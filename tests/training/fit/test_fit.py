@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -134,11 +135,11 @@ def test_a_state_for_which_there_is_no_room_is_reported(tmp_path: Path) -> None:
     assert path.read_bytes() == b"the state before"
 
 
-def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(data: Path, tmp_path: Path) -> None:
     recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1"])
+    shutil.copytree(data, tmp_path / "data")  # to take the samples away, and to make more of them
     work, run = workload(recipe, tmp_path / "data"), RunFolder(tmp_path / "run")
-    for folder in (run.path, work.data):
-        folder.mkdir(exist_ok=True)
+    run.path.mkdir()
     task = work.task()
     fit(task, work, run, run.open(recipe, resume=False))
     samples = work.prepare()
@@ -176,8 +177,11 @@ def test_the_mean_of_the_weights_is_over_the_last_tenth_of_the_steps_until_the_d
 def test_the_mean_of_the_weights_is_kept(finished: Path, data: Path, tmp_path: Path) -> None:
     def kept(average: float) -> torch.Tensor:
         recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}"])
-        found = load_file(train(recipe, tmp_path / str(average), data, init=finished) / checkpoint.WEIGHTS)
-        return torch.cat([each.ravel() for each in found.values()])
+        work, run = workload(recipe, data), RunFolder(tmp_path / str(average))
+        run.path.mkdir()
+        task = work.task(finished)
+        fit(task, work, run, run.open(recipe, resume=False))
+        return torch.cat([each.detach().ravel() for each in task.network.parameters()])
 
     last = kept(0.0)
     assert 1e-4 < (kept(0.99) - last).norm() / last.norm() < 0.5
