@@ -14,6 +14,7 @@ from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature
 from schema.card import KINDS, Kind
+from schema.problem import GridLimits
 from tests.export.test_forced_rollouts import check_products, opened
 from training.calibration import CalibratedOperator, Measured
 from training.calibration.fitting import calibrated
@@ -47,7 +48,9 @@ STEP = PointsConfig(
     latent=8,
     channels=4,
 )
-DESCRIBED = PROBLEM.describe((30,), 96, 8, ((0.0, 1.0), (0.0, 2.0)))
+#: Clouds of more points are sums of more terms: those of `test_a_graph_of_a_million_points_is_its_network`.
+LIMITS = {"grid": GridLimits(minimum=4, maximum=2000, declared=(30,))}
+DESCRIBED = PROBLEM.describe((30,), 96, 8, ((0.0, 1.0), (0.0, 2.0))).model_copy(update=LIMITS)
 
 
 def arrays(points: int, batch: int, frames: int) -> list[torch.Tensor]:
