@@ -436,7 +436,10 @@ def test_a_start_that_is_none_is_refused(tmp_path: Path) -> None:
     meshio.Mesh(mesh.points + 1, mesh.cells, mesh.point_data).write(tmp_path / "step_1.vtu")
     outside = source.with_name("outside.pvd")
     outside.write_text(source.read_text().replace("step_1.vtu", "../step_1.vtu"))
+    unnamed = source.with_suffix(".series")
+    unnamed.write_text('{"files": ["step_1.vtu"]}')
     for info, path, sentence in (
+        (heat(1), unnamed, r"expected a list of meshes in .*run.series but: "),
         (heat(2), source, "expected one mesh in all frames but the points of frame 0 are others"),
         (heat(4), source, "expected a list .pvd of at least 4 meshes, which"),
         (heat(2), tmp_path / "step_1.vtu", 'of at least 2 meshes, which "stars" starts from, but got one mesh'),

@@ -137,8 +137,8 @@ def repeated_row(one: LazyArray) -> LazyArray | None:
 
 def numbers_samples(one: LazyArray, samples: int) -> bool:
     """Return whether an array is that of the numbers of samples, counted from 0 or 1, by its name and its values."""
-    if last_name(one) not in NUMBERS or one.shape != (samples,) or one.dtype.kind not in "iu":
-        return False
+    if last_name(one) not in NUMBERS or one.shape != (samples,) or one.dtype.kind not in "fiu":
+        return False  # floating numbers, too: whole ones become these where their file says which are missing
     values = one.read()
     return bool(values[0] in {0, 1} and (np.diff(values) == 1).all())
 

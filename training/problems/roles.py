@@ -193,12 +193,15 @@ def missing_in(name: str, array: LazyArray) -> str:
 
 def kinds_in(name: str, array: LazyArray) -> str:
     """Say that the first values of an array are a few whole numbers, which may name kinds; empty where they are not."""
-    if array.dtype.kind not in "iu":
-        return ""
-    found = np.unique(next((block for _, block in array.blocks()), np.empty(0, array.dtype)))
+    block = np.ravel(next((block for _, block in array.blocks()), np.empty(0, array.dtype)))
+    if block.dtype.kind == "f":  # of whole numbers, too, where their file says which are missing
+        block = block[np.isfinite(block)]
+        if (block != np.rint(block)).any():
+            return ""
+    found = np.unique(block)
     if not 2 < found.size <= KINDS_MOST:
         return ""
-    listed = ", ".join(map(str, found))
+    listed = ", ".join(f"{each:g}" for each in found)
     return f"{name} is {listed} alone: where these name kinds, as of materials, save an array of 0 and 1 for each"
 
 

@@ -378,6 +378,16 @@ def test_limits_beside_whole_numbers_that_are_not_packed_make_missing_values(lim
             np.testing.assert_array_equal(file.arrays["u"].read(), np.where(stored > 6, np.nan, stored))
 
 
+def test_whole_numbers_with_limits_are_kinds_and_numbers_of_samples_as_without(tmp_path: Path) -> None:
+    kinds = (np.arange(K.size).reshape(K.shape) % 3).astype(np.int16)
+    dims, limits = ("sample", "y", "x"), {"valid_range": np.array([0, 100], np.int16)}
+    whole = {"layer": (dims, kinds, limits), "run": ("sample", np.arange(SAMPLES, dtype=np.int16), limits)}
+    xarray.Dataset(whole | {"k": (dims, K), "u": (dims, K)}).to_netcdf(tmp_path / "sea.nc")
+    made = drafted(tmp_path, "sea.nc", "u")
+    assert "run" in made.left_out
+    assert any("layer is 0, 1, 2 alone: where these name kinds" in each for each in made.remarks)
+
+
 def test_limits_of_packed_numbers_are_as_they_are_stored(tmp_path: Path) -> None:
     stored = np.round(1000 * K).astype(np.int16)
     stored[:, 2:5, 3:6] = 32000

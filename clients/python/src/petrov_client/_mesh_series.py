@@ -215,7 +215,7 @@ def _meshes_in(path: Path) -> list[tuple[float | None, Path]]:
         entries = _entries(path)
         every = all(said for said, _ in entries)  # else they are in the order of the list
         listed = {float(said if every else number): name for number, (said, name) in enumerate(entries)}
-    except (ET.ParseError, ValueError, LookupError, TypeError) as error:
+    except (ET.ParseError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"expected a list of meshes in {path} but: {error}") from error
     times = sorted(listed)
     names = [listed[time] for time in times]
