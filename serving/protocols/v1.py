@@ -147,7 +147,7 @@ async def list_models(service: Serving) -> ModelList:
 @router.get("/v1/models/{model}", response_model_exclude_unset=True, dependencies=_CHECKED)
 @requires(Scope.INFER)
 async def describe_model(model: str, service: Serving) -> Model:
-    """Return card, versions and export certificate of a model."""
+    """Return card, versions and export certificate of a model, and whether `reference` can solve its problem."""
     found = service.catalogue.model(model)
     return found.model_copy(update={"solver": service.classical.knows(found.card)})
 

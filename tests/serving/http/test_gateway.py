@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import darcy
+from tests import toy_rollouts
 from tests.conftest import Gateway
 from tests.serving.conftest import Toy
 
@@ -104,6 +105,7 @@ def test_models_describe_themselves(http: httpx2.Client, toy: Toy) -> None:
     assert model["card"] == toy.card
     assert model["certificate"] == toy.certificate
     assert model["solver"]  # its card says a problem that has one
+    assert not http.get(f"/v1/models/{toy_rollouts.PUSHED}").json()["solver"]
 
 
 GRID = "grid-out-of-limits"
