@@ -108,7 +108,9 @@ def test_where_points_lie_is_computed_before_the_loop(graph: bytes) -> None:
     assert "Floor" in {node.op_type for node in model.graph.node}
 
 
-def test_the_config_asks_for_one_thread_and_no_arena(signature: Signature) -> None:
+def test_the_config_asks_for_one_thread_and_no_arena(network: CalibratedOperator) -> None:
+    large = DESCRIBED.model_copy(update={"grid": GridLimits(minimum=4, maximum=1_000_000, declared=(30,))})
+    signature = Signature.of(large).reporting(network)
     for about in (signature, signature.product("vjp")):
         parameters = triton_config.config("stirred", about, "onnx").parameters
         assert parameters["intra_op_thread_count"].string_value == "1"  # several add to one sum at a time
