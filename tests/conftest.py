@@ -284,13 +284,14 @@ def gateway(
 def load_models(settings: Settings) -> None:
     """Have a Triton load every model of the repository, as the gateway's catalogue does.
 
-    Its Python backend may crash while it loads on a busy machine (a lock_exception); then it is restarted, and empty.
+    On a busy machine its Python backend may crash while it loads (a lock_exception); then it is restarted, and empty. A
+    load that hangs is asked for again.
     """
     url = f"http://127.0.0.1:{settings.triton_http_port}/v2/repository/models"
-    left, end = sorted(settings.repository.glob("*/config.pbtxt")), time.monotonic() + 120.0
+    left, end = sorted(settings.repository.glob("*/config.pbtxt")), time.monotonic() + 240.0
     while left:
         try:
-            reply = httpx2.post(f"{url}/{left[0].parent.name}/load", timeout=120.0)
+            reply = httpx2.post(f"{url}/{left[0].parent.name}/load", timeout=60.0)
         except httpx2.TransportError:
             assert time.monotonic() < end
             time.sleep(0.5)
