@@ -30,6 +30,9 @@ WARMUP, LEAST = 0.15, 1e-3  # shares of the time and of the highest rate
 CLIP, MEASURED_BATCH = 1.0, 50
 CHECKS = 20  # of the error on samples that are held apart, in a training that keeps the best weights
 LOST = 1e3  # the relative error of a rollout that overflows, as in the evaluation of trained models
+PETROV, WITH_ADAMW = "Petrov", "Petrov with AdamW"
+#: The networks that `fit` trains instead of this loop, and what differs from the preset in them.
+OURS: dict[str, dict[str, Any]] = {PETROV: {}, WITH_ADAMW: {"optimiser": "adamw", "cycle_momentum": True}}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.harness import OWN, ResultFile, Row, grouped, interpreter, result_of, run
-from benchmarks.loop import Samples
+from benchmarks.loop import OURS, PETROV, Samples
 from training.checkpoint import load_operator
 from training.data import augment
 from training.data.dataset import SampleFile
@@ -40,9 +40,6 @@ PROBLEMS, FOLDER, ENVIRONMENT = Path(__file__).parent / "problems", Path("data/o
 NAMES = ("heat", "darcy", "reaction", "advection", "neuralop")
 OTHERS = FNO, FACTORISED, UNET, CONVNEXT = ("FNO", "factorised FNO", "U-Net", "ConvNeXt U-Net")
 TRANSOLVER, LRSA = "Transolver", "LRSA"
-PETROV, WITH_ADAMW = "Petrov", "Petrov with AdamW"
-#: The networks that `fit` trains, and what differs from the preset in them.
-OURS: dict[str, dict[str, Any]] = {PETROV: {}, WITH_ADAMW: {"optimiser": "adamw", "cycle_momentum": True}}
 TITLES = (*OTHERS, *OURS)
 ON_DARCY = (FNO, UNET, TRANSOLVER, LRSA, PETROV)  # on the field's benchmark, `darcy85`
 SAMPLES, TUNING, TUNING_SEED, BATCH = 1000, 40.0, 100, 16

@@ -28,22 +28,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.attentions import AttentionNetwork, Gnot, LinearAttention, LowRankAttention, PhysicsAttention
-from benchmarks.loop import Samples, Settings, measure, train
+from benchmarks.loop import OURS, PETROV, WITH_ADAMW, Samples, Settings, measure, train
 from benchmarks.networks import fields, moments
 
 SAMPLES, TUNING = 650, 60.0  # processor seconds
-FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, LRSA, WITH_ADAMW, PETROV = TITLES = (
+FLOOR, FNO, TRANSOLVER, LINEAR, GNOT, LRSA, *_ = TITLES = (
     "nearest training sample",
     "FNO on a grid",
     "Transolver",
     "linear attention",
     "GNOT",
     "LRSA",
-    "Petrov with AdamW",
-    "Petrov",
+    WITH_ADAMW,
+    PETROV,
 )
-#: The networks that `fit` trains, and what differs from the preset in them.
-OURS: dict[str, dict[str, Any]] = {PETROV: {}, WITH_ADAMW: {"optimiser": "adamw", "cycle_momentum": True}}
 BATCH = 8
 GRIDS = {2: (64, 64), 3: (20, 20, 20)}  # of FNO, by the dimensions
 CHANNELS = {2: 32, 3: 16}

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.harness import Array, ResultFile, Row, interpreter, run
-from benchmarks.loop import Settings, train
+from benchmarks.loop import Settings, parted, train
 from benchmarks.networks import BASELINES, rollout, rollout_errors, trajectories
 
 SETS: dict[str, tuple[str | list[str], int, float]] = {
@@ -124,8 +124,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     asked = {"file": data["file"], "state": data["state"], "parameter": None, "held": [HELD, HELD]}
     training, [states] = trajectories(asked | {"split": request["split"]})
     if request["network"] == "petrov":
-        starts = [states[:, 0]] if not training.components else [*states[:, 0].unbind(dim=-1)]
-        frames, facts = trained(request, starts, states.shape[1] - 1)
+        frames, facts = trained(request, parted([states[:, 0]], len(training.grid)), states.shape[1] - 1)
     else:
         network = BASELINES[request["network"]](training, **request["sizes"])
         used, steps = train(network, training, Settings(**request["settings"]), request["seconds"], request["seed"])
