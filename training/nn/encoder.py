@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -160,14 +161,14 @@ class EncoderLayer(nn.Module):
             ValueError: The tokens have another layout or number of features.
         """
         expect(tokens, TOKENS, self.channels, self)
-
-        def mix(x: Tokens) -> Tokens:
-            mixed = self.attention(x, positions=positions, mask=mask, weight=weight)
-            mixed = mixed if self.local is None else mixed + self.local(x)
-            return -mixed if self.minus else mixed
-
-        tokens = self.add(tokens, mix, self.norm1)
+        tokens = self.add(tokens, partial(self.mix, positions=positions, mask=mask, weight=weight), self.norm1)
         return self.add(tokens, self.transform, self.norm2)
+
+    def mix(self, tokens: Tokens, *, positions: Positions | None, mask: Mask | None, weight: Weight | None) -> Tokens:
+        """Return what the tokens are told of one another."""
+        mixed = self.attention(tokens, positions=positions, mask=mask, weight=weight)
+        mixed = mixed if self.local is None else mixed + self.local(tokens)
+        return -mixed if self.minus else mixed
 
     def transform(self, tokens: Tokens) -> Tokens:
         """Apply the FFN to the tokens of all samples as the rows of one matrix, which graphs multiply fastest."""

@@ -272,22 +272,24 @@ def hat_matrix(
     """
     # Locations are fractions of the axis: i/(n-1) of nodes, i/n of left ends, (2i+1)/2n of the centres of cells.
     step = 2 if rule.points == "cells" else 1
-
-    def whole(index: Tensor) -> Tensor:
-        return index[-1:] if rule.points == "nodes" else step * (index[-1:] + 1)
-
-    wholes = whole(source).to(dtype), whole(target).to(dtype)
+    wholes = whole(source, rule).to(dtype), whole(target, rule).to(dtype)
     x, y = (2 * index + 1 if rule.points == "cells" else index for index in (source, target))
     if rule.points == "nodes" or rule.periodic:
-        apart = (y[:, None] * whole(source) - x[None, :] * whole(target)).abs()
+        apart = (y[:, None] * whole(source, rule) - x[None, :] * whole(target, rule)).abs()
     else:
-        inside = torch.minimum(torch.maximum(y * whole(source), x[:1] * whole(target)), x[-1:] * whole(target))
-        apart = (inside[:, None] - x[None, :] * whole(target)).abs()
+        inside = torch.maximum(y * whole(source, rule), x[:1] * whole(target, rule))
+        inside = torch.minimum(inside, x[-1:] * whole(target, rule))
+        apart = (inside[:, None] - x[None, :] * whole(target, rule)).abs()
     if rule.periodic:
-        apart = torch.minimum(apart, whole(source) * whole(target) - apart)
+        apart = torch.minimum(apart, whole(source, rule) * whole(target, rule) - apart)
     distance = apart.to(dtype) / (torch.maximum(*wholes) if average else wholes[1])  # in half widths of the hat
     weight = torch.relu(1 - (distance if step == 1 else distance / step))
     return weight / weight.sum(dim=1, keepdim=True)
+
+
+def whole(index: Tensor, rule: AxisRule) -> Tensor:
+    """Return the length of an axis `[1]` in steps between nodes, in cells, or in halves of them from their centres."""
+    return index[-1:] if rule.points == "nodes" else (2 if rule.points == "cells" else 1) * (index[-1:] + 1)
 
 
 def located_coordinates(sides: Sequence[int], periodic: Sequence[bool], located: Sequence[bool]) -> Tensor:

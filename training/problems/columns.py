@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -242,16 +243,18 @@ def check_file(problem: ProblemFile, file: DataFile) -> None:
             )
 
 
+def mismatch(path: Path, array: str, wanted: str, seen: str) -> DataError:
+    """Return the error of an array that is not what its problem file says."""
+    return DataError(f"{path}: expected {wanted} in {array!r} but found {seen}")
+
+
 def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tuple[int, ...]:
     """Return the shape of a tensor's sample, `[(component)]` of numbers and `[(time), (component), *grid]` of a field.
 
     Axes of one value are dropped where there are more axes than names: `[sample, 1, *grid]` is a scalar field.
     """
     one, sides = problem.in_files[name], found.shape[1:]
-
-    def unexpected(wanted: str, seen: str) -> DataError:
-        return DataError(f"{path}: expected {wanted} in {found.name!r} but found {seen}")
-
+    unexpected = partial(mismatch, path, found.name)
     if isinstance(one, Parameter) and one.per_frame:
         if len(sides) != 1 and not (len(sides) == 2 and sides[1] == 1):
             raise unexpected("axes [sample, time]", f"shape {found.shape}")
