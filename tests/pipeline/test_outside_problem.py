@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,13 +12,11 @@ import pytest
 from export.__main__ import app as exporting
 from petrov_client import Client
 from tests.conftest import RunService
+from tests.packages import installed
 from tests.pipeline.conftest import command
 from training import recipe as config
 from training import recipes
 from training.commands import app as training
-from training.losses import LOSSES
-from training.operators import OPERATORS
-from training.problems.problem import PROBLEMS
 
 PACKAGE = '''
 from contextlib import contextmanager
@@ -152,33 +149,12 @@ files = ["data.rows"]
 """
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a folder as pip would leave it: a module, and its metadata with the entry point."""
-    folder = tmp_path_factory.mktemp("outside")
-    (folder / "outside.py").write_text(PACKAGE)
-    info = folder / "outside-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    return folder
-
-
 @pytest.fixture
-def run(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def run(tmp_path: Path) -> Iterator[Callable[..., None]]:
     """Return a function that runs `python -m …` in this process, in which the package is installed for one test."""
-    monkeypatch.syspath_prepend(package)
-    forget()
     apps = {"training": training, "export": exporting}
-    yield lambda module, *arguments: command(apps[module], *arguments)
-    sys.modules.pop("outside", None)
-    forget()
-
-
-def forget() -> None:
-    """Have every table look again for what is installed."""
-    for table in (PROBLEMS, OPERATORS, LOSSES):
-        vars(table).pop("items", None)
+    with installed(tmp_path / "outside", PACKAGE, ENTRY_POINTS):
+        yield lambda module, *arguments: command(apps[module], *arguments)
 
 
 @pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from safetensors.numpy import load, save
 
 from export.repository import is_current, publish
 from petrov_client import Client, GrpcClient, InvalidInput
+from tests.clients.conftest import Done, petrov  # noqa: F401  a fixture
 from tests.conftest import Gateway, RunService
 from tests.training.fit.test_scalars import short, waves
 from training import checkpoint
@@ -167,34 +165,35 @@ def test_um_bridge_and_tesseract_take_vectors_and_return_numbers(http: httpx2.Cl
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_the_command_line_takes_numbers_and_the_grid(
-    http: httpx2.Client, gateway: Gateway, kind: str, tmp_path: Path
+    http: httpx2.Client,
+    gateway: Gateway,
+    kind: str,
+    tmp_path: Path,
+    petrov: Callable[..., Done],  # noqa: F811  as above
 ) -> None:
     url = gateway.url if kind == "http" else f"grpc://127.0.0.1:{gateway.settings.grpc_port}"
     every = posted(http, PREDICT, {"inputs": INPUTS, "grid": [8, 9]})
 
-    def petrov(*arguments: object) -> str:
-        command = [sys.executable, "-m", "petrov_client", *map(str, arguments), "--url", url]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"}
-        )
+    def said(*arguments: object) -> str:
+        done = petrov(*arguments, "--url", url)
         return done.stdout + done.stderr
 
     np.savez(tmp_path / "in.npz", **{name: np.array(value, np.float32) for name, value in INPUTS.items()})
-    said = petrov("predict", "waves", tmp_path / "in.npz", tmp_path / "out.npz", "--grid", "8,9")
-    assert "waves version 1" in said, said
+    text = said("predict", "waves", tmp_path / "in.npz", tmp_path / "out.npz", "--grid", "8,9")
+    assert "waves version 1" in text, text
     with np.load(tmp_path / "out.npz") as found:
         for name, output in every["outputs"].items():
             assert found[name] == pytest.approx(np.array(output), rel=1e-4, abs=1e-5), name
         for name in ("error_estimate.energy", "error_estimate.ends"):
             assert found[name] == pytest.approx(np.array(every["quality"][name]), rel=1e-3)
     np.savez(tmp_path / "k.npz", k=np.array(INPUTS["k"], np.float32))
-    said = petrov("predict", "waves", tmp_path / "k.npz", tmp_path / "one.h5", "-p", "size=0.5", "--grid", "6")
-    assert "waves version 1" in said, said
+    text = said("predict", "waves", tmp_path / "k.npz", tmp_path / "one.h5", "-p", "size=0.5", "--grid", "6")
+    assert "waves version 1" in text, text
     with h5py.File(tmp_path / "one.h5") as file:
         assert file["u"].shape == (2, 6, 6)
         assert file["energy"][0] == pytest.approx(every["outputs"]["energy"][0], rel=1e-4)
-    assert "--grid" in petrov("predict", "waves", tmp_path / "in.npz", tmp_path / "out.npz", "--grid", "8x9")
-    described = petrov("model", "waves")
+    assert "--grid" in said("predict", "waves", tmp_path / "in.npz", tmp_path / "out.npz", "--grid", "8x9")
+    described = said("model", "waves")
     for part in ("energy", "error_estimate.ends", "k: x, y"):
         assert part in described
     assert ("VRMSE" in described) == (kind == "http")  # gRPC has no card

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.packages import installed
 from training.commands import app
 from training.messages import Registry
 from training.metrics import METRICS
 
-ROOT = Path(__file__).parents[3]
 PACKAGE = """
 from training.metrics import ErrorMeasure, relative
 from training.metrics.fields import neighbours, norm
@@ -36,6 +33,10 @@ def compute(prediction, truth, grid):
 
 ENERGY = ErrorMeasure("energy_norm", "relative error in the norm of k", compute, lambda grid: "k" in grid.inputs)
 """
+ENTRY_POINTS = """
+[petrov.metrics]
+energy_norm = outside:ENERGY
+"""
 HEAT = """
 name = "heat"
 [data]
@@ -50,37 +51,17 @@ length = 2.0
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install a package as pip would leave it, and train on a file with it by the command that a person types."""
-    folder = tmp_path_factory.mktemp("outside")
-    (folder / "outside.py").write_text(PACKAGE)
-    info = folder / "outside-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[petrov.metrics]\nenergy_norm = outside:ENERGY\n")
+    """Train on a file by the command that a person types, while the package is installed."""
+    folder = tmp_path_factory.mktemp("energy")
     rng = np.random.default_rng(0)
     k, x = 10 ** rng.uniform(-1, 1, (40, 16)), np.arange(16) / 16
     np.savez(folder / "heat.npz", k=k, u=np.cumsum(1 / k, axis=1) / 16 + x)
     (folder / "heat.toml").write_text(HEAT)
     fit = ("fit", folder / "heat.toml", "--preset", "tiny", "--set", "fit.epochs=3", "--no-amounts")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "training",
-            *map(str, fit),
-            "--data",
-            str(folder / "data"),
-            "--out",
-            str(folder / "run"),
-        ],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (folder / "run" / "printed.txt").write_text(done.stdout + done.stderr)
+    with installed(folder / "outside", PACKAGE, ENTRY_POINTS):
+        done = CliRunner().invoke(app, [*map(str, (*fit, "--data", folder / "data", "--out", folder / "run"))])
+    assert done.exit_code == 0, (done.output, done.exception)
+    (folder / "run" / "printed.txt").write_text(done.output)
     return folder / "run"
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import torch
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from tests.packages import installed
+from training import recipes
 from training.nn.encoder import EncoderConfig
 from training.operators import OPERATORS, OperatorConfig, build
 from training.operators.burgers import BurgersConfig
+from training.recipe import Recipe
 
 PACKAGE = """
 from typing import Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
@@ -53,39 +54,29 @@ class MeanAttention(HeadAttention):
     def mix(self, Q, K, V, mask):
         return V.mean(dim=-2, keepdim=True).expand_as(Q)
 """
-USE = """
-import json, sys, torch
-from training.nn.encoder import EncoderConfig
-from training.operators import OPERATORS, build
-from training import recipes
-
-darcy = recipes.read(recipes.find("darcy-tiny")).model_dump(mode="json")
-read = recipes.validate(darcy | {"operator": {"kind": "sum", "scale": 3.0}}, "test")
-operator = build(read.operator)
-operator.fit_normalisers(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 3))
-found = operator(torch.ones(1, 2), torch.ones(1, 2))
-saved = type(read).model_validate_json(read.model_dump_json())
-mean = recipes.read(recipes.find("darcy-tiny"), ["operator.attention=mean"])
-kind = type(build(mean.operator).encoder[0].attention).__name__
-print(json.dumps([kind, list(OPERATORS)[-1], found.tolist(), read.model_dump(mode="json")["operator"], saved == read]))
+ENTRY_POINTS = """
+[petrov.operators]
+sum = outside:OPERATOR
+[petrov.attention]
+mean = outside:MeanAttention
 """
 
 
 def test_an_operator_and_an_attention_of_another_package_are_named_in_recipes(tmp_path: Path) -> None:
     """The two inputs of the operator are two tensors."""
-    (tmp_path / "outside.py").write_text(f"import torch\n{PACKAGE}")
-    info = tmp_path / "outside-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[petrov.operators]\nsum = outside:OPERATOR\n[petrov.attention]\nmean = outside:MeanAttention\n"
-    )
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
-    done = subprocess.run(
-        [sys.executable, "-c", USE], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == ["MeanAttention", "sum", [[6.0, 6.0]], {"kind": "sum", "scale": 3.0}, True]
+    darcy = recipes.read(recipes.find("darcy-tiny")).model_dump(mode="json")
+    with installed(tmp_path, PACKAGE, ENTRY_POINTS):
+        read = recipes.validate(darcy | {"operator": {"kind": "sum", "scale": 3.0}}, "test")
+        assert isinstance(read, Recipe)
+        operator = build(read.operator)
+        operator.fit_normalisers(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 3))
+        assert operator(torch.ones(1, 2), torch.ones(1, 2)).tolist() == [[6.0, 6.0]]
+        assert [*OPERATORS][-1] == "sum"
+        assert read.model_dump(mode="json")["operator"] == {"kind": "sum", "scale": 3.0}
+        assert type(read).model_validate_json(read.model_dump_json()) == read
+        mean = recipes.read(recipes.find("darcy-tiny"), ["operator.attention=mean"])
+        assert isinstance(mean, Recipe)
+        assert type(build(mean.operator).encoder[0].attention).__name__ == "MeanAttention"
 
 
 @pytest.mark.parametrize(
