@@ -18,6 +18,7 @@ from export.__main__ import app as exporting
 from serving.settings import Settings
 from tests.conftest import ready, wait_until
 from training.commands import app as training
+from training.evaluation import pictures
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ def command(app: Any, *arguments: object) -> None:
     """Run a command in this process, which has imported what it needs, and fail with its output."""
     done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exit_code == 0, (done.output, done.exception)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_pictures() -> Iterator[None]:
+    """Let reports show one input and one output, of which `tests/training/report` draws several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "MOST", 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
-from export.__main__ import app as exporting
 from training.commands import app as training
 from training.messages import UserError
 
@@ -27,7 +26,6 @@ ROOT = Path(__file__).parents[2]
 DUMMY = ROOT / "tests" / "fixtures" / "own_data" / "the_well_dummy.hdf5"
 SMALL = ("fit.epochs=1", "operator.layers=1", "operator.channels=8", "operator.detail=4", "operator.modes=4")
 SAMPLES = 12
-pytestmark = pytest.mark.timeout(600)  # an export takes a minute on a busy machine
 
 
 def command(app: Any, *arguments: object) -> Result:
@@ -114,9 +112,8 @@ JOURNEYS: dict[str, tuple[Callable[[Path], str], set[str]]] = {
 }
 #: Which array is the output; the other layouts say it themselves.
 NAMED = {"hdf5": "T", "npz": "y", "matlab 7.3": "T", "zarr": "T"}
-#: An export reads a checkpoint, which does not know what file its samples came from. `test_several_tensors.py` exports
-#: models of vectors, `test_trajectories.py` those of frames.
-PUBLISHED = "hdf5"
+#: An export reads a checkpoint, which does not know what file its samples came from: `test_several_tensors.py` exports
+#: models of fields and vectors, `test_points.py` those of described files, and `test_trajectories.py` those of frames.
 #: A training reads the samples that a file has become, whatever its format: fields with numbers, and trajectories.
 TRAINED = {"hdf5", "the well"}
 BOUNDARIES = 'boundary = "wall"\n', 'boundary = "periodic"\n'
@@ -156,13 +153,6 @@ def test_a_file_becomes_a_model(name: str, tmp_path: Path) -> None:
     assert trained.exit_code == 0, trained.output
     assert (folder / "report.html").is_file()
     assert load_file(folder / "examples.safetensors").keys() == tensors
-    if name == PUBLISHED:
-        exported = command(exporting, folder, "--repository", tmp_path / "models")
-        assert exported.exit_code == 0, exported.output
-        version = tmp_path / "models" / "own_tiny" / "1"
-        published = {path.name for path in version.iterdir()}
-        assert {"model.onnx", "card.json", "certificate.json", "examples.safetensors"} <= published
-        assert load_file(version / "examples.safetensors").keys() == tensors
 
 
 PROBLEM = """

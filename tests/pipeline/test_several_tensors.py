@@ -16,7 +16,7 @@ import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
+from safetensors.numpy import load, load_file, save
 
 from export.__main__ import app as exporting
 from petrov_client import Client, GrpcClient, InvalidInput, ParameterInfo, Where
@@ -145,6 +145,15 @@ def expected(service: Service) -> NDArray[np.float32]:
 
 def close(output: Any, expected: Any) -> None:
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("service")
+def test_a_version_has_its_graph_its_documents_and_examples_of_every_tensor(folder: Path) -> None:
+    version = folder / "model_repository/heat/1"
+    published = {path.name for path in version.iterdir()}
+    assert {"model.onnx", "card.json", "certificate.json", "examples.safetensors"} <= published
+    tensors = {"source", "conductivity", "wind", "temperature"}
+    assert load_file(version / "examples.safetensors").keys() == tensors
 
 
 def test_json_and_safetensors_carry_every_tensor(http: httpx2.Client, expected: NDArray[np.float32]) -> None:
