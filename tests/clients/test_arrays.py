@@ -160,12 +160,13 @@ def with_fill_value(**attributes: float) -> xarray.DataArray:
         (np.ma.masked_array(np.full((3, 4), 5.0), MASK), (1, 2)),
         (np.ma.masked_array(np.full((2, 3, 4), 5.0), [np.zeros_like(MASK), MASK]), (1, 1, 2)),
         ([np.ma.masked_array(np.full((3, 4), 5.0), mask) for mask in (np.zeros_like(MASK), MASK)], (1, 1, 2)),
+        ([list(np.ma.masked_array(np.full((3, 4), 5.0), mask)) for mask in (np.zeros_like(MASK), MASK)], (1, 1, 2)),
         (with_fill_value(_FillValue=9.96921e36), (1, 2)),
         (with_fill_value(missing_value=9.96921e36), (1, 2)),
         (pd.DataFrame(np.full((3, 4), 5.0)).astype("Float64").mask(MASK), (1, 2)),
         (np.where(MASK, None, 5.0), (1, 2)),
     ],
-    ids=["masked field", "masked batch", "list", "_FillValue", "missing_value", "pandas", "None"],
+    ids=["masked field", "masked batch", "list", "nested list", "_FillValue", "missing_value", "pandas", "None"],
 )
 def test_a_missing_value_is_refused_at_its_location(array: Any, index: tuple[int, ...]) -> None:
     with pytest.raises(InvalidInput, match=r"coefficient\[.*\] is (missing|None|<NA>|nan)") as caught:
@@ -186,6 +187,18 @@ def test_missing_values_of_datasets_and_numbers_are_refused_too(tmp_path: Path) 
     for values in (np.ma.masked_array([1.0], [True]), [1j], [None]):
         with pytest.raises(InvalidInput, match="values: "):
             request([[0.5, 0.5]], values, 0.1, {})
+
+
+def test_packed_numbers_are_not_taken_for_values(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        stored = file.create_dataset("coefficient", data=np.full((1, 3, 4), 5, "i2"))
+        stored.attrs.update({"scale_factor": 1.0, "add_offset": 0.0})
+        check_input(toy(), stored)
+        for name, number in (("scale_factor", 0.01), ("add_offset", np.float32([273.15]))):
+            stored.attrs.update({"scale_factor": 1.0, "add_offset": 0.0, name: number})
+            with pytest.raises(InvalidInput, match=rf"packed numbers, by the {name} [\d.]+ of coefficient") as caught:
+                check_input(toy(), stored)
+            assert caught.value.where == Where("coefficient")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import zarr
 from petrov_client import ModelInfo
 from petrov_client import _files as local
 from petrov_client import _trajectories as trajectories
+from petrov_client._disk import new_array
 from petrov_client._kept import Kept
 from petrov_client._operations import of_passed
 from petrov_client._quality import Options, Quality, columns, columns_of_frame
@@ -60,6 +62,28 @@ def test_an_interrupted_write_leaves_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / name, frame, described(), 50)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [100, 60_000])  # bytes: of a head of a file alone, or of some of the frames, too
+@pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz", "flow.npy"])
+def test_a_full_disk_is_an_error_that_leaves_no_file(tmp_path: Path, name: str, size: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    frame = {"state": np.random.default_rng(0).random(30_000, np.float32)}
+    with Kept(tmp_path / name, {}) as kept:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"), kept.finishing() as whole:
+                trajectories.write(whole, lambda _: frame, described(), 4)
+            with pytest.raises(OSError, match="File too large"):
+                local.write(tmp_path / "one.h5", frame, described().outputs)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_memory_map_has_its_space_on_the_disk(tmp_path: Path) -> None:
+    new_array(tmp_path / "a.npy", (1000, 1000))
+    assert 512 * (tmp_path / "a.npy").stat().st_blocks >= 4_000_000
 
 
 @pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npy"])

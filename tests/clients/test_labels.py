@@ -53,6 +53,18 @@ def test_dimensions_may_have_any_order(gateway: Any, inputs: dict[str, xarray.Da
     xarray.testing.assert_identical(found["flux"], straight["flux"])
 
 
+def test_components_are_taken_by_their_names(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
+    velocity = inputs["velocity"].assign_coords(component=["x", "y"])
+    with Client(gateway.url) as petrov:
+        straight = petrov.predict("drift", **inputs | {"velocity": velocity})
+        turned = petrov.predict("drift", **inputs | {"velocity": velocity.sel(component=["y", "x"])})
+        unnamed = petrov.predict("drift", **inputs | {"velocity": velocity.assign_coords(component=[1, 2])})
+    assert straight["flux"].coords["component"].to_numpy().tolist() == ["x", "y"]
+    for other in (turned, unnamed):
+        for name, array in straight.items():
+            xarray.testing.assert_identical(other[name], array)
+
+
 def test_single_fields_and_a_dataset(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
     friday = xarray.Dataset(inputs).sel(day="friday")
     with Client(gateway.url) as petrov:

@@ -84,6 +84,17 @@ def test_rounded_times_and_none_are_taken(tmp_path: Path, suffix: str, times: li
             assert np.ravel(found.arrays["start"])[-1] == index
 
 
+@pytest.mark.parametrize("suffix", [".pvd", ".series"])
+def test_a_list_without_meshes_or_with_unknown_times_is_refused(tmp_path: Path, suffix: str) -> None:
+    for times, message in (([], "but it lists none"), (["0", "nan"], "no finite number"), (["0", "inf"], "no finite")):
+        with pytest.raises(ValueError, match=message), files.opened(series(tmp_path, times, suffix), model()):
+            pass
+    source = series(tmp_path, ["0", "0.1"], suffix)
+    source.write_text(source.read_text(), encoding="utf-8-sig")  # as editors of Windows write it
+    with files.opened(source, model()) as found:
+        assert found.time == 0.1
+
+
 def test_times_beside_arrays_are_those_of_the_model(tmp_path: Path) -> None:
     source = tmp_path / "start.npz"
     arrays = {"coordinates": POINTS[:, :2], "start": np.zeros((2, 4))}

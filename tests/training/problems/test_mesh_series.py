@@ -346,6 +346,7 @@ def another(old: str, new: str) -> Callable[[Path], None]:
         (without_a_file, "it lists 'out_2.vtu', and there is no such file"),
         (another("0.06", "0.1"), "expected steps of equal length but step 3 takes 0.06 and most take 0.02"),
         (another("out_2", "../run-00/out_2"), "expected mesh files beside it or in folders below"),
+        (another("0.04", "nan"), "expected the time of every step, or of none, but one is no finite number"),
         (another("0.04", "0.02"), "expected one mesh for each time but it lists out_1.vtu and out_2.vtu at 0.02"),
     ],
 )

@@ -207,7 +207,7 @@ def entries_of(path: Path) -> list[tuple[str, str]]:
     if path.suffix.lower() == ".pvd":
         entries = ET.parse(path).iter("DataSet")  # noqa: S314 -- expat bounds and ignores entities
         return [(entry.get("file") or "", entry.get("timestep") or "") for entry in entries]
-    listed = json.loads(path.read_text(encoding="utf-8"))["files"]
+    listed = json.loads(path.read_text(encoding="utf-8-sig"))["files"]
     return [(inner_of(path.parent, str(each["name"])), str(each.get("time", ""))) for each in listed]
 
 

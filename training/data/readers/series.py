@@ -281,7 +281,9 @@ def listed(path: Path) -> tuple[tuple[Path, ...], tuple[float, ...]]:
 
 
 def check_times(path: Path, times: tuple[float, ...]) -> None:
-    """Refuse steps that are not equally long: one network makes all of them."""
+    """Refuse steps that are not equally long, or unknown: one network makes all of them."""
+    if not np.isfinite(times).all():
+        raise ReadError(f"{path}: expected the time of every step, or of none, but one is no finite number")
     apart = np.diff(times)
     if len(apart) and apart.max() - apart.min() > UNEVEN * apart.mean():
         usual = float(np.median(apart))

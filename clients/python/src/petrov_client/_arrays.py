@@ -82,7 +82,7 @@ class Labels:
         sizes = dict(zip(dims, output.shape, strict=True))
         coords = {name: each for name, each in template.coords.items() if each.sizes.items() <= sizes.items()}
         if tensor.components and COMPONENT in dims:
-            coords.setdefault(COMPONENT, list(tensor.components))
+            coords[COMPONENT] = list(tensor.components)  # which may be others than the input's
         attributes = {"units": tensor.units, "long_name": tensor.meaning}
         known = {name: text for name, text in attributes.items() if text}
         labelled = type(template)(output, coords, dims, tensor.name, known)

@@ -18,6 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from petrov_client import _times as times_of_frames
+from petrov_client._disk import new_hdf5
 from petrov_client._mesh_files import library, meshio
 from petrov_client._mesh_series import LISTS, MESHES, READ, SERIES, Source, of_meshes
 from petrov_client._meshes import with_outputs
@@ -67,8 +68,11 @@ def group(path: Path, mode: str) -> Iterator[Any]:
     """Open a file of HDF5 or a folder of zarr as a group of arrays, with mode `r` or `w`."""
     if path.suffix == ZARR:
         yield zarr().open_group(str(path), mode=mode)
+    elif mode == "w":
+        with new_hdf5(hdf5(), path, libver="earliest", track_order=False) as file:
+            yield file
     else:
-        with hdf5().File(path, mode, **({"libver": "earliest", "track_order": False} if mode == "w" else {})) as file:
+        with hdf5().File(path, mode) as file:
             yield file
 
 
@@ -122,7 +126,7 @@ def write(
         return
     with replacing(path) as temporary:
         if path.suffix in HDF5:
-            with hdf5().File(temporary, "w") as file:
+            with new_hdf5(hdf5(), temporary) as file:
                 for name, array in outputs.items():
                     file.create_dataset(name, data=array).attrs.update(attributes(described[name]))
             return

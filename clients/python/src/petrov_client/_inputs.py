@@ -27,6 +27,8 @@ from petrov_client._vocabulary import PADDING, Vocabulary
 FINITE, KNOWN = "every value must be finite in float32", "every value must be known"
 #: Attributes of files (netCDF) that say which number stands for a missing value.
 FILL_ATTRIBUTES = ("_FillValue", "missing_value")
+#: Those that say by what stored numbers are multiplied, and what is added, and where that changes nothing.
+PACKING = {"scale_factor": 1.0, "add_offset": 0.0}
 #: What `predict` takes by name besides inputs and parameters.
 OPTIONS = ("version", "timeout", "progress", "quality", "tolerance", "outside", "grid")
 
@@ -44,6 +46,8 @@ def check_input(
     """
     mesh = array if is_mesh(array) else None
     passed, labels = _labelled(info, _named(info, array if mesh is None else arrays_of(mesh, info), named or {}))
+    for name, each in passed.items():
+        _check_unpacked(name, each)
     inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
     if not inputs and info.takes_grid:
         return _numbers_alone(info, passed)
@@ -274,9 +278,7 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
             where=Where(name),
         )
     try:
-        if isinstance(value, list | tuple) and any(isinstance(each, np.ma.MaskedArray) for each in value):
-            return np.ma.stack(value)  # `asarray` drops the masks
-        found: npt.NDArray[Any] = np.asanyarray(value)
+        found: npt.NDArray[Any] = _stacked(value)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f'expected an array of numbers for "{name}" but: {error}', where=Where(name)) from error
     if found.dtype.kind == "O":  # such as None and pandas' NA; the first that is no number says what is wrong
@@ -288,6 +290,19 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
     return found
 
 
+def _stacked(value: Any) -> npt.NDArray[Any]:
+    """Return nested lists as one array, masked where arrays in them are: `asarray` drops their masks."""
+    if not _holds_masks(value):
+        return np.asanyarray(value)
+    return np.ma.stack([_stacked(each) for each in value]) if isinstance(value, list | tuple) else value
+
+
+def _holds_masks(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_holds_masks, value))
+    return isinstance(value, np.ma.MaskedArray)
+
+
 def _missing(values: npt.NDArray[Any], source: Any) -> npt.NDArray[np.bool_]:
     """Return where values are missing: masked, or equal to what the attributes of their source say."""
     missing = np.ma.getmaskarray(values)
@@ -297,6 +312,17 @@ def _missing(values: npt.NDArray[Any], source: Any) -> npt.NDArray[np.bool_]:
         if fill.size and fill.dtype.kind in "fiu":
             missing = missing | np.isin(np.asarray(values), fill.astype(values.dtype))
     return np.asarray(missing)
+
+
+def _check_unpacked(name: str, source: Any) -> None:
+    """Refuse numbers of files (netCDF) that are values only once they have been multiplied and shifted."""
+    attributes = getattr(source, "attrs", None) or {}
+    for attribute, nothing in PACKING.items():
+        said = np.asarray(attributes.get(attribute, nothing))
+        if said.dtype.kind in "fiu" and (said != nothing).any():
+            what = f"{attribute} {said.ravel()[0]:g} of {name}"
+            remedy = "unpack them, as xarray.open_dataset does, or remove the attribute where they are the values"
+            raise InvalidInput(f"expected values but got packed numbers, by the {what}: {remedy}", where=Where(name))
 
 
 def _first(bad: npt.NDArray[np.bool_]) -> tuple[int, ...]:
@@ -316,6 +342,14 @@ def _check_times(info: ModelInfo, name: str, array: Any) -> None:
             raise InvalidInput(f'by its coordinate "{dim}", {unlike}: {times.REMEDY}', where=Where(name))
 
 
+def _in_order(info: ModelInfo, name: str, array: Any) -> Any:
+    """Return a labelled input with its components in the model's order, where its coordinate names them."""
+    components = next((list(each.components) for each in info.arguments if each.name == name), [])
+    said = array.coords[COMPONENT].values.tolist() if COMPONENT in array.coords and COMPONENT in array.dims else []
+    known = all(isinstance(each, str) for each in said) and sorted(said) == sorted(components)
+    return array.sel({COMPONENT: components}) if known and said != components else array
+
+
 def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any], Labels | None]:
     """Return arrays with their axes in the model's order, by the names of their dimensions, and the first labels."""
     xarray = sys.modules.get("xarray")  # where the caller has not imported it, no array is labelled
@@ -329,7 +363,8 @@ def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any
     grid, ordered = tuple(info.grid.axes) if info.grid else (), {}
     for name, array in labelled.items():  # the grid's axes last, and the components of a vector before them
         others = sorted((dim for dim in array.dims if dim not in grid), key=lambda dim: dim == COMPONENT)
-        ordered[name] = array.transpose(*others, *grid) if set(grid) <= set(array.dims) else array
+        turned = array.transpose(*others, *grid) if set(grid) <= set(array.dims) else array
+        ordered[name] = _in_order(info, name, turned)
         _check_times(info, name, ordered[name])
     first = next((tensor for tensor in info.inputs if tensor.name in ordered), None)
     labels = Labels(ordered[first.name], first, labelled[first.name].dims) if first else None

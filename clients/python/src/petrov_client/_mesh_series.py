@@ -205,7 +205,7 @@ def _entries(path: Path) -> list[tuple[str, str]]:
     if path.suffix == SERIES:
         found = ET.parse(path).iter("DataSet")  # noqa: S314  expat bounds and ignores entities
         return [(each.get("timestep") or "", each.get("file") or "") for each in found]
-    listed = json.loads(path.read_text(encoding="utf-8"))["files"]
+    listed = json.loads(path.read_text(encoding="utf-8-sig"))["files"]
     return [(str(each.get("time", "")), str(each["name"])) for each in listed]
 
 
@@ -218,6 +218,10 @@ def _meshes_in(path: Path) -> list[tuple[float | None, Path]]:
     except (ET.ParseError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"expected a list of meshes in {path} but: {error}") from error
     times = sorted(listed)
+    if not np.isfinite(times).all():
+        raise ValueError(f"{path} lists a time that is no finite number: expected the time of every mesh, or of none")
+    if not times:
+        raise ValueError(f"expected a list of meshes in {path} but it lists none")
     names = [listed[time] for time in times]
     files, folder = [path.parent / name for name in names], path.resolve().parent
     for name, file in zip(names, files, strict=True):

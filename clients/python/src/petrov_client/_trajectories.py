@@ -18,10 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import open_memmap
 
 from petrov_client import _files as files
 from petrov_client._arrays import Fields
+from petrov_client._disk import new_array
 from petrov_client._kept import Description
 from petrov_client._mesh_files import meshio
 from petrov_client._mesh_series import SERIES
@@ -96,7 +96,7 @@ def write(
             samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in whole[:axis]]
             if group is None:
                 file = path if path.suffix == ".npy" else folder / f"{tensor.name}.npy"
-                array = open_memmap(file, "w+", np.dtype("<f4"), shape)
+                array = new_array(file, shape)
             else:
                 make = group.create_dataset if path.suffix in files.HDF5 else group.create_array
                 array = make(tensor.name, shape=shape, dtype="float32", chunks=(*samples, most, *field))

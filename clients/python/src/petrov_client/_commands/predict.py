@@ -264,6 +264,7 @@ def invert(
             progress=progress,
         )
     arrays = {**found.inputs, **{name: getattr(found, name) for name in (*inversion.FIELDS, *inversion.VECTORS)}}
-    np.savez(target, **arrays)
+    with files.replacing(target) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)
     report(arrays, target)
     typer.echo(f"misfit {found.misfit:.2f} after {found.iterations} steps, {found.seconds:.1f} s")
