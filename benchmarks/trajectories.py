@@ -1,10 +1,10 @@
 """The comparison of networks on trajectories of other people's solvers, at equal processor time.
 
-The other networks learn single steps (`benchmarks.networks`); each candidate, a learning rate, is trained for `TUNING`
-seconds, and the one of the least error of rollouts on the validation trajectories is trained in full. Petrov is what
-`fit --preset quick` makes of the problem file: its race and its validation are part of the time. Test trajectories are
-used once per final training: a rollout starts from the first frame. `python -m benchmarks.trajectories REQUEST` trains
-one network, with the request and the result as JSON.
+The other networks learn single steps (`benchmarks.networks`); each candidate, a learning rate with AdamW or, but for
+FNO, with Muon, is trained for `TUNING` seconds, and the one of the least error of rollouts on the validation
+trajectories is trained in full. Petrov is what `fit --preset quick` makes of the problem file: its race and its
+validation are part of the time. Test trajectories are used once per final training: a rollout starts from the first
+frame. `python -m benchmarks.trajectories REQUEST` trains one network, with the request and the result as JSON.
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ def candidates(title: str) -> list[dict[str, Any]]:
     """Return the candidates of a network: its name, sizes, and settings of the loop."""
     if title == PETROV:
         return [{"network": "petrov"}]
-    return [CANDIDATES[title] | {"settings": {"learning_rate": rate, "batch": BATCH}} for rate in RATES[title]]
+    from benchmarks.own_data import MUON_RATES  # noqa: PLC0415 -- see `prepared`
+
+    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
+    rates += [{"learning_rate": r, "batch": BATCH, "optimiser": "muon"} for r in MUON_RATES.get(title, ())]
+    return [CANDIDATES[title] | {"settings": each} for each in rates]
 
 
 def compare(
