@@ -16,7 +16,7 @@ import copy
 import ctypes
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,6 +50,12 @@ class Settings:
         if self.optimiser == "muon":
             return Muon(network, self.learning_rate, self.weight_decay)
         return torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=self.weight_decay)
+
+
+def settings_of_rates(batch: int, adamw: Iterable[float], muon: Iterable[float] = ()) -> list[dict[str, Any]]:
+    """Return the settings that a network is tuned over, as rows of results have them: a rate with either optimiser."""
+    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": batch} for rate in adamw]
+    return rates + [{"learning_rate": rate, "batch": batch, "optimiser": "muon"} for rate in muon]
 
 
 @dataclass(frozen=True)

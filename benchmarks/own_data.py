@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.harness import OWN, ResultFile, Row, grouped, interpreter, result_of, run
-from benchmarks.loop import OURS, PETROV, Samples
+from benchmarks.loop import OURS, PETROV, Samples, settings_of_rates
 from training.checkpoint import load_operator
 from training.data import augment
 from training.data.dataset import SampleFile
@@ -200,8 +200,7 @@ def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
     if title in OURS:
         return [{"network": "petrov", "sizes": {}} | ({"settings": OURS[title]} if OURS[title] else {})]
     batch = BATCHES.get(title, BATCH)
-    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": batch} for rate in RATES[title]]
-    rates += [{"learning_rate": rate, "batch": batch, "optimiser": "muon"} for rate in MUON_RATES.get(title, ())]
+    tried = settings_of_rates(batch, RATES[title], MUON_RATES.get(title, ()))
     shortest = min(prepared["sides"])
     channels = (32, 64) if shortest == 128 else (32, 32)
     networks: dict[str, tuple[str, list[dict[str, Any]]]] = {
@@ -213,7 +212,7 @@ def candidates(title: str, prepared: dict[str, Any]) -> list[dict[str, Any]]:
         LRSA: ("attention", [{"kind": "lrsa"}]),
     }
     name, sizes = networks[title]
-    return [{"network": name, "sizes": size, "settings": rate} for size in sizes for rate in rates]
+    return [{"network": name, "sizes": size, "settings": each} for size in sizes for each in tried]
 
 
 def compare(

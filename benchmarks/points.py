@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.attentions import AttentionNetwork, Gnot, LinearAttention, LowRankAttention, PhysicsAttention
-from benchmarks.loop import OURS, PETROV, WITH_ADAMW, Samples, Settings, measure, train
+from benchmarks.loop import OURS, PETROV, WITH_ADAMW, Samples, Settings, measure, settings_of_rates, train
 from benchmarks.networks import fields, moments
 
 SAMPLES, TUNING = 650, 60.0  # processor seconds
@@ -292,9 +292,8 @@ def candidates(title: str, dimensions: int) -> list[dict[str, Any]]:
     if title in OURS:
         return [{"network": "petrov", "sizes": {}} | ({"settings": OURS[title]} if OURS[title] else {})]
     sizes = {"modes": 24 if dimensions == 2 else 12} if title == FNO else {}
-    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
-    rates += [{"learning_rate": r, "batch": BATCH, "optimiser": "muon"} for r in MUON_RATES.get(title, ())]
-    return [{"network": title, "sizes": sizes, "settings": each} for each in rates]
+    tried = settings_of_rates(BATCH, RATES[title], MUON_RATES.get(title, ()))
+    return [{"network": title, "sizes": sizes, "settings": each} for each in tried]
 
 
 def compare(

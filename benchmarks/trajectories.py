@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.harness import Array, ResultFile, Row, interpreter, run
-from benchmarks.loop import Settings, parted, train
+from benchmarks.loop import Settings, parted, settings_of_rates, train
 from benchmarks.networks import BASELINES, rollout, rollout_errors, trajectories
 
 SETS: dict[str, tuple[str | list[str], int, float]] = {
@@ -94,9 +94,8 @@ def candidates(title: str) -> list[dict[str, Any]]:
         return [{"network": "petrov"}]
     from benchmarks.own_data import MUON_RATES  # noqa: PLC0415 -- see `prepared`
 
-    rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": BATCH} for rate in RATES[title]]
-    rates += [{"learning_rate": r, "batch": BATCH, "optimiser": "muon"} for r in MUON_RATES.get(title, ())]
-    return [CANDIDATES[title] | {"settings": each} for each in rates]
+    tried = settings_of_rates(BATCH, RATES[title], MUON_RATES.get(title, ()))
+    return [CANDIDATES[title] | {"settings": each} for each in tried]
 
 
 def compare(
