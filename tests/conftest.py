@@ -86,8 +86,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_finish() -> None:
     """Have the garbage collector leave out the imported packages, and run less often: an export is a tenth faster."""
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # with what little garbage there is: to look for it takes longer
     gc.set_threshold(100_000, 20, 100)
 
 
