@@ -9,7 +9,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pytest
 
 from tests.toy_meshes import write_stars
 from training.data.prepare import data_files, prepare
@@ -20,8 +19,15 @@ ROOT = Path(__file__).parents[3]
 WITHOUT_TORCH = """
 import sys
 sys.modules |= dict.fromkeys(("torch", "lightning", "jaxtyping", "matplotlib"))
-from training.commands import main
-main()
+from training.commands import app, main
+"""
+COMMAND = f"{WITHOUT_TORCH}main()"
+BETWEEN = "-" * 60
+#: Describe each file that is named, in one process.
+ONE_BY_ONE = f"""{WITHOUT_TORCH}
+for name in sys.argv[1:]:
+    app(["describe", name], standalone_mode=False)
+    print("{BETWEEN}", flush=True)
 """
 
 
@@ -82,9 +88,9 @@ def test_an_unedited_draft_is_written_anew_for_another_file_of_the_same_name(tmp
 def test_checking_a_problem_file_needs_no_torch_and_says_what_was_read_and_guessed(tmp_path: Path) -> None:
     write_heat(tmp_path / "my data [1]" / "heat.h5")
     named = ("--outputs", "T", "--write")
-    assert run(sys.executable, "-c", WITHOUT_TORCH, "describe", "my data [1]/heat.h5", *named, folder=tmp_path)
+    assert run(sys.executable, "-c", COMMAND, "describe", "my data [1]/heat.h5", *named, folder=tmp_path)
     (tmp_path / "heat.toml").rename(tmp_path / "my heat.toml")
-    done = run(sys.executable, "-c", WITHOUT_TORCH, "check", "my heat.toml", folder=tmp_path)
+    done = run(sys.executable, "-c", COMMAND, "check", "my heat.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stderr.split())
     assert "24 training, 3 validation and 3 test samples" in said
@@ -92,7 +98,7 @@ def test_checking_a_problem_file_needs_no_torch_and_says_what_was_read_and_guess
     assert "make train export serve PROBLEM='my heat.toml'" in said
     written = (tmp_path / "my heat.toml").read_text().replace('key = "k"', 'key = "K"')
     (tmp_path / "my heat.toml").write_text(written)
-    done = run(sys.executable, "-c", WITHOUT_TORCH, "check", "my heat.toml", folder=tmp_path)
+    done = run(sys.executable, "-c", COMMAND, "check", "my heat.toml", folder=tmp_path)
     said = " ".join(done.stderr.split())
     assert "expected an array 'K' but found T [30 x 8 x 8] float64, k [30 x 8 x 8] float64" in said
 
@@ -101,7 +107,7 @@ def test_an_unconfirmed_problem_file_is_refused_before_torch_is_installed_or_imp
     write_heat(tmp_path / "heat.h5")
     assert make(tmp_path, FILE="heat.h5").returncode == 0
     (tmp_path / "heat.toml").rename(tmp_path / "my heat.toml")
-    begun = run(sys.executable, "-c", WITHOUT_TORCH, "fit", "my heat.toml", folder=tmp_path)
+    begun = run(sys.executable, "-c", COMMAND, "fit", "my heat.toml", folder=tmp_path)
     assert begun.returncode == 1
     assert "which arrays are outputs" in " ".join(begun.stderr.split())
     installed = ("SERVE=", "READ=", "APP=torch", f"BIN={Path(sys.prefix) / 'bin'}")
@@ -139,24 +145,23 @@ def test_a_file_elsewhere_and_a_folder_are_named_from_here(tmp_path: Path) -> No
         assert [file.resolve() for file in files] == sorted(tmp_path.glob(pattern))
 
 
-@pytest.mark.parametrize("name", ["poisson.h5", "heat.npz", "heat.nc", "stars"])
-def test_describing_needs_no_torch(tmp_path: Path, name: str) -> None:
-    source = tmp_path / name
-    if name == "stars":
-        write_stars(source, 2)
-    elif name == "heat.npz":
-        np.savez(source, k=np.ones((30, 8, 8)), T=np.ones((30, 8, 8)))
-    else:
-        write_heat(source)
-    done = run(sys.executable, "-c", WITHOUT_TORCH, "describe", name, folder=tmp_path)
+def test_describing_needs_no_torch(tmp_path: Path) -> None:
+    names = ("poisson.h5", "heat.npz", "heat.nc", "stars")
+    for name in ("poisson.h5", "heat.nc"):
+        write_heat(tmp_path / name)
+    np.savez(tmp_path / "heat.npz", k=np.ones((30, 8, 8)), T=np.ones((30, 8, 8)))
+    write_stars(tmp_path / "stars", 2)
+    done = run(sys.executable, "-c", ONE_BY_ONE, *names, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "files = [" in done.stdout
+    drafts = done.stdout.split(BETWEEN)[:-1]
+    assert len(drafts) == len(names)
+    assert all("files = [" in draft for draft in drafts)
     assert not list(tmp_path.glob("*.toml"))
 
 
 def test_a_file_that_needs_torch_says_so(tmp_path: Path) -> None:
     (tmp_path / "heat.pt").write_bytes(b"PK")
-    done = run(sys.executable, "-c", WITHOUT_TORCH, "describe", "heat.pt", folder=tmp_path)
+    done = run(sys.executable, "-c", COMMAND, "describe", "heat.pt", folder=tmp_path)
     assert done.returncode == 1
     assert "make describe FILE=heat.pt installs it" in " ".join(done.stderr.split())
 
