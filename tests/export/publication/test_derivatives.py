@@ -44,6 +44,7 @@ def test_missing_and_damaged_derivatives_are_made_anew_with_the_number_of_their_
     assert all(repositories.versions(repository / f"burgers{suffix}") == [1] for suffix in ("", "_vjp", "_jvp"))
 
 
+@pytest.mark.usefixtures("already_traced")
 def test_a_model_without_a_derivative_is_published(
     checkpoints: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -223,6 +223,7 @@ def test_a_killed_export_leaves_nothing_half_written(checkpoints: dict[str, Path
         assert list(aside.iterdir()) == []
 
 
+@pytest.mark.usefixtures("already_traced")
 def test_a_full_disk_publishes_nothing_and_leaves_what_is_there(
     save_checkpoint: Callable[[Path, str, int], Path],
     published: Published,
@@ -244,6 +245,7 @@ def test_a_full_disk_publishes_nothing_and_leaves_what_is_there(
     assert not list((tmp_path / ".model_repository.staging" / "burgers" / "work").glob("*"))
 
 
+@pytest.mark.usefixtures("already_traced")
 def test_other_formats_and_examples_make_another_version(
     checkpoints: dict[str, Path], published: Published, tmp_path: Path
 ) -> None:
