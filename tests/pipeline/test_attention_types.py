@@ -28,6 +28,8 @@ DATA = {"train": 40, "test": 16}
 #: Kernels differ in the features of a head alone: the one with every part of the others stands for all.
 KERNEL = "kernel-aoglu3"
 ROUTES = {"darcy": ["softmax", KERNEL], "burgers": ["fourier", "linear", "causal"]}
+#: Both are products of the same matrices as Galerkin's, with other factors: they learn in the deep suite.
+ALIKE = ("fourier", "linear")
 DEFAULT = EncoderConfig().attention
 SETTINGS = {
     "darcy": {
@@ -69,7 +71,14 @@ def test_no_type_is_left_out() -> None:
     assert tested == {DEFAULT, *(kind for route in ROUTES.values() for kind in route)}
 
 
-@pytest.mark.parametrize(("problem", "attention"), [(problem, kind) for problem in ROUTES for kind in ROUTES[problem]])
+@pytest.mark.parametrize(
+    ("problem", "attention"),
+    [
+        pytest.param(problem, kind, marks=pytest.mark.deep if kind in ALIKE else ())
+        for problem in ROUTES
+        for kind in ROUTES[problem]
+    ],
+)
 def test_a_type_learns_exports_and_proves_its_graphs(problem: str, attention: str, data: Path, tmp_path: Path) -> None:
     recipe, name = small(problem, attention), attention.replace("-", "_")
     run = train(recipe, tmp_path / name, data)
