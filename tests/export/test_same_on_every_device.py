@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +101,23 @@ def around(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [cast, inner, helper.make_node("Cast", [f"{after}.float32"], [after], to=TensorProto.DOUBLE)]
 
 
-def run(model: onnx.ModelProto, arrays: Arrays) -> Arrays:
+def opened(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
+    """Return a function of all arguments of a model, of which a graph may have some, that returns its outputs."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
     named = {each.name: each.type for each in session.get_inputs()}
-    feeds = {
-        name: array.astype(np.float64) if named[name] == "tensor(double)" else array
-        for name, array in arrays.items()
-        if name in named
-    }
     names = [each.name for each in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+
+    def run(arrays: Arrays) -> Arrays:
+        feeds = {
+            name: array.astype(np.float64) if named[name] == "tensor(double)" else array
+            for name, array in arrays.items()
+            if name in named
+        }
+        return dict(zip(names, session.run(names, feeds), strict=True))
+
+    return run
 
 
 def fields(signature: Signature, folder: Path, side: int) -> Iterator[Arrays]:
@@ -143,13 +148,13 @@ def test_no_released_graph_has_an_operator_of_another_result(folder: Path) -> No
 def test_float32_says_of_an_error_what_float64_says(folder: Path, most: int) -> None:
     model = onnx.load(folder / released.FOLDER / folder.name / released.GRAPH)
     outputs = [each.name for each in model.graph.output if each.name in {ESTIMATE, NOVELTY}]
-    single = part(model, outputs)
-    double = doubled(single)
+    whole = part(model, outputs)
+    single, double = opened(whole), opened(doubled(whole))
     signature = Signature.of_checkpoint(checkpoint.load(folder))
     largest = min(signature.grid.maximum, most)
     for side in {largest, min(largest, MANY)}:
         for arrays in fields(signature, folder, side):
-            found, expected = run(single, arrays), run(double, arrays)
+            found, expected = single(arrays), double(arrays)
             for name in outputs:
                 rounded = NEAR if side <= MANY else ROUNDED
                 near = {"rtol": rounded} if name == ESTIMATE else {"rtol": 0, "atol": STEP}
