@@ -18,6 +18,7 @@ compression), and samples are marked as done after their arrays have been handed
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -132,8 +133,11 @@ def prepare(request: Request, folder: Path, pool: Pool | None = None, progress: 
 
     Raises:
         MissingPartError: The problem has neither a sampler nor published samples.
-        ValueError: A file of that name is from another seed, mesh or version, or published files hold too little.
+        UserError: No samples are requested, or a file of that name is from another seed, mesh or version.
+        ValueError: Published files hold too little.
     """
+    if not any(request.stored.values()):
+        raise UserError(f"expected samples of {request.problem.name} to be requested but got {request.stored}")
     problem, mesh = request.problem.source, request.mesh
     request = replace(request, problem=problem)
     published = problem.published if problem.published and problem.published.available(mesh) else None
@@ -165,13 +169,26 @@ def trajectories(made: Trajectories, data: Path, pool: Pool | None = None, *, pr
         if not path.exists():
             starts = made.draw(made.file.seed)
             count = len(next(iter(starts.values())))
+            if solved.exists() and not holds(solved, count):
+                solved.unlink()
             store, jobs = Store(made.file.name, solved, {WHOLE: count}), blocks(WHOLE, count, BLOCK)
             fill(store, jobs, partial(follow, made.follow, starts), pool, unit="trajectories", progress=progress)
             with opened(solved) as file:
                 arrays = {key: LazyArray.of(key, file[key]) for key in shapes(file)}
                 write_checked(made.file, [DataFile(path, "generated", arrays)], path)
         solved.unlink(missing_ok=True)  # of a run that ended before this, too
+        if (earlier := path.with_suffix(".blocks")).is_dir():
+            warnings.warn(f"{earlier} is of an earlier version, and no longer read: remove it", stacklevel=2)
     return path
+
+
+def holds(path: Path, count: int) -> bool:
+    """Return whether a file that is being filled has room for just so many trajectories, and can be read."""
+    try:
+        with opened(path) as file:
+            return DONE in file and len(file[DONE]) == count
+    except OSError:  # it was cut off
+        return False
 
 
 # Blocks of samples
@@ -228,7 +245,7 @@ def missing(path: Path, jobs: Sequence[Block]) -> list[Block]:
         return [*jobs]
     with opened(path) as file:
         done = {group: file[group][DONE][:] for group in {block.group for block in jobs}}
-    return [block for block in jobs if not done[block.group][block.start : block.stop].all()]
+    return [each for each in jobs if done[each.group][each.start : each.stop].sum() < each.stop - each.start]
 
 
 def write(group: h5py.Group, rows: slice, arrays: Mapping[str, Array]) -> None:

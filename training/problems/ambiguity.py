@@ -36,7 +36,9 @@ def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
             values = values[..., 0]
         elif len(one.shape) > 3 and one.shape[1] <= COMPONENTS:
             values = values[:, 0]
-        values[~np.isfinite(values) | np.isin(values.astype(np.float32), np.asarray(FILLS, np.float32))] = np.nan
+        with np.errstate(over="ignore"):  # what float32 does not hold stands for nothing missing
+            stored = values.astype(np.float32)
+        values[~np.isfinite(values) | np.isin(stored, np.asarray(FILLS, np.float32))] = np.nan
         if np.isfinite(values).any():
             scaled = values / (np.nanmax(np.abs(values)) or 1.0)  # squares of 1e-200 would be zero
             found.append((max(roughness(scaled, 0), 1e-9), max(roughness(scaled, -1), 1e-9)))

@@ -71,6 +71,8 @@ class Summary:
 
     @property
     def deviation(self) -> float:
+        if not self.values:  # as of an array of which no value is known, in a draft
+            return 0.0
         return float(np.sqrt(max(0.0, self.squares / self.values - (self.total / self.values) ** 2)))
 
     @property

@@ -254,3 +254,11 @@ def test_what_changes_in_time_and_is_no_output_is_known_in_advance(tmp_path: Pat
     assert problem.timed == {"u", "f", "power"}
     samples = SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem)
     assert samples.file["power"].shape == (60, 10)
+
+
+def test_values_beyond_float32_have_a_draft(tmp_path: Path) -> None:
+    fields = np.random.default_rng(0).random((40, 16, 16)) + 0.5
+    np.savez(tmp_path / "huge.npz", conductivity=fields, temperature=1e39 * fields)
+    made = CliRunner().invoke(app, ["describe", str(tmp_path / "huge.npz"), "--outputs", "temperature"])
+    assert made.exit_code == 0
+    assert "offset" not in made.stdout

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from training.data.pools import ThisProcess
 from training.files import read_toml
 from training.fit import start
 from training.fit.operator_workload import OperatorWorkload
+from training.messages import UserError
 from training.operators.trajectory import TrajectoryConfig
 from training.problems import kuramoto_sivashinsky, navier_stokes
 from training.problems.problem import PROBLEMS, Problem, Starts
@@ -97,6 +100,41 @@ def test_an_interrupted_solver_goes_on_after_its_last_whole_block(tmp_path: Path
     whole = generate.trajectories(made, tmp_path / "two")
     assert path.read_bytes() == whole.read_bytes()
     assert [each for each in path.parent.iterdir() if each.suffix != ".lock"] == [path]
+
+
+@pytest.mark.usefixtures("few")
+def test_a_file_of_fewer_trajectories_or_a_cut_one_is_not_gone_on_with(tmp_path: Path) -> None:
+    made = PROBLEMS["kuramoto_sivashinsky"].require_trajectories()
+    path = generate.trajectories(made, tmp_path / "one")
+    whole, solved = path.read_bytes(), path.with_suffix(".solved")
+    with h5py.File(path) as file:
+        shapes = {key: array.shape[1:] for key, array in file.items()}
+    for cut in (False, True):
+        path.unlink()
+        generate.create(generate.Store("fewer", solved, {"/": 40}), shapes)
+        with h5py.File(solved, "r+") as file:
+            file[generate.DONE][:] = 1
+        blocks = generate.blocks("/", 68, 32)
+        assert generate.missing(solved, blocks) == blocks[1:]
+        if cut:
+            os.truncate(solved, 1000)
+        assert generate.trajectories(made, tmp_path / "one").read_bytes() == whole
+        assert not solved.exists()
+
+
+@pytest.mark.usefixtures("few")
+def test_what_an_earlier_version_has_left_is_named(tmp_path: Path) -> None:
+    made = PROBLEMS["kuramoto_sivashinsky"].require_trajectories()
+    path = generate.trajectories(made, tmp_path)
+    path.with_suffix(".blocks").mkdir()
+    with pytest.warns(UserWarning, match=r"\.blocks is of an earlier version, and no longer read: remove it"):
+        assert generate.trajectories(made, tmp_path) == path
+
+
+def test_no_samples_are_no_request(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected samples of darcy to be requested but got"):
+        generate.prepare(generate.Request(PROBLEMS["darcy"], mesh=15, train=0, test=0, seed=0), tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("few")
