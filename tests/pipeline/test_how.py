@@ -88,7 +88,7 @@ def recorded(app: Any, *arguments: object) -> str:
 
 def test_a_training_and_an_export_pass_what_the_page_names(tmp_path: Path) -> None:
     run, repository = tmp_path / "burgers-tiny", tmp_path / "repository"
-    small = ("--set", "operator.layers=1", "--set", "fit.epochs=1", "--set", 'formats=["onnx"]')
+    small = ("--set", "operator.layers=1", "--set", "fit.epochs=1", "--set", "data.test=2", "--set", 'formats=["onnx"]')
     fit = recorded(training, "fit", "burgers-tiny", *small, "--out", run, "--data", tmp_path)
     assert_passed(named("training", "A model"), fit)
     export = recorded(exporting, run, "--name", "tiny", "--repository", repository)
