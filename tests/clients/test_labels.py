@@ -53,6 +53,18 @@ def test_dimensions_may_have_any_order(gateway: Any, inputs: dict[str, xarray.Da
     xarray.testing.assert_identical(found["flux"], straight["flux"])
 
 
+def test_an_axis_that_runs_backwards_is_named(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
+    back = slice(None, None, -1)
+    turned = {name: array.isel(row=back) if "row" in array.dims else array for name, array in inputs.items()}
+    unlabelled = {name: array.drop_vars("row", errors="ignore") for name, array in turned.items()}
+    with Client(gateway.url) as petrov:
+        with pytest.warns(UserWarning, match='"row" of the inputs runs from 1 to 0, .* by sortby') as found:
+            backwards = petrov.predict("drift", **turned)
+        straight = petrov.predict("drift", **unlabelled)
+    assert [each.filename for each in found] == [__file__]
+    np.testing.assert_array_equal(backwards["moved"], straight["moved"])  # points in the order that was given
+
+
 def test_components_are_taken_by_their_names(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
     velocity = inputs["velocity"].assign_coords(component=["x", "y"])
     with Client(gateway.url) as petrov:

@@ -21,6 +21,7 @@ from petrov_client._arrays import WIRE_TYPES, FieldInput, Fields, Labels, Predic
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._meshes import arrays_of, is_mesh, with_cells
 from petrov_client._models import ModelInfo
+from petrov_client._quality import issue
 from petrov_client._schema import COMPONENT, FRAME, HISTORY, ParameterInfo, TensorInfo
 from petrov_client._vocabulary import PADDING, Vocabulary
 
@@ -342,6 +343,22 @@ def _check_times(info: ModelInfo, name: str, array: Any) -> None:
             raise InvalidInput(f'by its coordinate "{dim}", {unlike}: {times.REMEDY}', where=Where(name))
 
 
+def _warn_of_direction(info: ModelInfo, labelled: Mapping[str, Any]) -> None:
+    """Warn of an axis of the grid along which the coordinate of labelled inputs falls.
+
+    A model does not know its axes' directions: its training data may run the same way, as latitudes from the north do.
+    """
+    for axis in info.grid.axes if info.grid else ():
+        each = (array.coords[axis].values for array in labelled.values() if axis in array.coords and axis in array.dims)
+        positions = next(each, np.zeros(0))
+        if positions.dtype.kind in "fiu" and positions.ndim == 1 and (positions[-1:] < positions[:1]).any():
+            issue(
+                f'the axis "{axis}" of the inputs runs from {positions[0]:g} to {positions[-1]:g}, and the model takes '
+                f"points in the order of its training data: where those run the other way, turn it by sortby({axis!r})",
+                UserWarning,
+            )
+
+
 def _in_order(info: ModelInfo, name: str, array: Any) -> Any:
     """Return a labelled input with its components in the model's order, where its coordinate names them."""
     components = next((list(each.components) for each in info.arguments if each.name == name), [])
@@ -366,6 +383,7 @@ def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any
         turned = array.transpose(*others, *grid) if set(grid) <= set(array.dims) else array
         ordered[name] = _in_order(info, name, turned)
         _check_times(info, name, ordered[name])
+    _warn_of_direction(info, labelled)
     first = next((tensor for tensor in info.inputs if tensor.name in ordered), None)
     labels = Labels(ordered[first.name], first, labelled[first.name].dims) if first else None
     return {**passed, **ordered}, labels
