@@ -30,7 +30,7 @@ FIT = (sys.executable, "-m", "training", "fit", "burgers-tiny", "--set", "data.t
     [
         pytest.param(60, {}, id="narrow"),
         pytest.param(200, {"NO_COLOR": "1"}, id="without colour", marks=pytest.mark.deep),
-        pytest.param(80, {"TERM": "dumb"}, id="dumb", marks=pytest.mark.deep),  # in which a file becomes a model below
+        pytest.param(80, {"TERM": "dumb"}, id="dumb"),
     ],
 )
 def test_a_training_is_shown(tmp_path: Path, columns: int, environment: Mapping[str, str]) -> None:
@@ -124,9 +124,8 @@ def test_a_file_becomes_a_model_with_a_verdict(tmp_path: Path) -> None:
     np.savez(tmp_path / "heat.npz", conductivity=k, temperature=np.cumsum(k, axis=2) / 16)
     python = (sys.executable, "-m", "training")
 
-    def run(*command: str, **environment: str) -> terminal.Screen:
-        chosen = ENVIRONMENT | environment
-        return terminal.run(*python, *command, folder=tmp_path, columns=100, environment=chosen)
+    def run(*command: str) -> terminal.Screen:
+        return terminal.run(*python, *command, folder=tmp_path, columns=100, environment=ENVIRONMENT)
 
     described = run("describe", "--write", "heat.npz")
     assert described.status == 0, described.text
@@ -138,13 +137,9 @@ def test_a_file_becomes_a_model_with_a_verdict(tmp_path: Path) -> None:
 
     described = run("describe", "--write", "--outputs", "temperature", "heat.npz")
     assert described.status == 0, described.text
-    trained = run("fit", "heat.toml", "--preset", "tiny", "--set", "fit.epochs=5", TERM="dumb")
+    trained = run("fit", "heat.toml", "--preset", "tiny", "--set", "fit.epochs=5")
     assert trained.status == 0, trained.text
     assert "Traceback" not in trained.text
-    assert "epoch 5" in trained.text
-    assert not trained.coloured
-    assert "\x1b[2K" not in trained.written  # no line can be drawn again
-    assert not [line for line in trained.lines if line.startswith("training ") and "100%" in line]  # nor a bar
     verdict = json.loads((tmp_path / "runs/heat-tiny/report.json").read_text())["verdict"]
     assert " ".join(verdict.split()) in trained.text
     reported = run("report", "runs/heat-tiny", "--no-amounts")
