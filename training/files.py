@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,22 @@ def locked(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{path}.lock"):  # the system frees the lock of a process that is killed
         yield
+
+
+def expect_room(folder: Path, needed: int) -> None:
+    """Make a folder, and check that it is writable and its disk has room for so many bytes.
+
+    Raises:
+        UserError: It cannot be made, or is read-only, or the disk has not.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: expected a folder that can be made but found: {error.strerror}") from error
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{folder}: expected a writable folder but found a read-only one")
+    if (free := shutil.disk_usage(folder).free) < needed:
+        raise UserError(f"{folder}: expected {needed / 1e6:.0f} MB of free disk space but found {free / 1e6:.0f} MB")
 
 
 def write_text(path: Path, text: str) -> None:

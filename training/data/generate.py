@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise, product
+from math import prod
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -41,7 +42,7 @@ from training.data.pools import ALL_CORES, Pool, chosen
 from training.data.prepare import named
 from training.data.prepare import write as write_checked
 from training.data.readers import DataFile, LazyArray
-from training.files import locked, replacing
+from training.files import expect_room, locked, replacing
 from training.messages import UserError, counted
 from training.problems.problem import Array, Problem, Published, Starts, Stream, Trajectories
 
@@ -324,6 +325,8 @@ def room(file: h5py.File) -> dict[str, int]:
 
 def create(store: Store, shapes: Mapping[str, tuple[int, ...]], source: h5py.File | None = None) -> None:
     """Make a file with room for samples, and take over those of a smaller file of the same samples."""
+    size = sum(4 * prod(shape) for shape in shapes.values())
+    expect_room(store.path.parent, size * sum(store.counts.values()))
     with replacing(store.path) as aside, opened(aside, "w") as file:
         file.attrs.update(store.attributes)
         for name, count in store.counts.items():

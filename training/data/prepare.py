@@ -20,7 +20,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from training.data.readers import UNEVEN, DataFile, named_in, natural, open_file
-from training.files import locked, replacing, write_json
+from training.files import expect_room, locked, replacing, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
 from training.problems.draft_file import wire_name
@@ -129,6 +129,8 @@ def write(
     columns = columns_of(problem, files, others)
     if problem.integrals:
         columns = with_integrals(problem, columns)
+    # HDF5 that cannot write crashes when the process ends.
+    expect_room(path.parent, sum(4 * column.samples * int(np.prod(column.shape)) for column in columns.values()))
     with replacing(path) as aside, h5py.File(aside, "w") as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from schema.card import CheckpointCard
 from training import calibration, checkpoint
 from training.data.pools import RayPool, ThisProcess, chosen
+from training.files import expect_room
 from training.fit import search
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run_folder import (
@@ -28,7 +29,6 @@ from training.fit.run_folder import (
     RunFolder,
     RunLog,
     StateIO,
-    expect_room,
     from_first,
     is_first,
     local_process_count,
@@ -98,7 +98,8 @@ def train(
         CheckpointError: `init` does not fit the recipe.
         CorpusError: There are no samples.
         RecipeError: The recipe cannot be trained, or `resume` would go on with another recipe than it began.
-        RunError: A folder is not writable, a disk is full, or the finished checkpoint could not be measured.
+        RunError: The finished checkpoint could not be measured.
+        UserError: A folder is not writable, or a disk is full.
     """
     keep_freed_memory()
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # without its tips and its hardware report

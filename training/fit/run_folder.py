@@ -143,18 +143,6 @@ class StateIO(TorchCheckpointIO):
             raise RunError(f"{path}: expected to save the state of the training but: {error}") from error
 
 
-def expect_room(folder: Path, needed: int) -> None:
-    """Make a folder, and check that it is writable and its disk has room for so many bytes."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{folder}: expected a folder that can be made but found: {error.strerror}") from error
-    if not os.access(folder, os.W_OK):
-        raise RunError(f"{folder}: expected a writable folder but found a read-only one")
-    if (free := shutil.disk_usage(folder).free) < needed:
-        raise RunError(f"{folder}: expected {needed / 1e6:.0f} MB of free disk space but found {free / 1e6:.0f} MB")
-
-
 def state_bytes(parameters: int) -> int:
     """Return the disk space that the states of a network with so many float32 parameters take."""
     return 4 * parameters * COPIES * STATES + RESERVE

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from training import commands, recipes
 from training import recipe as config
+from training.data import generate
+from training.data.generate import Request
+from training.data.pools import ThisProcess
+from training.data.prepare import prepare
+from training.files import expect_room
 from training.fit.run import train
-from training.fit.run_folder import RunError, RunFolder, expect_room, line, state_bytes
+from training.fit.run_folder import RunFolder, line, state_bytes
+from training.messages import UserError
+from training.problems.problem import PROBLEMS
+from training.problems.problem_file import ProblemFile
 
 ROWS = [
     {"epoch": 0, "loss": "4e-1", "relative_l2": "3e-1", "rate": "1e-3", "share": "0.2", "seconds": "30.0"},
@@ -24,13 +35,31 @@ def test_a_line_states_share_errors_and_the_time_left() -> None:
 
 
 def test_a_full_disk_is_reported_before_anything_is_generated(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"expected \d+ MB of free disk space but found"):
+    with pytest.raises(UserError, match=r"expected \d+ MB of free disk space but found"):
         expect_room(tmp_path, 2**62)
     recipe = recipes.read(recipes.find("burgers-tiny"), ["data.train=100_000_000_000"])
-    with pytest.raises(RunError, match="free disk space"):
+    with pytest.raises(UserError, match="free disk space"):
         train(recipe, tmp_path / "run", tmp_path / "data")
     assert not any((tmp_path / "data").iterdir())
     assert state_bytes(10**9) > 4 * 10**9
+
+
+def test_samples_are_not_begun_on_a_disk_without_room_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    k, u = np.random.default_rng(0).standard_normal((2, 40, 12))
+    np.savez(tmp_path / "line.npz", k=k, u=u)
+    axes = {"x": {"boundary": "periodic", "points": "left"}}
+    document = {"data": {"files": ["line.npz"]}, "inputs": {"k": {}}, "outputs": {"u": {}}, "axes": axes}
+    problem = ProblemFile.model_validate({"name": "line", **document})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2 * 4 * 40 * 12 - 1))
+    with pytest.raises(UserError, match="free disk space"):
+        prepare(problem, tmp_path, tmp_path / "data")
+    with pytest.raises(UserError, match="free disk space"):
+        generate.prepare(
+            Request(PROBLEMS["burgers"], 512, 4, 1, seed=0), tmp_path / "data", ThisProcess(), progress=False
+        )
+    assert not [*(tmp_path / "data").glob("*.h5*.part"), *(tmp_path / "data").glob("*.h5")]
+    monkeypatch.undo()
+    assert prepare(problem, tmp_path, tmp_path / "data").is_file()
 
 
 def test_a_folder_that_cannot_be_made_is_reported_in_one_line(
