@@ -274,13 +274,27 @@ def attention_types(found: Row) -> Cells:
     "trajectories",
     "own-trajectories.json",
     "Networks on exponax's trajectories",
-    "trajectories | network | parameters | processor seconds | seeds | frame 1 | frame 10 | frame 20 | frame 40",
+    "trajectories | network | parameters | processor seconds | seeds | frame 1 | frame 10 | frame 20 | frame 40"
+    " | Petrov's error / this one's at 1 | at 10 | at 20",
 )
 def own_trajectories(found: Row) -> Cells:
-    """Return a row per set, network and time of training: means over its seeds, or over the trajectories of one."""
+    """Return a row per set, network and time of training: means over its seeds, or over the trajectories of one.
+
+    Ratios are geometric means over the seeds that both networks have.
+    """
     groups = grouped(tested(found), lambda row: (*trained(row), row["training"]["seconds"]))
+    by_seed = {key: {row["training"]["seed"]: row["result"]["errors"] for row in rows} for key, rows in groups.items()}
     for (problem, title, seconds), each in groups.items():
         errors, single = np.array([row["result"]["errors"] for row in each]), each[0]["result"]
+        ours = by_seed.get((problem, "Petrov", seconds), {}) if title != "Petrov" else {}
+        theirs = by_seed[problem, title, seconds]
+        pairs = np.array([np.log(ours[seed]) - np.log(theirs[seed]) for seed in ours.keys() & theirs.keys()])
+
+        def beside(frame: int, pairs: NDArray[Any] = pairs) -> str:
+            if not len(pairs):
+                return ""
+            center, spread = mean(pairs[:, frame - 1])
+            return f"{math.exp(center):.2f}" + (f" ± {math.exp(center) * spread:.2f}" if len(pairs) > 1 else "")
 
         def shown(frame: int, errors: NDArray[Any] = errors, single: Row = single) -> str:
             if frame > errors.shape[1]:
@@ -297,6 +311,7 @@ def own_trajectories(found: Row) -> Cells:
             f"{seconds:g}",
             str(len(each)),
             *map(shown, (1, 10, 20, 40)),
+            *map(beside, (1, 10, 20)),
         )
 
 
