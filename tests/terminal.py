@@ -76,10 +76,10 @@ class Terminal:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def wait_for(self, words: str, seconds: float = 120.0) -> None:
-        """Read until the screen has these words."""
-        end = time.monotonic() + seconds
-        while words not in self._screen(0).text:
+    def wait_for(self, words: str | re.Pattern[str], seconds: float = 120.0) -> None:
+        """Read until the screen has these words, or what a pattern finds: of numbers that pass, none may be seen."""
+        end, wanted = time.monotonic() + seconds, re.compile(re.escape(words)) if isinstance(words, str) else words
+        while not wanted.search(self._screen(0).text):
             assert self._read(end), f"{words!r} is not on the screen:\n" + "\n".join(self._screen(0).lines)
 
     def press(self, keys: bytes) -> None:
