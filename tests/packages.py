@@ -11,6 +11,7 @@ import pytest
 
 from training.losses import LOSSES
 from training.metrics import METRICS
+from training.nn.attention import kinds
 from training.operators import OPERATORS
 from training.problems.problem import PROBLEMS
 
@@ -39,3 +40,4 @@ def forget() -> None:
     """Have every table look again for what is installed."""
     for table in (PROBLEMS, OPERATORS, LOSSES, METRICS):
         vars(table).pop("items", None)
+    kinds.cache_clear()

