@@ -291,7 +291,7 @@ def own_trajectories(found: Row) -> Cells:
         pairs = np.array([np.log(ours[seed]) - np.log(theirs[seed]) for seed in ours.keys() & theirs.keys()])
 
         def beside(frame: int, pairs: NDArray[Any] = pairs) -> str:
-            if not len(pairs):
+            if not len(pairs) or frame > pairs.shape[1]:
                 return ""
             center, spread = mean(pairs[:, frame - 1])
             return f"{math.exp(center):.2f}" + (f" ± {math.exp(center) * spread:.2f}" if len(pairs) > 1 else "")

@@ -99,9 +99,11 @@ def test_errors_of_one_seed_are_those_of_its_trajectories_and_a_seed_counts_once
 
     rows = [row("FNO", 0.9, 0, rate=1), row("Petrov", 0.2, 0), row("FNO", 0.1, 0, rate=2), row("Petrov", 0.4, 1)]
     assert list(tables.own_trajectories({"rows": rows})) == [
-        ("ks", "FNO", "7", "60", "1", *["1.0e-01 ± 1e-02"] * 3, ""),
-        ("ks", "Petrov", "7", "60", "2", *["3.0e-01 ± 1e-01"] * 3, ""),
+        ("ks", "FNO", "7", "60", "1", *["1.0e-01 ± 1e-02"] * 3, "", *["2.00"] * 3),
+        ("ks", "Petrov", "7", "60", "2", *["3.0e-01 ± 1e-01"] * 3, "", "", "", ""),
     ]
+    *_, first, _, _ = next(iter(tables.own_trajectories({"rows": [*rows, row("FNO", 0.1, 1, rate=2)]})))
+    assert first == "2.83 ± 0.98"  # the root of 2 and 4, and the deviation of their logarithms by the root of 2
 
 
 def test_choices_are_compared_with_the_preset() -> None:
