@@ -210,8 +210,12 @@ def ratio_to(ours: Sequence[Row], errors: NDArray[Any]) -> str:
 def ratio(ours: NDArray[Any], others: NDArray[Any]) -> str:
     """Return the ratio of errors `[seed, sample]` to others: a geometric mean over the same samples and seeds."""
     both = min(len(ours), len(others))
-    center, spread = over_seeds(np.log(ours[:both]) - np.log(others[:both]))
-    return f"{math.exp(center):.2f} ± {math.exp(center) * spread:.2f}"
+    return quotient(*over_seeds(np.log(ours[:both]) - np.log(others[:both])))
+
+
+def quotient(center: float, spread: float) -> str:
+    """Return a ratio by the mean of its logarithms, and its standard error where there is one."""
+    return f"{math.exp(center):.2f}" + (f" ± {math.exp(center) * spread:.2f}" if spread else "")
 
 
 @made_of(
@@ -291,10 +295,7 @@ def own_trajectories(found: Row) -> Cells:
         pairs = np.array([np.log(ours[seed]) - np.log(theirs[seed]) for seed in ours.keys() & theirs.keys()])
 
         def beside(frame: int, pairs: NDArray[Any] = pairs) -> str:
-            if not len(pairs) or frame > pairs.shape[1]:
-                return ""
-            center, spread = mean(pairs[:, frame - 1])
-            return f"{math.exp(center):.2f}" + (f" ± {math.exp(center) * spread:.2f}" if len(pairs) > 1 else "")
+            return quotient(*mean(pairs[:, frame - 1])) if len(pairs) and frame <= pairs.shape[1] else ""
 
         def shown(frame: int, errors: NDArray[Any] = errors, single: Row = single) -> str:
             if frame > errors.shape[1]:

@@ -165,7 +165,7 @@ class EncoderLayer(nn.Module):
         return self.add(tokens, self.transform, self.norm2)
 
     def mix(self, tokens: Tokens, *, positions: Positions | None, mask: Mask | None, weight: Weight | None) -> Tokens:
-        """Return what the tokens are told of one another."""
+        """Return what the tokens receive from one another, and from their neighbours on the grid."""
         mixed = self.attention(tokens, positions=positions, mask=mask, weight=weight)
         mixed = mixed if self.local is None else mixed + self.local(tokens)
         return -mixed if self.minus else mixed
