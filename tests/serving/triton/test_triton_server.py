@@ -129,17 +129,23 @@ async def test_a_triton_that_is_killed_or_loses_an_instance_is_restarted_and_lea
 
 
 async def test_a_crashed_start_is_repeated(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    crashed: list[psutil.Process] = []
+
     async def up() -> bool:
         return bool(among(processes(settings), "tritonserver"))
 
-    triton = TritonServer(settings)
-    starting = asyncio.create_task(triton.start())
-    await until(up)
-    crashed = server(settings)
-    crashed.kill()
-    await starting
+    class Crashing(TritonServer):
+        async def ready(self) -> bool:
+            if not crashed:  # before the first look, so that it cannot be ready before
+                await until(up)
+                crashed.append(server(settings))
+                crashed[0].kill()
+            return await super().ready()
+
+    triton = Crashing(settings)
+    await triton.start()
     assert await triton.ready()
-    assert server(settings).pid != crashed.pid
+    assert server(settings).pid != crashed[0].pid
     assert f"ended with status {128 + signal.SIGKILL}" in caplog.text
     await triton.stop()
 
