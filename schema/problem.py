@@ -56,6 +56,10 @@ class GridLimits(SizeLimits):
     unequal: tuple[tuple[PositiveInt, ...], ...] = Field(
         default=(), description="Further such grids, with different points per axis."
     )
+    ends: tuple[tuple[float, ...], ...] = Field(
+        default=(),
+        description="Per axis: first and last position in the training data; empty where their files do not say it.",
+    )
 
     @property
     def sizes(self) -> tuple[int, ...]:

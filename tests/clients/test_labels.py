@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import xarray
 
 from petrov_client import Client, InvalidInput
+from petrov_client._inputs import check_input
 from tests import toy_fields
 
 GRID = (12, 9)
@@ -63,6 +66,32 @@ def test_an_axis_that_runs_backwards_is_named(gateway: Any, inputs: dict[str, xa
         straight = petrov.predict("drift", **unlabelled)
     assert [each.filename for each in found] == [__file__]
     np.testing.assert_array_equal(backwards["moved"], straight["moved"])  # points in the order that was given
+
+
+def test_an_axis_is_compared_with_that_of_the_training_data(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
+    with Client(gateway.url) as petrov:
+        plain = petrov.model("drift")
+
+    def check(ends: tuple[float, ...], positions: Any) -> None:
+        assert plain.grid is not None
+        trained = replace(plain, grid=replace(plain.grid, ends=(ends, ())))
+        moved = {name: one.assign_coords(row=positions) if "row" in one.dims else one for name, one in inputs.items()}
+        check_input(trained, None, moved)
+
+    falling = np.linspace(90, -90, GRID[0])
+    for ends, positions in (
+        ((90.0, -90.0), falling),
+        ((0.02, 0.98), inputs["density"].row),
+        ((5.0, 6.0), falling / 180),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check(ends, positions if ends[0] != 5 else -positions)  # the same length elsewhere is no other length
+    for ends, positions, order in (((-90.0, 90.0), falling, r"\)"), ((90.0, -90.0), -falling, ", ascending=False")):
+        with pytest.raises(InvalidInput, match=rf"from {ends[0]:g} to {ends[1]:g}; .*sortby\('row'{order}"):
+            check(ends, positions)
+    with pytest.warns(UserWarning, match="runs from 0 to 1, and that of the training data from 0 to 6.28"):
+        check((0.0, 6.28), inputs["density"].row)
 
 
 def test_components_are_taken_by_their_names(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:

@@ -12,6 +12,7 @@ take the place of a user's data, and fields are in two groups, `train` and `test
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -134,8 +135,13 @@ class SampleFile(SampleGroup):
         return tuple((float(low), float(high)) for low, high in self.file["coordinates"].attrs["box"])
 
     @property
+    def ends(self) -> tuple[tuple[float, ...], ...]:
+        """First and last position along every axis of the grid; empty where the data files do not say it."""
+        return tuple(map(tuple, json.loads(self.file.attrs.get("ends", "[]"))))
+
+    @property
     def described(self) -> Description:
-        return self.problem.describe(self.sides, self.counts[0], self.frames, self.box)
+        return self.problem.describe(self.sides, self.counts[0], self.frames, self.box, self.ends)
 
     @property
     def frames(self) -> int | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from training.data.readers import UNEVEN, DataFile, named_in, natural, open_file
@@ -125,7 +126,8 @@ def write(
     version of the readers, if it is another one.
     """
     said = unlike_times(problem, files)
-    said += unlike_positions(problem, [*files, *(file for each in others.values() for file in each)])
+    positions = known_positions(problem, [*files, *(file for each in others.values() for file in each)])
+    said += unlike_positions(positions)
     columns = columns_of(problem, files, others)
     if problem.integrals:
         columns = with_integrals(problem, columns)
@@ -151,6 +153,9 @@ def write(
             file[name].attrs.update({key: getattr(summary, key) for key in STATISTICS})
         if box:
             file["coordinates"].attrs["box"] = np.stack([np.min(box, axis=0), np.max(box, axis=0)], axis=1)
+        if any(positions.values()):
+            each = [known[0][1][[0, -1]].tolist() if known else [] for known in positions.values()]
+            file.attrs["ends"] = json.dumps(each)
         if unversioned:
             file.attrs[UNVERSIONED] = unversioned
         integrals = unlike_integrals(problem, columns) if problem.integrals else []
@@ -298,13 +303,9 @@ def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
     return lines
 
 
-def unlike_positions(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
-    """Return what is worth a look in the positions of grid points that files say, in sentences.
-
-    Raises:
-        DataError: An axis runs in the opposite direction in another file, whose fields would be mirrored.
-    """
-    lines: list[str] = []
+def known_positions(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, list[tuple[DataFile, NDArray[Any]]]]:
+    """Return by axis of the grid the files that say where its points lie, with their positions `[point]`."""
+    found: dict[str, list[tuple[DataFile, NDArray[Any]]]] = {}
     for axis in () if problem.scattered else problem.axis_names:
         each = [
             (file, np.asarray(one))
@@ -312,7 +313,18 @@ def unlike_positions(problem: ProblemFile, files: Sequence[DataFile]) -> list[st
             for name, one in file.coordinates.items()
             if wire_name(name) == axis
         ]
-        known = [(file, one) for file, one in each if one.dtype.kind in "fiu" and len(one) > 1]
+        found[axis] = [(file, one) for file, one in each if one.dtype.kind in "fiu" and len(one) > 1]
+    return found
+
+
+def unlike_positions(by_axis: Mapping[str, Sequence[tuple[DataFile, NDArray[Any]]]]) -> list[str]:
+    """Return what is worth a look in the positions of grid points that files say, in sentences.
+
+    Raises:
+        DataError: An axis runs in the opposite direction in another file, whose fields would be mirrored.
+    """
+    lines: list[str] = []
+    for axis, known in by_axis.items():
         for file, positions in known[1:]:
             first, lead = known[0]
             said = [

@@ -299,11 +299,17 @@ class ProblemFile(Schema):
         return field.model_copy(update={"meaning": field.in_words, "component_axis": order, **in_file})
 
     def describe(
-        self, sides: tuple[int, ...], samples: int, frames: int | None = None, box: Sequence[Sequence[float]] = ()
+        self,
+        sides: tuple[int, ...],
+        samples: int,
+        frames: int | None = None,
+        box: Sequence[Sequence[float]] = (),
+        ends: tuple[tuple[float, ...], ...] = (),
     ) -> Description:
         """Describe the problem for checkpoint and card by what its training samples have.
 
-        `box` is their lowest and highest coordinate along every dimension, where they have points.
+        `box` is their lowest and highest coordinate along every dimension, where they have points, and `ends` the first
+        and the last position along every axis of a grid, where their files say it.
         """
         time = None
         if self.time is not None and frames is not None:
@@ -326,6 +332,7 @@ class ProblemFile(Schema):
                 maximum=min(max(*sides, FINEST[len(sides)]), 4 * max(sides)),
                 declared=sides[:1] if equal else (),
                 unequal=() if equal else (sides,),
+                ends=ends,
             )
         in_file: dict[str, Any] = {"key": None, "offset": 0.0, "files": (), "column": None}
         return Description(

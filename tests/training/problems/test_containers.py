@@ -416,6 +416,7 @@ def test_an_axis_that_runs_backwards_in_another_file_is_refused(tmp_path: Path) 
     text = CliRunner().invoke(app, ["describe", str(tmp_path), "--outputs", "u"], catch_exceptions=False).stdout
     problem, samples = read(text, tmp_path)
     assert "the axis y runs from 1 to 3 in" in str(samples.file.attrs["remarks"])
+    assert samples.described.grid.ends[problem.axis_names.index("y")] == (0, 2)  # of the first file, in the card
     later.assign_coords(y=later["y"][::-1]).to_netcdf(tmp_path / "set_2.nc")
     with pytest.raises(
         DataError, match=r"set_2\.nc: the axis y runs from 2 to 0 in .* and from 0 to 2 in .*set_1\.nc; exp"

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._errors import InvalidResponse
+from petrov_client._labels import Labels
 from petrov_client._meshes import is_number, with_outputs
 from petrov_client._models import ModelInfo, vector_axes
 from petrov_client._quality import Quality, Response, coverage_of, quality_of, warn
@@ -64,29 +65,6 @@ class FieldInput:
         """Return values in the model's own type and in C order."""
         with np.errstate(over="ignore"):  # a value that overflows becomes infinite, and the check of values finds it
             return np.ascontiguousarray(values, dtype=WIRE_TYPES[self.tensor.dtype])
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The names of the axes of an input, and its coordinates."""
-
-    template: Any  # the input as a `DataArray`, its dimensions in the order of the model's axes
-    tensor: TensorInfo
-    order: tuple[str, ...]  # the dimensions in the caller's order
-
-    def put_on(self, output: Fields, tensor: TensorInfo, piece: slice | None = None) -> Any:
-        """Return an output as a `DataArray` with the dimensions and coordinates of the input that fit it."""
-        template = self.template if piece is None else self.template[piece]
-        names = dict(zip(self.tensor.axes[-template.ndim :], template.dims, strict=True))
-        dims = [names.get(axis, axis) for axis in tensor.axes[len(tensor.axes) - output.ndim :]]
-        sizes = dict(zip(dims, output.shape, strict=True))
-        coords = {name: each for name, each in template.coords.items() if each.sizes.items() <= sizes.items()}
-        if tensor.components and COMPONENT in dims:
-            coords[COMPONENT] = list(tensor.components)  # which may be others than the input's
-        attributes = {"units": tensor.units, "long_name": tensor.meaning}
-        known = {name: text for name, text in attributes.items() if text}
-        labelled = type(template)(output, coords, dims, tensor.name, known)
-        return labelled.transpose(*self.order) if set(dims) == set(self.order) else labelled
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ Arrays with `shape`, `dtype` and slicing are read a piece at a time; a mesh is r
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -16,13 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client import _times as times
-from petrov_client._arrays import WIRE_TYPES, FieldInput, Fields, Labels, PredictionInput
+from petrov_client._arrays import WIRE_TYPES, FieldInput, Fields, PredictionInput
 from petrov_client._errors import InvalidInput, Where
+from petrov_client._labels import in_order
 from petrov_client._meshes import arrays_of, is_mesh, with_cells
 from petrov_client._models import ModelInfo
-from petrov_client._quality import issue
-from petrov_client._schema import COMPONENT, FRAME, HISTORY, ParameterInfo, TensorInfo
+from petrov_client._schema import COMPONENT, FRAME, ParameterInfo, TensorInfo
 from petrov_client._vocabulary import PADDING, Vocabulary
 
 FINITE, KNOWN = "every value must be finite in float32", "every value must be known"
@@ -46,7 +44,7 @@ def check_input(
             not positive, out of range or not in the vocabulary. `.where` names the input and, for a value, its index.
     """
     mesh = array if is_mesh(array) else None
-    passed, labels = _labelled(info, _named(info, array if mesh is None else arrays_of(mesh, info), named or {}))
+    passed, labels = in_order(info, _named(info, array if mesh is None else arrays_of(mesh, info), named or {}))
     for name, each in passed.items():
         _check_unpacked(name, each)
     inputs = tuple(_field(info, tensor, passed[tensor.name]) for tensor in info.inputs if tensor.name in passed)
@@ -332,58 +330,3 @@ def _first(bad: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 
 def _refusal(tensor: TensorInfo, message: str) -> InvalidInput:
     return InvalidInput(message, where=Where(tensor.name))
-
-
-def _check_times(info: ModelInfo, name: str, array: Any) -> None:
-    """Check that the frames of a labelled input are one step of the model apart, where its coordinates say times."""
-    axes = next((each.axes for each in info.arguments if each.name == name), ())
-    for axis, dim in zip(axes[-array.ndim :], array.dims, strict=False):
-        timed = axis in {FRAME, HISTORY} and str(dim).lower() in times.NAMES and dim in array.coords
-        if timed and (unlike := times.unlike(array.coords[dim].values, info)):
-            raise InvalidInput(f'by its coordinate "{dim}", {unlike}: {times.REMEDY}', where=Where(name))
-
-
-def _warn_of_direction(info: ModelInfo, labelled: Mapping[str, Any]) -> None:
-    """Warn of an axis of the grid along which the coordinate of labelled inputs falls.
-
-    A model does not know its axes' directions: its training data may run the same way, as latitudes from the north do.
-    """
-    for axis in info.grid.axes if info.grid else ():
-        each = (array.coords[axis].values for array in labelled.values() if axis in array.coords and axis in array.dims)
-        positions = next(each, np.zeros(0))
-        if positions.dtype.kind in "fiu" and positions.ndim == 1 and (positions[-1:] < positions[:1]).any():
-            issue(
-                f'the axis "{axis}" of the inputs runs from {positions[0]:g} to {positions[-1]:g}, and the model takes '
-                f"points in the order of its training data: where those run the other way, turn it by sortby({axis!r})",
-                UserWarning,
-            )
-
-
-def _in_order(info: ModelInfo, name: str, array: Any) -> Any:
-    """Return a labelled input with its components in the model's order, where its coordinate names them."""
-    components = next((list(each.components) for each in info.arguments if each.name == name), [])
-    said = array.coords[COMPONENT].values.tolist() if COMPONENT in array.coords and COMPONENT in array.dims else []
-    known = all(isinstance(each, str) for each in said) and sorted(said) == sorted(components)
-    return array.sel({COMPONENT: components}) if known and said != components else array
-
-
-def _labelled(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any], Labels | None]:
-    """Return arrays with their axes in the model's order, by the names of their dimensions, and the first labels."""
-    xarray = sys.modules.get("xarray")  # where the caller has not imported it, no array is labelled
-    labelled = {name: each for name, each in passed.items() if xarray and isinstance(each, xarray.DataArray)}
-    if xarray and len(labelled) > 1:
-        try:
-            xarray.align(*labelled.values(), join="exact", copy=False)
-        except ValueError as error:
-            names = " and ".join(labelled)
-            raise InvalidInput(f"expected {names} on the same coordinates but: {error}") from error
-    grid, ordered = tuple(info.grid.axes) if info.grid else (), {}
-    for name, array in labelled.items():  # the grid's axes last, and the components of a vector before them
-        others = sorted((dim for dim in array.dims if dim not in grid), key=lambda dim: dim == COMPONENT)
-        turned = array.transpose(*others, *grid) if set(grid) <= set(array.dims) else array
-        ordered[name] = _in_order(info, name, turned)
-        _check_times(info, name, ordered[name])
-    _warn_of_direction(info, labelled)
-    first = next((tensor for tensor in info.inputs if tensor.name in ordered), None)
-    labels = Labels(ordered[first.name], first, labelled[first.name].dims) if first else None
-    return {**passed, **ordered}, labels

@@ -129,6 +129,7 @@ class GridInfo:
         declared: Points per axis of the grids that errors are published for.
         points: Where the points lie, in words and a formula.
         unequal: Further such grids, with different points per axis.
+        ends: Per axis: first and last position in the training data; empty where their files do not say it.
         lengths: Length of each axis in the problem's units.
         boundaries: Per axis: wall, periodic or open.
         guessed: What was guessed of the axes: `row.length`, `row.boundary`, `row.points`.
@@ -140,6 +141,7 @@ class GridInfo:
     declared: tuple[int, ...]
     points: str
     unequal: tuple[tuple[int, ...], ...] = ()
+    ends: tuple[tuple[float, ...], ...] = ()
     lengths: tuple[float, ...] = ()
     boundaries: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()
@@ -154,6 +156,7 @@ class GridInfo:
             declared=tuple(int(each) for each in document["declared"]),
             points=str(document["points"]),
             unequal=tuple(tuple(int(inner) for inner in each) for each in document.get("unequal", ())),
+            ends=tuple(tuple(float(inner) for inner in each) for each in document.get("ends", ())),
             lengths=tuple(float(each) for each in document.get("lengths", ())),
             boundaries=tuple(str(each) for each in document.get("boundaries", ())),
             guessed=tuple(str(each) for each in document.get("guessed", ())),
