@@ -98,7 +98,7 @@ def train(
         CheckpointError: `init` does not fit the recipe.
         CorpusError: There are no samples.
         RecipeError: The recipe cannot be trained, or `resume` would go on with another recipe than it began.
-        RunError: The finished checkpoint could not be measured.
+        RunError: Another training runs in `folder`, or the finished checkpoint could not be measured.
         UserError: A folder is not writable, or a disk is full.
     """
     keep_freed_memory()
@@ -109,17 +109,18 @@ def train(
     work.check()  # what can be checked before samples are generated
     expect_room(run.path, state_bytes(work.parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))
     expect_room(work.data, work.sample_bytes)
-    state = from_first(lambda: run.open(recipe, resume=resume))
-    race: dict[str, Any] = {}
-    if isinstance(recipe, Recipe) and recipe.race:
-        check_shares(recipe.fit.batch, recipe)
-        recipe, start, race = run_race(recipe, run, data, workers)
-        state, work = state or start, workload(recipe, data)
-    task = work.task(init, workers)
-    check_shares(task.batch_sampler.batch, recipe)
-    fit(task, work, run, state)
-    if is_first():
-        finish(work, task.network.eval(), run, race)
+    with run.alone():
+        state = from_first(lambda: run.open(recipe, resume=resume))
+        race: dict[str, Any] = {}
+        if isinstance(recipe, Recipe) and recipe.race:
+            check_shares(recipe.fit.batch, recipe)
+            recipe, start, race = run_race(recipe, run, data, workers)
+            state, work = state or start, workload(recipe, data)
+        task = work.task(init, workers)
+        check_shares(task.batch_sampler.batch, recipe)
+        fit(task, work, run, state)
+        if is_first():
+            finish(work, task.network.eval(), run, race)
     return folder
 
 

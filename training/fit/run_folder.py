@@ -35,6 +35,7 @@ from typing import Any, TypeVar, cast
 
 import lightning.pytorch as pl
 import torch
+from filelock import FileLock, Timeout
 from lightning.fabric.plugins import TorchCheckpointIO
 from torch import distributed
 
@@ -75,6 +76,30 @@ class RunFolder:
     def recipe(self) -> Path:
         """The recipe of a run that has not ended."""
         return self.path / "recipe.json"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other trainings out of the folder: each would remove and replace the states of the other.
+
+        Raises:
+            RunError: One is running there.
+        """
+        if not is_first():
+            yield
+            return
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            held = lock.acquire()  # the system frees that of a process that is killed
+        except Timeout as error:
+            raise RunError(
+                f"{self.path}: expected no other training there but one is running: wait for it, or train into another "
+                "folder (--out)"
+            ) from error
+        with held:
+            try:
+                yield
+            finally:
+                Path(lock.lock_file).unlink(missing_ok=True)
 
     def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
         """Return the newest whole state to resume from, or remove old states and return None."""

@@ -18,6 +18,7 @@ from training.problems.sections import INSIDE, DataError
 
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
 FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations
+LEAST = float(np.finfo(np.float32).tiny)  # below it float32 has fewer digits, and networks compute with none
 FEWEST = 4  # the least number of points along an axis
 FILLS = (
     *(-999.0, -9999.0, -99999.0, -32767.0, -32768.0, -2147483647.0, -2147483648.0, 999999.0, -999999.0, 1e15),
@@ -114,12 +115,21 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
             narrow *= valid  # 0 where predictions are 0, too: it takes no part in errors
         if sink is not None:
             sink(name, start, narrow)
+    check_variation(problem, columns, found)
+    check_duplicates(problem, columns, found)
+    return found
+
+
+def check_variation(problem: ProblemFile, columns: Mapping[str, Column], found: Mapping[str, Summary]) -> None:
+    """Refuse tensors that vary by less than float32 holds, and outputs that do not vary."""
+    for name, summary in found.items():
+        if 0 < summary.deviation < LEAST:
+            label = columns[name].parts[0].label
+            raise DataError(f"{label} varies by {summary.deviation:.2g}; expected {LEAST:.2g} or more: another unit")
     for name in problem.output_names:
         if found[name].minimum == found[name].maximum:
             label, lost = columns[name].parts[0].label, found[name].unresolved and f" ({advice(found[name], name)})"
             raise DataError(f"{label} is {found[name].minimum:g} everywhere: nothing to learn{lost}")
-    check_duplicates(problem, columns, found)
-    return found
 
 
 def check_samples(problem: ProblemFile, columns: Mapping[str, Column]) -> None:

@@ -75,12 +75,16 @@ def test_a_killed_run_resumes_to_the_same_weights(finished: Path, data: Path, tm
     fitting = [sys.executable, "-m", "training", "fit", "burgers-tiny", *EPOCHS, "--out", folder, "--data", data]
     with subprocess.Popen(fitting, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for_epochs(folder, 2)
+        process.send_signal(signal.SIGSTOP)
+        second = command(*fitting[3:])
         process.send_signal(signal.SIGKILL)
+    assert "expected no other training there but one is running" in str(second.exception)
     assert not (folder / checkpoint.WEIGHTS).exists()
     train(recipes.read(recipes.find("burgers-tiny"), EPOCHS[1::2]), folder, data, resume=True)
     assert [int(row["epoch"]) for row in runlog.read_log(folder / "metrics.csv")] == list(range(6))
     expected, found = (load_file(run / checkpoint.WEIGHTS) for run in (finished, folder))
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert {each.name for each in folder.iterdir()} == FILES
 
 
 def wait_for_epochs(folder: Path, epochs: int) -> None:

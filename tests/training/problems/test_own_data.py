@@ -162,6 +162,10 @@ BAD: dict[str, tuple[Callable[[], Arrays], str]] = {
     ),
     "strings": (spoil("k", lambda k: np.full(k.shape, b"a")), r"'k' holds \|S1; expected real numbers"),
     "constant output": (spoil("T", np.ones_like), "'T' is 1 everywhere: nothing to learn"),
+    "tiny output": (
+        spoil("T", lambda values: 1e-40 * values),
+        "'T' varies by .*e-41; expected 1.2e-38 or more: another unit",
+    ),
     "a sample in two splits": (twice, r"samples 3 \(training\) and 19 \(test\) have equal inputs"),
     "two layers": (
         lambda: {name: value[:, :2] if value.ndim > 1 else value for name, value in heat().items()},
