@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import xarray
 
 from petrov_client import Client, InvalidInput
 from petrov_client._inputs import check_input
+from petrov_client._netcdf import to_bytes
+from petrov_client._schema import TensorInfo
 from tests import toy_fields
 
 GRID = (12, 9)
@@ -150,3 +153,48 @@ Client("{gateway.url}").predict("blur", numpy.ones((8, 8)))
 assert "xarray" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_netcdf_goes_in_and_out_by_names(
+    petrov: Callable[..., Any], gateway: Any, inputs: dict[str, xarray.DataArray], tmp_path: Path
+) -> None:
+    named = inputs | {"velocity": inputs["velocity"].assign_coords(component=["x", "y"])}
+    turned = xarray.Dataset({name: each.transpose(*reversed(each.dims)) for name, each in named.items()})
+    turned = turned.rename(row="Row", density="Density").assign(extra=1)
+    packed = {"Density": {"dtype": "int16", "scale_factor": 1e-3, "add_offset": 1.0, "_FillValue": -32768}}
+    turned.to_netcdf(tmp_path / "in.nc", engine="h5netcdf", encoding=packed)
+    done = petrov("predict", "drift", tmp_path / "in.nc", tmp_path / "out.nc", "--url", gateway.url)
+    assert (done.returncode, done.stderr) == (0, f"petrov: ignored in {tmp_path / 'in.nc'}: extra\n")
+    with Client(gateway.url) as client:
+        expected = client.predict("drift", **inputs)
+    with xarray.open_dataset(tmp_path / "out.nc") as found:
+        assert found["moved"].dims == ("column", "row", "day")
+        for name, dims in (("moved", "day row column"), ("flux", "day component row column")):
+            np.testing.assert_allclose(found[name].transpose(*dims.split()), expected[name], atol=2e-3)
+        assert found["moved"].attrs == {"units": "kg/m3", "long_name": "density afterwards"}
+        assert found["flux"].component.values.tolist() == ["x", "y"]
+        assert found["day"].values.tolist() == list(DAYS)
+    arrays = {name: each.to_numpy() for name, each in inputs.items()}
+    np.savez(tmp_path / "in.npz", **arrays)
+    done = petrov("predict", "drift", tmp_path / "in.npz", tmp_path / "out.nc", "--url", gateway.url)
+    assert done.returncode == 0, done.stderr
+    with xarray.open_dataset(tmp_path / "out.nc") as found:
+        assert found["flux"].dims == ("batch", "component", "row", "column")
+        np.testing.assert_array_equal(found["flux"], expected["flux"])
+
+
+def test_a_netcdf_file_that_is_none_is_refused(petrov: Callable[..., Any], gateway: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.nc").write_bytes(b"none")
+    done = petrov("predict", "drift", tmp_path / "in.nc", tmp_path / "out.nc", "--url", gateway.url)
+    assert done.returncode == 2
+    assert f"expected a netCDF file in {tmp_path / 'in.nc'} but: " in " ".join(done.stderr.split())
+
+
+def test_components_of_several_outputs_are_dimensions_of_their_own(tmp_path: Path) -> None:
+    plane, space = (TensorInfo(name, ("batch", "component", "x"), components=tuple(name)) for name in ("xy", "abc"))
+    values = {each.name: np.random.default_rng(0).random((1, len(each.name), 4)) for each in (plane, space)}
+    (tmp_path / "out.nc").write_bytes(to_bytes(values, {"xy": plane, "abc": space}))
+    with xarray.open_dataset(tmp_path / "out.nc") as found:
+        for name, array in values.items():
+            np.testing.assert_array_equal(found[name], array)
+            assert found[f"{name}_component"].values.tolist() == list(name)

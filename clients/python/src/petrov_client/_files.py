@@ -17,6 +17,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from petrov_client import _netcdf as netcdf
 from petrov_client import _times as times_of_frames
 from petrov_client._disk import new_hdf5
 from petrov_client._mesh_files import library, meshio
@@ -26,11 +27,11 @@ from petrov_client._models import ModelInfo
 from petrov_client._schema import FRAME, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
-SEVERAL = HDF5 | {".npz"}
+SEVERAL = HDF5 | netcdf.NETCDF | {".npz"}
 ARRAYS = SEVERAL | {".npy"}
 ZARR, MOVIE = ".zarr", ".mp4"
 #: Suffixes of files, or a folder, for trajectories.
-TRAJECTORIES = ARRAYS | {ZARR, MOVIE, SERIES}
+TRAJECTORIES = (ARRAYS - netcdf.NETCDF) | {ZARR, MOVIE, SERIES}
 
 
 @contextmanager
@@ -54,6 +55,9 @@ def opened(
         found = _tree(_opened_zarr(path))
         arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
         yield _chosen(path, arrays, info, given)
+    elif path.suffix in netcdf.NETCDF:
+        with netcdf.arrays(path, info) as arrays:
+            yield _chosen(path, arrays, info, given)
     elif path.suffix in READ | LISTS:
         yield of_meshes(path, info, frames)
     elif path.suffix == ".npz":
@@ -84,6 +88,8 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
         )
     if path.suffix in HDF5:
         hdf5()
+    if path.suffix in netcdf.NETCDF:
+        netcdf.xarray()
     if path.suffix in MESHES | {SERIES}:
         meshio()
     if path.suffix == MOVIE:
@@ -116,7 +122,7 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
 def write(
     path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo], mesh: Any = None
 ) -> None:
-    """Write outputs as `.npy` or `.npz`, as the arrays of an HDF5 file with units and meaning, or on their mesh."""
+    """Write outputs as `.npy` or `.npz`, in an HDF5 or netCDF file with units and meaning, or on their mesh."""
     described = {tensor.name: tensor for tensor in tensors}
     if path.suffix in MESHES:
         if mesh is None:
@@ -131,7 +137,9 @@ def write(
                     file.create_dataset(name, data=array).attrs.update(attributes(described[name]))
             return
         with temporary.open("wb") as file:
-            if path.suffix == ".npz":
+            if path.suffix in netcdf.NETCDF:
+                file.write(netcdf.to_bytes(outputs, described))
+            elif path.suffix == ".npz":
                 np.savez(file, **outputs)
             else:
                 [only] = outputs.values()

@@ -190,7 +190,8 @@ def published(info: ModelInfo, grid: tuple[int, ...]) -> str:
 
 def span(values: Any) -> str:
     """Return the range of the finite numbers of an array."""
-    known = values[np.isfinite(values)]
+    numbers = np.asarray(values)
+    known = numbers[np.isfinite(numbers)]
     if not len(known):
         return "unknown"
     low, high = float(known.min()), float(known.max())

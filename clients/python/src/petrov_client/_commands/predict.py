@@ -57,7 +57,9 @@ def predict(
     target: Annotated[
         Path | None,
         typer.Argument(
-            metavar="OUT", dir_okay=False, help="The output: .npy, .npz or .h5; .vtu of a mesh; .csv or - for texts."
+            metavar="OUT",
+            dir_okay=False,
+            help="The output: .npy, .npz, .h5 or .nc; .vtu of a mesh; .csv or - for texts.",
         ),
     ] = None,
     parameter: Parameters = None,
@@ -71,7 +73,7 @@ def predict(
 ) -> None:
     r"""Predict the outputs for all fields of IN, in physical units, and write them to OUT with the same rank.
 
-    The arrays in an .npz or HDF5 file have the names of the model's inputs
+    The arrays in an .npz, HDF5 or netCDF file have the names of the model's inputs
     and parameters, which [bold]petrov model[/] lists. What has a default
     may be left out, and other arrays are ignored. For a model that requires
     one input the only array of a file may have any name. The arrays in OUT
@@ -80,7 +82,8 @@ def predict(
     error_bound and novelty, and the command prints their range.
 
     .npy and HDF5 files may be larger than memory: they are read and sent in
-    pieces.
+    pieces. In netCDF files dimensions are known by their names, and
+    coordinates are kept.
 
     A mesh file (VTU, VTK, MSH, XDMF, INP or Exodus) is one sample; its point
     data have the names of the inputs. A mesh file as OUT is that of IN with the

@@ -1,0 +1,60 @@
+"""netCDF files by xarray: arrays by the names of their dimensions, and outputs with the coordinates of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from petrov_client._mesh_files import library
+from petrov_client._models import ModelInfo
+from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
+
+NETCDF = frozenset({".nc", ".nc4"})
+
+
+def xarray() -> Any:
+    """Return the library xarray."""
+    for name in ("h5netcdf", "xarray"):
+        found = library(name, "netCDF files need two libraries: pip install xarray h5netcdf")
+    return found
+
+
+@contextmanager
+def arrays(path: Path, info: ModelInfo) -> Iterator[dict[str, Any]]:
+    """Open a netCDF file: its variables, and its dimensions, in lower case where the model has that name.
+
+    Values are unpacked, and NaN where the file says that they are missing. Times stay the numbers of the file.
+    """
+    taken, axes = {each.name for each in info.arguments}, {*(info.grid.axes if info.grid else ())}
+    try:
+        file = xarray().open_dataset(path, decode_times=False)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"expected a netCDF file in {path} but: {error}") from error
+    with file:
+        every = {*file.variables, *file.dims}
+        lower = {name: str(name).lower() for name in every}
+        data = file.rename({name: new for name, new in lower.items() if new in taken | axes and new not in every})
+        yield {str(name): data[name] for name in data.variables if name in data.data_vars or name in taken}
+
+
+def to_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> bytes:
+    """Return a netCDF file of outputs with units and meaning; those that are labelled keep their coordinates."""
+    library, made = xarray(), list[Any]()
+    axes = {axis for tensor in tensors.values() for axis in tensor.axes}
+    every = (dim for array in outputs.values() for dim in getattr(array, "dims", ()))
+    batch = next((dim for dim in every if dim not in axes), "batch")  # as the inputs call it
+    several = len({tensors[name].components for name in outputs if tensors[name].components}) > 1
+    for name, array in outputs.items():
+        tensor, labelled = tensors[name], array
+        if not isinstance(array, library.DataArray):
+            dims = [batch if axis == "batch" else axis for axis in tensor.axes[len(tensor.axes) - array.ndim :]]
+            coords = {COMPONENT: list(tensor.components)} if tensor.components and COMPONENT in dims else {}
+            labelled = library.DataArray(array, coords, dims)
+        if several and COMPONENT in labelled.dims:  # a dimension of a file has one length, and one list of names
+            labelled = labelled.rename({COMPONENT: f"{name}_{COMPONENT}"})
+        about = {"units": tensor.units, "long_name": tensor.meaning}
+        about = {key: text for key, text in about.items() if text}
+        made.append(labelled.drop_encoding().assign_attrs(about).rename(name))
+    return bytes(library.merge(made, join="exact", compat="no_conflicts").to_netcdf(engine="h5netcdf"))
