@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import xarray
@@ -181,6 +182,29 @@ def test_netcdf_goes_in_and_out_by_names(
     with xarray.open_dataset(tmp_path / "out.nc") as found:
         assert found["flux"].dims == ("batch", "component", "row", "column")
         np.testing.assert_array_equal(found["flux"], expected["flux"])
+
+
+def test_rollouts_and_many_samples_come_from_netcdf_too(
+    petrov: Callable[..., Any], gateway: Any, inputs: dict[str, xarray.DataArray], tmp_path: Path
+) -> None:
+    state = np.random.default_rng(0).random((2, 16), np.float32)
+    xarray.Dataset({"u": (("run", "x"), state)}).to_netcdf(tmp_path / "start.nc", engine="h5netcdf")
+    np.save(tmp_path / "start.npy", state)
+    for start in ("start.nc", "start.npy"):
+        more = ("--frames", 3, "--parameter", "rate=0.1", "--url", gateway.url)
+        done = petrov("rollout", "growth", tmp_path / start, tmp_path / f"{start}.npz", *more)
+        assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "start.nc.npz") as found, np.load(tmp_path / "start.npy.npz") as expected:
+        assert {*found} == {*expected}
+        assert all(np.array_equal(found[name], expected[name], equal_nan=True) for name in found)
+    xarray.Dataset({name: each.transpose(*reversed(each.dims)) for name, each in inputs.items()}).to_netcdf(
+        tmp_path / "in.nc", engine="h5netcdf"
+    )
+    done = petrov("score", "drift", tmp_path / "in.nc", tmp_path / "out.h5", "--url", gateway.url)
+    assert done.returncode == 0, done.stderr
+    with Client(gateway.url) as client, h5py.File(tmp_path / "out.h5") as found:
+        for name, array in client.predict("drift", **inputs).items():
+            np.testing.assert_array_equal(found[name], array)
 
 
 def test_a_netcdf_file_that_is_none_is_refused(petrov: Callable[..., Any], gateway: Any, tmp_path: Path) -> None:
