@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from scipy import io
 
 from petrov_client._codecs import encode_npy as encode
 from physics import darcy
@@ -276,6 +277,24 @@ def test_hdf5_goes_in_and_out_by_the_names_of_the_card(petrov: Callable[..., Don
     with h5py.File(tmp_path / "out.h5") as file:
         np.testing.assert_array_equal(file["solution"][...], 2 * FIELD)
         assert dict(file["solution"].attrs) == {"units": "1", "meaning": "pressure"}
+
+
+def test_matlab_goes_in_and_out_whichever_version_wrote_it(
+    petrov: Callable[..., Done], toy: Any, tmp_path: Path
+) -> None:
+    io.savemat(tmp_path / "in.mat", {"coefficient": FIELD, "other": "text"})
+    with h5py.File(tmp_path / "new.mat", "w", userblock_size=512) as file:  # 7.3, with the axes in reverse
+        file["coefficient"] = FIELD.T
+    with (tmp_path / "new.mat").open("r+b") as head:
+        head.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
+    for name in ("in.mat", "new.mat"):
+        done = petrov("predict", "toy", tmp_path / name, tmp_path / "out.mat", "--url", f"http://{toy.address}")
+        assert done.returncode == 0, done.stderr
+        found = io.loadmat(tmp_path / "out.mat")["solution"]
+        assert (found == 2 * FIELD).all()
+    (tmp_path / "none.mat").write_bytes(bytes(200))
+    done = petrov("predict", "toy", tmp_path / "none.mat", tmp_path / "out.mat", "--url", f"http://{toy.address}")
+    fails(done, 2, f"petrov: expected a MATLAB file in {tmp_path / 'none.mat'} but: ")
 
 
 def test_progress_goes_to_the_error_stream(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:

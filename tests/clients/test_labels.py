@@ -14,10 +14,11 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from scipy import io
 
 from petrov_client import Client, InvalidInput
+from petrov_client._formats import netcdf_bytes
 from petrov_client._inputs import check_input
-from petrov_client._netcdf import to_bytes
 from petrov_client._schema import TensorInfo
 from tests import toy_fields
 
@@ -176,8 +177,8 @@ def test_netcdf_goes_in_and_out_by_names(
         assert found["flux"].component.values.tolist() == ["x", "y"]
         assert found["day"].values.tolist() == list(DAYS)
     arrays = {name: each.to_numpy() for name, each in inputs.items()}
-    np.savez(tmp_path / "in.npz", **arrays)
-    done = petrov("predict", "drift", tmp_path / "in.npz", tmp_path / "out.nc", "--url", gateway.url)
+    io.savemat(tmp_path / "in.mat", arrays)  # where a number per sample is a row
+    done = petrov("predict", "drift", tmp_path / "in.mat", tmp_path / "out.nc", "--url", gateway.url)
     assert done.returncode == 0, done.stderr
     with xarray.open_dataset(tmp_path / "out.nc") as found:
         assert found["flux"].dims == ("batch", "component", "row", "column")
@@ -217,7 +218,7 @@ def test_a_netcdf_file_that_is_none_is_refused(petrov: Callable[..., Any], gatew
 def test_components_of_several_outputs_are_dimensions_of_their_own(tmp_path: Path) -> None:
     plane, space = (TensorInfo(name, ("batch", "component", "x"), components=tuple(name)) for name in ("xy", "abc"))
     values = {each.name: np.random.default_rng(0).random((1, len(each.name), 4)) for each in (plane, space)}
-    (tmp_path / "out.nc").write_bytes(to_bytes(values, {"xy": plane, "abc": space}))
+    (tmp_path / "out.nc").write_bytes(netcdf_bytes(values, {"xy": plane, "abc": space}))
     with xarray.open_dataset(tmp_path / "out.nc") as found:
         for name, array in values.items():
             np.testing.assert_array_equal(found[name], array)

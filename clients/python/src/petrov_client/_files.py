@@ -17,9 +17,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from petrov_client import _netcdf as netcdf
+from petrov_client import _formats as formats
 from petrov_client import _times as times_of_frames
 from petrov_client._disk import new_hdf5
+from petrov_client._formats import MATLAB, NETCDF
 from petrov_client._mesh_files import library, meshio
 from petrov_client._mesh_series import LISTS, MESHES, READ, SERIES, Source, of_meshes
 from petrov_client._meshes import with_outputs
@@ -27,11 +28,11 @@ from petrov_client._models import ModelInfo
 from petrov_client._schema import FRAME, ParameterInfo, TensorInfo
 
 HDF5 = frozenset({".h5", ".hdf5"})
-SEVERAL = HDF5 | netcdf.NETCDF | {".npz"}
+SEVERAL = HDF5 | NETCDF | {".npz", MATLAB}
 ARRAYS = SEVERAL | {".npy"}
 ZARR, MOVIE = ".zarr", ".mp4"
 #: Suffixes of files, or a folder, for trajectories.
-TRAJECTORIES = (ARRAYS - netcdf.NETCDF) | {ZARR, MOVIE, SERIES}
+TRAJECTORIES = (ARRAYS - NETCDF - {MATLAB}) | {ZARR, MOVIE, SERIES}
 
 
 @contextmanager
@@ -55,9 +56,11 @@ def opened(
         found = _tree(_opened_zarr(path))
         arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
         yield _chosen(path, arrays, info, given)
-    elif path.suffix in netcdf.NETCDF:
-        with netcdf.arrays(path, info) as arrays:
+    elif path.suffix in NETCDF:
+        with formats.netcdf_arrays(path, info) as arrays:
             yield _chosen(path, arrays, info, given)
+    elif path.suffix == MATLAB:
+        yield _chosen(path, formats.matlab_arrays(path, info), info, given)
     elif path.suffix in READ | LISTS:
         yield of_meshes(path, info, frames)
     elif path.suffix == ".npz":
@@ -86,12 +89,10 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(suffixes, reverse=True))} but got {path}"
         )
-    if path.suffix in HDF5:
-        hdf5()
-    if path.suffix in netcdf.NETCDF:
-        netcdf.xarray()
-    if path.suffix in MESHES | {SERIES}:
-        meshio()
+    needed = {HDF5: hdf5, NETCDF: formats.xarray, frozenset({MATLAB}): formats.scipy_io, MESHES | {SERIES}: meshio}
+    for kind, imported in needed.items():
+        if path.suffix in kind:
+            imported()
     if path.suffix == MOVIE:
         for name in ("matplotlib.figure", "imageio_ffmpeg"):
             library(name, ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
@@ -122,7 +123,7 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
 def write(
     path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo], mesh: Any = None
 ) -> None:
-    """Write outputs as `.npy` or `.npz`, in an HDF5 or netCDF file with units and meaning, or on their mesh."""
+    """Write outputs as `.npy` or `.npz`, in an HDF5, netCDF or MATLAB file, or on their mesh."""
     described = {tensor.name: tensor for tensor in tensors}
     if path.suffix in MESHES:
         if mesh is None:
@@ -137,8 +138,10 @@ def write(
                     file.create_dataset(name, data=array).attrs.update(attributes(described[name]))
             return
         with temporary.open("wb") as file:
-            if path.suffix in netcdf.NETCDF:
-                file.write(netcdf.to_bytes(outputs, described))
+            if path.suffix in NETCDF:
+                file.write(formats.netcdf_bytes(outputs, described))
+            elif path.suffix == MATLAB:
+                formats.scipy_io().savemat(file, {name: np.asarray(each) for name, each in outputs.items()})
             elif path.suffix == ".npz":
                 np.savez(file, **outputs)
             else:

@@ -73,13 +73,13 @@ def predict(
 ) -> None:
     r"""Predict the outputs for all fields of IN, in physical units, and write them to OUT with the same rank.
 
-    The arrays in an .npz, HDF5 or netCDF file have the names of the model's inputs
-    and parameters, which [bold]petrov model[/] lists. What has a default
-    may be left out, and other arrays are ignored. For a model that requires
-    one input the only array of a file may have any name. The arrays in OUT
-    have the names of the model's outputs. If the model reports its errors, an
-    .npz or HDF5 file has one number per field for each of them, such as
-    error_bound and novelty, and the command prints their range.
+    The arrays in an .npz, HDF5, netCDF or MATLAB file have the names of the
+    model's inputs and parameters, which [bold]petrov model[/] lists. What has
+    a default may be left out, and other arrays are ignored. For a model that
+    requires one input the only array of a file may have any name. The arrays
+    in OUT have the names of the model's outputs. If the model reports its
+    errors, a file of several arrays has one number per field for each of
+    them, such as error_bound and novelty, and the command prints their range.
 
     .npy and HDF5 files may be larger than memory: they are read and sent in
     pieces. In netCDF files dimensions are known by their names, and

@@ -108,7 +108,7 @@ def example(
     model: Name,
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="OUT", dir_okay=False, help="The file for the inputs: .npy, .npz or .h5."),
+        typer.Argument(metavar="OUT", dir_okay=False, help="The file for the inputs: .npy, .npz, .h5, .nc or .mat."),
     ] = None,
     truth: Annotated[
         Path | None,

@@ -1,4 +1,4 @@
-"""netCDF files by xarray: arrays by the names of their dimensions, and outputs with the coordinates of the inputs."""
+"""Files of netCDF, by xarray, with dimensions by their names and coordinates that are kept; and of MATLAB, by SciPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from petrov_client._mesh_files import library
 from petrov_client._models import ModelInfo
 from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
 
-NETCDF = frozenset({".nc", ".nc4"})
+NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
 
 
 def xarray() -> Any:
@@ -22,7 +22,7 @@ def xarray() -> Any:
 
 
 @contextmanager
-def arrays(path: Path, info: ModelInfo) -> Iterator[dict[str, Any]]:
+def netcdf_arrays(path: Path, info: ModelInfo) -> Iterator[dict[str, Any]]:
     """Open a netCDF file: its variables, and its dimensions, in lower case where the model has that name.
 
     Values are unpacked, and NaN where the file says that they are missing. Times stay the numbers of the file.
@@ -39,7 +39,7 @@ def arrays(path: Path, info: ModelInfo) -> Iterator[dict[str, Any]]:
         yield {str(name): data[name] for name in data.variables if name in data.data_vars or name in taken}
 
 
-def to_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> bytes:
+def netcdf_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> bytes:
     """Return a netCDF file of outputs with units and meaning; those that are labelled keep their coordinates."""
     library, made = xarray(), list[Any]()
     axes = {axis for tensor in tensors.values() for axis in tensor.axes}
@@ -58,3 +58,26 @@ def to_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | Para
         about = {key: text for key, text in about.items() if text}
         made.append(labelled.drop_encoding().assign_attrs(about).rename(name))
     return bytes(library.merge(made, join="exact", compat="no_conflicts").to_netcdf(engine="h5netcdf"))
+
+
+def scipy_io() -> Any:
+    """Return SciPy's module of files."""
+    return library("scipy.io", "MATLAB files need SciPy, and h5py for those of version 7.3: pip install scipy h5py")
+
+
+def matlab_arrays(path: Path, info: ModelInfo) -> dict[str, Any]:
+    """Read the variables of a MATLAB file by name; a row or a column is the numbers of a parameter.
+
+    Version 7.3 is HDF5, in which all axes are in reverse.
+    """
+    io = scipy_io()
+    try:
+        found = {name: each for name, each in io.loadmat(path).items() if not name.startswith("__")}
+    except NotImplementedError:
+        h5py = library("h5py", "MATLAB files of version 7.3 need h5py: pip install h5py")
+        with h5py.File(path, "r") as file:
+            found = {name: each[()].T for name, each in file.items() if isinstance(each, h5py.Dataset)}
+    except (OSError, ValueError, TypeError, io.matlab.MatReadError) as error:
+        raise ValueError(f"expected a MATLAB file in {path} but: {error}") from error
+    numbers = {each.name for each in info.parameters if each.axes == ("batch",)}
+    return {name: each.ravel() if name in numbers and 1 in each.shape else each for name, each in found.items()}
