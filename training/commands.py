@@ -7,7 +7,9 @@ python -m training fit darcy-quick
 
 from __future__ import annotations
 
+import errno
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of the disk, a quota, and the limit of a file's size
 STOPPED = 130  # the exit status of a program that Ctrl-C has ended
 
 Workers = Annotated[int, typer.Option(min=0, help="Processes that read batches while the network learns.")]
@@ -211,34 +214,36 @@ def evaluate(
 
     if write and (grid or noise is not None):
         raise typer.BadParameter("a card holds every grid at the trained levels of noise", param_hint="--write")
-    found, scope = checkpoint.load(folder), Scope(grid, noise, patient=True)
-    recipe = found.recipe
-    if fields is not None:
-        if not isinstance(recipe, Recipe) or recipe.data is None:
-            raise typer.BadParameter("only test fields of the built-in problems are drawn", param_hint="--fields")
-        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": fields})})
-    work = run.workload(recipe, data)
-    try:
-        measured = work.measure(found.operator, found.problem, scope)
-        if pictures:
-            work.draw_pictures(found.operator, found.problem, scope, pictures)
-    except ScopeError as error:
-        raise typer.BadParameter(str(error)) from error
-    if json:
-        json.parent.mkdir(parents=True, exist_ok=True)
-        write_json(json, measured)
-    output = Console()
-    output.print(figures(CheckpointCard.model_validate(measured), folder.name, output.width))
-    if write:
-        to = RunFolder(folder)
-        if recipe != found.recipe:
-            checkpoint.write_recipe(folder, recipe)
-        kept = (
-            run.with_known_estimates(measured, found.card)
-            if found.calibration
-            else run.calibrate(work, found.operator, to, measured.get("rollout", ()))
-        )
-        run.complete(work, to, found.card, measured | kept)
+    checkpoint.read_config(folder)  # which says that there is no checkpoint, before a lock makes the folder
+    with RunFolder(folder).alone() if write else nullcontext():
+        found, scope = checkpoint.load(folder), Scope(grid, noise, patient=True)
+        recipe = found.recipe
+        if fields is not None:
+            if not isinstance(recipe, Recipe) or recipe.data is None:
+                raise typer.BadParameter("only test fields of the built-in problems are drawn", param_hint="--fields")
+            recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"test": fields})})
+        work = run.workload(recipe, data)
+        try:
+            measured = work.measure(found.operator, found.problem, scope)
+            if pictures:
+                work.draw_pictures(found.operator, found.problem, scope, pictures)
+        except ScopeError as error:
+            raise typer.BadParameter(str(error)) from error
+        if json:
+            json.parent.mkdir(parents=True, exist_ok=True)
+            write_json(json, measured)
+        output = Console()
+        output.print(figures(CheckpointCard.model_validate(measured), folder.name, output.width))
+        if write:
+            to = RunFolder(folder)
+            if recipe != found.recipe:
+                checkpoint.write_recipe(folder, recipe)
+            kept = (
+                run.with_known_estimates(measured, found.card)
+                if found.calibration
+                else run.calibrate(work, found.operator, to, measured.get("rollout", ()))
+            )
+            run.complete(work, to, found.card, measured | kept)
 
 
 @app.command()
@@ -269,16 +274,18 @@ def calibrate(
     from training.fit.operator_workload import OperatorWorkload
     from training.fit.run_folder import RunFolder
 
-    found = checkpoint.load(folder, calibrated=False)
-    work, rollout = run.workload(found.recipe, data), found.card.rollout
-    if samples or files:
-        work = work.renewed(samples, tuple(files or ()))
-        if rollout and isinstance(work, OperatorWorkload):
-            rollout = tuple(work.estimated(found.operator, rollout))
-    figures = run.calibrate(work, found.operator, RunFolder(folder), rollout)
-    if not figures:
-        raise UserError(f"{folder}: expected a model of fields with enough validation samples to calibrate it")
-    checkpoint.write_card(folder, found.card.measured(({"rollout": rollout} if rollout else {}) | figures))
+    checkpoint.read_config(folder)  # as in `evaluate`
+    with RunFolder(folder).alone():
+        found = checkpoint.load(folder, calibrated=False)
+        work, rollout = run.workload(found.recipe, data), found.card.rollout
+        if samples or files:
+            work = work.renewed(samples, tuple(files or ()))
+            if rollout and isinstance(work, OperatorWorkload):
+                rollout = tuple(work.estimated(found.operator, rollout))
+        figures = run.calibrate(work, found.operator, RunFolder(folder), rollout)
+        if not figures:
+            raise UserError(f"{folder}: expected a model of fields with enough validation samples to calibrate it")
+        checkpoint.write_card(folder, found.card.measured(({"rollout": rollout} if rollout else {}) | figures))
     rows = Table("grid", "test fields", "error below estimate", "mean estimate", "outside", title_justify="left")
     for row in figures["calibration"]["test"]:
         covered = f"{row['coverage']:.3f} +- {row['coverage_standard_error']:.3f}" if "coverage" in row else ""
@@ -302,9 +309,14 @@ def main() -> None:
 
 
 def corrected(app: typer.Typer) -> None:
-    """Run commands; errors that the user can correct are printed as one line."""
+    """Run commands; errors that the user can correct, such as a full disk, are printed as one line."""
     try:
         app()
     except UserError as error:
         console.print(Text(str(error), "red"))
+        raise SystemExit(1) from error
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        console.print(Text(f"{error.filename or 'a file'}: expected room to write it but: {error.strerror}", "red"))
         raise SystemExit(1) from error

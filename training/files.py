@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +21,36 @@ from training.messages import UserError
 WEIGHTS, CONFIG, CALIBRATION = "weights.safetensors", "config.json", "calibration.safetensors"
 """The files of a checkpoint that decide what it computes."""
 LONGEST_TOML = 1 << 20  # the most bytes of a TOML file that is read
+ABANDONED_SECONDS = 3600.0  # in which whoever writes a file has written to it
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path to write to. The file written there replaces `path` if all goes well, and is removed otherwise.
 
-    The file's bytes reach the disk before it is renamed, so a loss of power leaves the old or the new file, too.
+    The file's bytes reach the disk before it is renamed, so a loss of power leaves the old or the new file, too. Every
+    process has a path of its own: where two replace a file at one time, each does so with the whole of its own.
     """
-    aside = path.with_name(f".{path.name}.part")
+    remove_parts(path, ABANDONED_SECONDS)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield aside
         _to_disk(aside)
         aside.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # of a write, which does not know its file
+            error.filename = str(path)
+        raise
     finally:
         aside.unlink(missing_ok=True)
+
+
+def remove_parts(path: Path, seconds: float = 0.0) -> None:
+    """Remove what killed processes have left of a file: what nobody has written to for so long."""
+    for left in path.parent.glob(f".{escape(path.name)}.*.part"):
+        with suppress(FileNotFoundError):  # another process removes it, too
+            if time.time() - left.lstat().st_mtime >= seconds:
+                left.unlink()
 
 
 @contextmanager

@@ -38,11 +38,12 @@ from pydantic import (
 
 from schema.parts import locations
 from training.data.dataset import DONE
+from training.data.new_file import new_hdf5
 from training.data.pools import ALL_CORES, Pool, chosen
 from training.data.prepare import named
 from training.data.prepare import write as write_checked
 from training.data.readers import DataFile, LazyArray
-from training.files import expect_room, locked, replacing
+from training.files import expect_room, locked
 from training.messages import UserError, counted
 from training.problems.problem import Array, Problem, Published, Starts, Stream, Trajectories
 
@@ -300,7 +301,7 @@ def convert(published: Published, request: Request, path: Path) -> None:
     attributes = {"provenance": "published", "points": published.points, "files": published.files}
     store = store_of(request, path, attributes)
     names = [one.name for one in (*description.inputs, *description.outputs)]
-    with replacing(path) as aside, opened(aside, "w") as file:
+    with new_hdf5(path) as file:
         file.attrs.update(store.attributes)
         for stream, name in product(reversed(STREAMS), names):
             # One array at a time is in memory: the finest sets have hundreds of megabytes each.
@@ -327,7 +328,7 @@ def create(store: Store, shapes: Mapping[str, tuple[int, ...]], source: h5py.Fil
     """Make a file with room for samples, and take over those of a smaller file of the same samples."""
     size = sum(4 * prod(shape) for shape in shapes.values())
     expect_room(store.path.parent, size * sum(store.counts.values()))
-    with replacing(store.path) as aside, opened(aside, "w") as file:
+    with new_hdf5(store.path) as file:
         file.attrs.update(store.attributes)
         for name, count in store.counts.items():
             allocate(file, store, name, shapes)
@@ -356,6 +357,6 @@ def shapes(group: h5py.Group) -> dict[str, tuple[int, ...]]:
     return {name: array.shape[1:] for name, array in group.items() if name != DONE}
 
 
-def opened(path: Path, mode: Literal["r", "r+", "w"] = "r") -> h5py.File:
+def opened(path: Path, mode: Literal["r", "r+"] = "r") -> h5py.File:
     """Open a file without HDF5's own lock, which would keep readers from a file that is being filled."""
     return h5py.File(path, mode, locking=False)

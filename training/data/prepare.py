@@ -20,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from training.data.new_file import new_hdf5
 from training.data.readers import UNEVEN, DataFile, named_in, natural, open_file
-from training.files import expect_room, locked, replacing, write_json
+from training.data.readers.unwritten import unwritten
+from training.files import expect_room, locked, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
 from training.problems.draft_file import wire_name
@@ -128,12 +130,12 @@ def write(
     said = unlike_times(problem, files)
     positions = known_positions(problem, [*files, *(file for each in others.values() for file in each)])
     said += unlike_positions(positions)
+    said += unwritten(dict.fromkeys(file.path for each in (files, *others.values()) for file in each))
     columns = columns_of(problem, files, others)
     if problem.integrals:
         columns = with_integrals(problem, columns)
-    # HDF5 that cannot write crashes when the process ends.
     expect_room(path.parent, sum(4 * column.samples * int(np.prod(column.shape)) for column in columns.values()))
-    with replacing(path) as aside, h5py.File(aside, "w") as file:
+    with new_hdf5(path) as file:
         for name, column in columns.items():
             shape = (column.samples, *column.shape)
             # A chunk is what is read at once: a field, or a frame of a trajectory; numbers are not divided.

@@ -79,7 +79,10 @@ class RunFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other trainings out of the folder: each would remove and replace the states of the other.
+        """Keep other commands that write out of the folder.
+
+        A training would remove and replace the states of another; and who measures or calibrates a checkpoint for
+        minutes and then writes its card would undo what another has written there meanwhile.
 
         Raises:
             RunError: One is running there.
@@ -92,8 +95,8 @@ class RunFolder:
             held = lock.acquire()  # the system frees that of a process that is killed
         except Timeout as error:
             raise RunError(
-                f"{self.path}: expected no other training there but one is running: wait for it, or train into another "
-                "folder (--out)"
+                f"{self.path}: expected no other command that writes there but one is running: wait for it, or train "
+                "into another folder (--out)"
             ) from error
         with held:
             try:

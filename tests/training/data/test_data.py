@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -22,10 +24,12 @@ from physics import darcy
 from training.data import generate, views
 from training.data.dataset import SampleGroup
 from training.data.generate import Block, Request, Store, blocks, fill, missing, prepare
+from training.data.new_file import new_hdf5
 from training.data.pools import LocalPool, ThisProcess
 from training.data.prepare import prepare as prepare_files
 from training.data.views import Samples, read
 from training.files import replacing
+from training.messages import UserError
 from training.problems.problem import PROBLEMS, Array
 from training.problems.problem_file import ProblemFile
 
@@ -207,6 +211,51 @@ def test_a_failed_replacement_leaves_the_file_whole(tmp_path: Path, darcy_file: 
         write_half(aside)
     assert path.read_bytes() == darcy_file.read_bytes()
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_processes_replace_a_file_each_with_the_whole_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, own = tmp_path / "card.json", os.getpid()
+    with replacing(path) as first:
+        first.write_text("the first")
+        monkeypatch.setattr(os, "getpid", lambda: own + 1)
+        with replacing(path) as second:
+            second.write_text("the second, which is longer")
+        assert path.read_text() == "the second, which is longer"
+    assert path.read_text() == "the first"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed(tmp_path: Path) -> None:
+    path, left, written = tmp_path / "k[1].h5", tmp_path / ".k[1].h5.1.part", tmp_path / ".k[1].h5.2.part"
+    left.touch()
+    written.touch()
+    os.utime(left, (0, 0))
+    with replacing(path) as aside:
+        aside.touch()
+    assert {*tmp_path.iterdir()} == {path, written}
+    with new_hdf5(path) as file:  # of samples, which no other process writes
+        file["u"] = [1.0]
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("size", [400, 5000])  # bytes: of a head of a file alone, or of some samples, too
+def test_samples_that_a_quota_has_no_room_for_are_an_error_that_leaves_no_file(tmp_path: Path, size: int) -> None:
+    k, u = np.random.default_rng(0).standard_normal((2, 40, 64))
+    np.savez(tmp_path / "line.npz", k=k, u=u)
+    document = {"data": {"files": ["line.npz"]}, "inputs": {"k": {}}, "outputs": {"u": {}}, "axes": {"x": {}}}
+    problem = ProblemFile.model_validate({"name": "line", **document})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        with pytest.raises(UserError, match=r"own-line-\w+\.h5: expected to write all samples but: File too large"):
+            prepare_files(problem, tmp_path, tmp_path / "data")
+        with pytest.raises(UserError, match=r"expected to write all samples but: File too large"):
+            prepare(BURGERS, tmp_path / "data", ThisProcess(), progress=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not [*(tmp_path / "data").glob("*.h5*.part"), *(tmp_path / "data").glob("*.h5")]
 
 
 def write_half(path: Path) -> None:

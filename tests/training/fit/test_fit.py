@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -78,7 +79,7 @@ def test_a_killed_run_resumes_to_the_same_weights(finished: Path, data: Path, tm
         process.send_signal(signal.SIGSTOP)
         second = command(*fitting[3:])
         process.send_signal(signal.SIGKILL)
-    assert "expected no other training there but one is running" in str(second.exception)
+    assert "expected no other command that writes there but one is running" in str(second.exception)
     assert not (folder / checkpoint.WEIGHTS).exists()
     train(recipes.read(recipes.find("burgers-tiny"), EPOCHS[1::2]), folder, data, resume=True)
     assert [int(row["epoch"]) for row in runlog.read_log(folder / "metrics.csv")] == list(range(6))
@@ -141,7 +142,7 @@ def test_a_state_for_which_there_is_no_room_is_reported(tmp_path: Path) -> None:
     """The file /dev/full accepts no bytes, as a full disk."""
     path = tmp_path / "epoch=0.ckpt"
     path.write_bytes(b"the state before")
-    (tmp_path / ".epoch=0.ckpt.part").symlink_to("/dev/full")
+    (tmp_path / f".epoch=0.ckpt.{os.getpid()}.part").symlink_to("/dev/full")
     with pytest.raises(RunError, match="expected to save the state"):
         StateIO().save_checkpoint({"weights": torch.zeros(10_000)}, path)
     assert path.read_bytes() == b"the state before"
@@ -197,6 +198,17 @@ def test_the_mean_of_the_weights_is_kept(finished: Path, data: Path, tmp_path: P
 
     last = kept(0.0)
     assert 1e-4 < (kept(0.99) - last).norm() / last.norm() < 0.5
+
+
+def test_who_writes_into_a_checkpoint_keeps_others_out(finished: Path, data: Path, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    with RunFolder(finished).alone():
+        refused = [command("evaluate", finished, "--data", data, "--write"), command("calibrate", finished)]
+    assert all(isinstance(each.exception, RunError) for each in refused)
+    assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
+    for name in ("evaluate", "calibrate"):
+        assert isinstance(command(name, tmp_path / "none").exception, checkpoint.CheckpointError)
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:

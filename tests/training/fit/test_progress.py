@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import typer
 
 from training import commands, recipes
 from training import recipe as config
@@ -16,7 +18,7 @@ from training.data import generate
 from training.data.generate import Request
 from training.data.pools import ThisProcess
 from training.data.prepare import prepare
-from training.files import expect_room
+from training.files import expect_room, write_json
 from training.fit.run import train
 from training.fit.run_folder import RunFolder, line, state_bytes
 from training.messages import UserError
@@ -73,6 +75,24 @@ def test_a_folder_that_cannot_be_made_is_reported_in_one_line(
         commands.main()
     assert end.value.code == 1
     assert capsys.readouterr().err.strip() == f"{out}: expected a folder that can be made but found: Not a directory"
+
+
+def test_a_file_for_which_there_is_no_room_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file /dev/full accepts no bytes, as a full disk."""
+    path = tmp_path / "card.json"
+    (tmp_path / f".card.json.{os.getpid()}.part").symlink_to("/dev/full")
+    app = typer.Typer()
+    app.command()(lambda: write_json(path, {"errors": []}))
+    monkeypatch.setattr(commands.console, "width", 400)
+    monkeypatch.setattr(sys, "argv", ["training"])
+    with pytest.raises(SystemExit) as end:
+        commands.corrected(app)
+    assert end.value.code == 1
+    said = capsys.readouterr().err.strip()
+    assert said == f"{path}: expected room to write it but: No space left on device"
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_recipe_without_validation_samples_is_refused(tmp_path: Path) -> None:

@@ -157,7 +157,9 @@ def rows_or_damage(path: Path, one: LazyArray, start: int, stop: int) -> Any:
     """
     try:
         return one.rows(start, stop)
-    except (OSError, EOFError, BadZipFile, zlib.error, lzma.LZMAError) as error:
+    except ReadError:
+        raise
+    except (OSError, EOFError, ValueError, RuntimeError, BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise ReadError(
             f"{path}: {one.name!r} cannot be read from sample {start} to {max(start, stop - 1)} ({error}): copy the "
             "file again; if it is packed in a way that is not known here, write it without, as h5repack does"

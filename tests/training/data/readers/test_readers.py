@@ -16,6 +16,7 @@ import zarr
 from numpy.typing import NDArray
 
 from training.data.readers import DataFile, ReadError, detect, open_file
+from training.data.readers.unwritten import unwritten
 
 ROOT = Path(__file__).parents[4]
 FIXTURES = ROOT / "tests" / "fixtures" / "own_data"
@@ -279,6 +280,34 @@ def test_a_zarr_store_that_links_to_another_file_is_refused(arrays: Arrays, tmp_
     (tmp_path / "data.zarr" / "k" / "c" / "9").symlink_to(tmp_path)
     with pytest.raises(ReadError, match="without links"), open_file(tmp_path / "data.zarr"):
         pass
+
+
+@pytest.mark.parametrize("part", [slice(0, 20), slice(0, 0)])
+def test_a_chunk_that_is_cut_is_named(part: slice, arrays: Arrays, tmp_path: Path) -> None:
+    write_zarr(path := tmp_path / "data.zarr", arrays)
+    chunk = path / "k" / "c" / "1" / "0" / "0"
+    chunk.write_bytes(chunk.read_bytes()[part])
+    with open_file(path) as found, pytest.raises(ReadError, match=r"data\.zarr: 'k' cannot be read from sample 0 to 4"):
+        found.array("k").read()
+
+
+def test_chunks_that_no_file_holds_are_said_to_be_read_as_the_fill_value(arrays: Arrays, tmp_path: Path) -> None:
+    write_zarr(store := tmp_path / "data.zarr", arrays)
+    with h5py.File(file := tmp_path / "data.h5", "w") as half:  # of a solver that was stopped
+        half.create_dataset("k", (5, 3, 4), np.float64, chunks=(1, 3, 4), fillvalue=7.0)[:2] = 1.0
+        half.create_dataset("/deep/u", (5, 3, 4), np.float32)
+        half["empty"] = np.zeros((0, 3))
+        half["one"] = 1.0
+    np.save(tmp_path / "k.npy", arrays["k"])
+    assert unwritten([store, tmp_path / "k.npy"]) == []
+    (store / "k" / "c" / "1" / "0" / "0").unlink()
+    assert unwritten([store, file]) == [
+        "data.zarr: 1 of 3 chunks of 'k' are not there, and read as 0.0: "
+        "zarr leaves out chunks of that value, or a copy is not whole",
+        "data.h5: 1 of 1 chunks of 'deep/u' are not there, and read as 0.0: nothing wrote them",
+        "data.h5: 3 of 5 chunks of 'k' are not there, and read as 7.0: nothing wrote them",
+    ]
+    assert unwritten([store, file, file])[3:] == ["chunks of 2 other arrays are not there"]
 
 
 @pytest.mark.timeout(20)
