@@ -204,8 +204,9 @@ class Policy:
         """
         frames = self.frames or frames
         if card.frames is None:
-            if frames is not None:
-                raise Problem("invalid-parameter", f'frames: "{card.model}" computes no trajectories')
+            if frames is not None or self.after:
+                asked = "after" if frames is None else "frames"
+                raise Problem("invalid-parameter", f'{asked}: "{card.model}" computes no trajectories')
             return None
         found = frames or card.frames.trained
         if found > card.frames.maximum:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast, get_args
 
@@ -19,7 +20,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import SkipJsonSchema
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, QueryParams
 from starlette.requests import ClientDisconnect
 
 from schema.card import Card
@@ -267,11 +268,16 @@ def described(
     return {"openapi_extra": extra, "response_model": response, "responses": {200: about}}
 
 
-def check_names_of_query(query: Mapping[str, str], known: Collection[str] = ()) -> None:
-    """Refuse query parameters that a route does not have (`unknown-parameter`): a misspelled one would do nothing."""
+def check_names_of_query(query: QueryParams, known: Collection[str] = ()) -> None:
+    """Refuse query parameters that a route does not have (`unknown-parameter`): a misspelled one would do nothing.
+
+    Nor would the first of several values (`invalid-parameter`).
+    """
     if unknown := sorted(set(query) - set(known)):
         names = f"there are {', '.join(sorted(known))}" if known else "the route has none"
         raise Problem("unknown-parameter", f'there is no parameter "{unknown[0][:32]}"; {names}')
+    if repeated := [name for name, count in Counter(name for name, _ in query.multi_items()).items() if count > 1]:
+        raise Problem("invalid-parameter", f"{repeated[0]}: expected one value but got several")
 
 
 async def only_known_query(request: Request) -> None:

@@ -6,7 +6,7 @@ import resource
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h5py
 import meshio
@@ -17,6 +17,7 @@ import zarr
 from petrov_client import ModelInfo
 from petrov_client import _files as local
 from petrov_client import _trajectories as trajectories
+from petrov_client._commands import texts
 from petrov_client._disk import new_array
 from petrov_client._kept import Kept
 from petrov_client._operations import of_passed
@@ -62,6 +63,42 @@ def test_an_interrupted_write_leaves_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / name, frame, described(), 50)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".h5", ".zarr"])
+def test_suffixes_in_upper_case_are_read_and_written(tmp_path: Path, suffix: str) -> None:
+    frames, info = np.random.default_rng(0).random((3, 4), np.float32), described()
+    first, other = tmp_path / f"flow{suffix}", tmp_path / f"FLOW{suffix.upper()}"
+    write(first, lambda number: {"state": frames[number]}, info, 3)
+    local.check_output(other, local.TRAJECTORIES)
+    write(other, lambda number: {"state": frames[number]}, info, 3)
+    np.testing.assert_array_equal(read(other.rename(tmp_path / f"OTHER{suffix}")), read(first))
+    with local.opened(first.rename(other), info) as found:
+        [array] = found.arrays.values()
+        np.testing.assert_array_equal(np.asarray(array), frames)
+
+
+def test_chunks_that_a_file_lacks_are_said_to_be_read_as_a_number(tmp_path: Path) -> None:
+    store, file = tmp_path / "flow.zarr", tmp_path / "flow.h5"
+    zarr.open_group(str(store), mode="w").create_array("state", data=np.ones((3, 4), np.float32), chunks=(1, 4))
+    with h5py.File(file, "w") as half:
+        half.create_dataset("state", (3, 4), np.float32, chunks=(1, 4))[1:] = 1.0
+    with local.opened(store, described()) as found:
+        assert found.remark == ""
+    (store / "state" / "c" / "0" / "0").unlink()
+    for path in (store, file):
+        with local.opened(path, described()) as found:
+            assert found.remark == f'{path}: 1 of 3 chunks of "state" are not there, and read as 0.0'
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"expected an HDF5 file in .*flow\.h5 but: "), local.opened(file, described()):
+        pass
+
+
+def test_bytes_of_an_unknown_suffix_are_no_text(tmp_path: Path) -> None:
+    path, unused = tmp_path / "field.bin", cast("Any", None)
+    path.write_bytes(b"\x93NUMPY")
+    with pytest.raises(ValueError, match=r"expected lines of text in .*field\.bin, or numbers in a file .* \.npy or "):
+        texts.predict(unused, "blur", str(path), None, None, unused)
 
 
 @pytest.mark.parametrize("size", [100, 60_000])  # bytes: of a head of a file alone, or of some of the frames, too

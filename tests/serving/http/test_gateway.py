@@ -69,6 +69,21 @@ def test_a_parameter_that_is_not_known_is_refused(http: httpx2.Client, path: str
     assert 'there is no parameter "tolerence"; there are after, frames' in response.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("partial=true&partial=false", "partial: expected one value but got several"),
+        ("after=3", 'after: "TOY" computes no trajectories'),
+        ("frames=3", 'frames: "TOY" computes no trajectories'),
+    ],
+)
+def test_a_parameter_that_would_do_nothing_is_refused(
+    http: httpx2.Client, path: str, toy: Toy, query: str, detail: str
+) -> None:
+    response = http.post(f"{path}?{query}", content=npy(permeability(25, 31)), headers=NPY)
+    assert (response.status_code, response.json()["detail"]) == (422, detail.replace("TOY", toy.name))
+
+
 def test_json_responds_in_the_encoding_of_the_request(http: httpx2.Client, path: str, toy: Toy) -> None:
     array = permeability(2, 23, 25)
     lists = http.post(path, content=_body(array), headers=JSON).json()
@@ -178,6 +193,7 @@ def test_a_bad_request_names_the_location_and_the_next_succeeds(
         ("GET", "/nothing/here", 404, "unknown-route"),
         ("GET", "/v1/models/TOY/example?sead=1", 400, "unknown-parameter"),
         ("GET", "/v1/models?page=2", 400, "unknown-parameter"),
+        ("GET", "/v1/models/TOY/example?seed=1&seed=2", 422, "invalid-parameter"),
         ("GET", "/v1/models/TOY/example?grid=1", 422, "invalid-parameter"),
         ("GET", "/v1/models/TOY/example?seed=-1", 422, "invalid-parameter"),
     ],

@@ -7,6 +7,7 @@ interrupted run leaves no incomplete file.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -49,21 +50,21 @@ def opened(
     array for such a model, or a group; without it the file itself is searched or, if it holds no array, its only group.
     Of a mesh, `frames` says for how many frames inputs that change in time have its values.
     """
-    if path.suffix in HDF5:
-        with hdf5().File(path, "r") as file:
+    if path.suffix.lower() in HDF5:
+        with _opened_hdf5(path) as file:
             yield _chosen(path, _datasets(file, path, info, dataset), info, given)
-    elif path.suffix == ZARR:
+    elif path.suffix.lower() == ZARR:
         found = _tree(_opened_zarr(path))
         arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
         yield _chosen(path, arrays, info, given)
-    elif path.suffix in NETCDF:
+    elif path.suffix.lower() in NETCDF:
         with formats.netcdf_arrays(path, info) as arrays:
             yield _chosen(path, arrays, info, given)
-    elif path.suffix == MATLAB:
+    elif path.suffix.lower() == MATLAB:
         yield _chosen(path, formats.matlab_arrays(path, info), info, given)
-    elif path.suffix in READ | LISTS:
+    elif path.suffix.lower() in READ | LISTS:
         yield of_meshes(path, info, frames)
-    elif path.suffix == ".npz":
+    elif path.suffix.lower() == ".npz":
         with _load(path, ".npz") as archive:
             yield _chosen(path, archive, info, given)
     else:
@@ -73,7 +74,7 @@ def opened(
 @contextmanager
 def group(path: Path, mode: str) -> Iterator[Any]:
     """Open a file of HDF5 or a folder of zarr as a group of arrays, with mode `r` or `w`."""
-    if path.suffix == ZARR:
+    if path.suffix.lower() == ZARR:
         yield zarr().open_group(str(path), mode=mode)
     elif mode == "w":
         with new_hdf5(hdf5(), path, libver="earliest", track_order=False) as file:
@@ -85,18 +86,18 @@ def group(path: Path, mode: str) -> Iterator[Any]:
 
 def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool = False) -> None:
     """Check the suffix and the folder of an output file before the computation begins."""
-    if path.suffix not in suffixes:
+    if path.suffix.lower() not in suffixes:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(suffixes, reverse=True))} but got {path}"
         )
     needed = {HDF5: hdf5, NETCDF: formats.xarray, frozenset({MATLAB}): formats.scipy_io, MESHES | {SERIES}: meshio}
     for kind, imported in needed.items():
-        if path.suffix in kind:
+        if path.suffix.lower() in kind:
             imported()
-    if path.suffix == MOVIE:
+    if path.suffix.lower() == MOVIE:
         for name in ("matplotlib.figure", "imageio_ffmpeg"):
             library(name, ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
-    if path.suffix == ZARR:
+    if path.suffix.lower() == ZARR:
         zarr()
         if path.exists() and not resumed:
             raise ValueError(f"expected a new folder but {path} is there")
@@ -108,12 +109,12 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
     """Check that a file can hold the outputs of a model."""
     every = list(outputs)
     names = [tensor.name for tensor in every]
-    if path.suffix in MESHES and (timed := [tensor.name for tensor in every if FRAME in tensor.axes]):
+    if path.suffix.lower() in MESHES and (timed := [tensor.name for tensor in every if FRAME in tensor.axes]):
         raise ValueError(
             f"expected an output file such as .npz for the frames of {_listed(timed)} but got {path}: `petrov rollout` "
             "writes a mesh for each of them, and a list .pvd"
         )
-    if len(names) > 1 and path.suffix not in SEVERAL | MESHES | {ZARR, MOVIE, SERIES}:
+    if len(names) > 1 and path.suffix.lower() not in SEVERAL | MESHES | {ZARR, MOVIE, SERIES}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
             f"but got {path}"
@@ -125,24 +126,24 @@ def write(
 ) -> None:
     """Write outputs as `.npy` or `.npz`, in an HDF5, netCDF or MATLAB file, or on their mesh."""
     described = {tensor.name: tensor for tensor in tensors}
-    if path.suffix in MESHES:
+    if path.suffix.lower() in MESHES:
         if mesh is None:
             raise ValueError(f"expected a mesh file as input for {path.name}, which holds outputs on its mesh")
         with replacing(path, path.with_name(f".{os.getpid()}.{path.name}")) as temporary:  # its suffix says the format
             meshio().write(temporary, with_outputs(mesh, outputs, described.values()))
         return
     with replacing(path) as temporary:
-        if path.suffix in HDF5:
+        if path.suffix.lower() in HDF5:
             with new_hdf5(hdf5(), temporary) as file:
                 for name, array in outputs.items():
                     file.create_dataset(name, data=array).attrs.update(attributes(described[name]))
             return
         with temporary.open("wb") as file:
-            if path.suffix in NETCDF:
+            if path.suffix.lower() in NETCDF:
                 file.write(formats.netcdf_bytes(outputs, described))
-            elif path.suffix == MATLAB:
+            elif path.suffix.lower() == MATLAB:
                 formats.scipy_io().savemat(file, {name: np.asarray(each) for name, each in outputs.items()})
-            elif path.suffix == ".npz":
+            elif path.suffix.lower() == ".npz":
                 np.savez(file, **outputs)
             else:
                 [only] = outputs.values()
@@ -192,7 +193,8 @@ def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo, given: Collect
     found, known = list(file), [each.name for each in info.arguments]
     required = [name for name in info.required if name not in given]
     if len(required) <= 1 and len(found) == 1 and found[0] not in known:
-        return Source({next(iter(required), info.first_name): _read(path, file, found[0])})
+        only = {found[0]: _read(path, file, found[0])}
+        return Source({next(iter(required), info.first_name): only[found[0]]}, remark="; ".join(_unwritten(path, only)))
     if missing := [name for name in required if name not in found]:
         raise ValueError(
             f"expected {_listed(required)} in {path} but found {_listed(found)}; missing: {_listed(missing)}"
@@ -201,8 +203,23 @@ def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo, given: Collect
     if unlike and times_of_frames.takes_several(info):
         raise ValueError(f'{path}: by "{times}", {unlike}: {times_of_frames.REMEDY}')
     arrays = {name: _read(path, file, name) for name in known if name in found}
-    remark = f'{path}: by "{times}", {unlike}: frames that follow are a step apart' if unlike else ""
-    return Source(arrays, tuple(name for name in found if name not in known), remark=remark)
+    remarks = [f'{path}: by "{times}", {unlike}: frames that follow are a step apart'] if unlike else []
+    remarks += _unwritten(path, arrays)
+    return Source(arrays, tuple(name for name in found if name not in known), remark="; ".join(remarks))
+
+
+def _unwritten(path: Path, arrays: Mapping[str, Any]) -> Iterator[str]:
+    """Return which arrays lack chunks: what nobody has written, or a copy lacks, is read as a number like any other."""
+    for name, array in arrays.items():
+        if isinstance(array, Blocks):
+            chunks, found, fill = array.array.nchunks, array.array.nchunks_initialized, array.array.fill_value
+        elif getattr(array, "chunks", None):  # of HDF5
+            chunks = math.prod(-(-side // part) for side, part in zip(array.shape, array.chunks, strict=True))
+            found, fill = array.id.get_num_chunks(), array.fillvalue
+        else:
+            continue
+        if found < chunks:
+            yield f'{path}: {chunks - found} of {chunks} chunks of "{name}" are not there, and read as {fill}'
 
 
 def _read(path: Path, file: Mapping[str, Any], name: str) -> Any:
@@ -255,6 +272,14 @@ class Blocks:
         first = numbers[0] * self._rows
         parts = [self._block(number) for number in numbers]
         return (np.concatenate(parts) if parts[1:] else parts[0])[start - first : stop - first]
+
+
+def _opened_hdf5(path: Path) -> Any:
+    library = hdf5()
+    try:
+        return library.File(path, "r")
+    except OSError as error:
+        raise ValueError(f"expected an HDF5 file in {path} but: {error}") from error
 
 
 def _opened_zarr(path: Path) -> Any:

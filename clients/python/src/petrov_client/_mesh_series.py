@@ -136,7 +136,7 @@ def _in_advance(
 def _mesh(path: Path) -> Any:
     """Return a mesh of meshio."""
     with _readable(path) as library:
-        return checked(exodus.mesh_of(path, 0) if path.suffix in exodus.SUFFIXES else library.read(path))
+        return checked(exodus.mesh_of(path, 0) if path.suffix.lower() in exodus.SUFFIXES else library.read(path))
 
 
 @contextmanager
@@ -156,13 +156,13 @@ def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]
 
 def steps_in(path: Path) -> list[Step] | None:
     """Return the steps of a list, or of an XDMF or Exodus file that has some; None of a file of one mesh."""
-    if path.suffix in LISTS:
+    if path.suffix.lower() in LISTS:
         return [Step(partial(_mesh, file), time) for time, file in _meshes_in(path)]
-    if path.suffix in exodus.SUFFIXES:
+    if path.suffix.lower() in exodus.SUFFIXES:
         with _readable(path):
             said = exodus.times_of(path)
         return [Step(partial(_exodus_step, path, number), time) for number, time in enumerate(said)] or None
-    if path.suffix != ".xdmf":
+    if path.suffix.lower() != ".xdmf":
         return None
     try:
         grids = [*ET.parse(path).iter("Grid")]  # noqa: S314  expat bounds and ignores entities
@@ -202,7 +202,7 @@ def _step_of(path: Path, reader: Any, number: int) -> Any:
 
 def _entries(path: Path) -> list[tuple[str, str]]:
     """Return the times of a list of meshes, as it writes them, and the names of its files."""
-    if path.suffix == SERIES:
+    if path.suffix.lower() == SERIES:
         found = ET.parse(path).iter("DataSet")  # noqa: S314  expat bounds and ignores entities
         return [(each.get("timestep") or "", each.get("file") or "") for each in found]
     listed = json.loads(path.read_text(encoding="utf-8-sig"))["files"]
@@ -225,7 +225,8 @@ def _meshes_in(path: Path) -> list[tuple[float | None, Path]]:
     names = [listed[time] for time in times]
     files, folder = [path.parent / name for name in names], path.resolve().parent
     for name, file in zip(names, files, strict=True):
-        if not name or file.is_symlink() or not file.resolve().is_relative_to(folder) or file.suffix not in READ:
+        beside = bool(name) and not file.is_symlink() and file.resolve().is_relative_to(folder)
+        if not beside or file.suffix.lower() not in READ:
             raise ValueError(f"{path} lists {name!r}: expected mesh files beside it or in folders below")
     if len(files) < len(entries):
         raise ValueError(f"{path} lists several meshes for one time: join the parts of a mesh in one file")

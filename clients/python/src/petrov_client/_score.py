@@ -321,7 +321,7 @@ def write(
     kept: Kept, pieces: Sequence[slice], tensors: Sequence[TensorInfo], job: Description
 ) -> dict[str, tuple[int, ...]]:
     """Make the file of the pieces, and return the shapes of its arrays; no byte of it depends on the time."""
-    whole_chunks = kept.target.suffix == files.ZARR  # written at once; HDF5 is not chunked
+    whole_chunks = kept.target.suffix.lower() == files.ZARR  # written at once; HDF5 is not chunked
     record_bytes = sum(array.nbytes for array in kept.read(0).values()) if whole_chunks else CHUNK_BYTES
     together = max(1, CHUNK_BYTES // max(1, record_bytes))
     rows = together * (pieces[0].stop - pieces[0].start)

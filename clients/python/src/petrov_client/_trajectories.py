@@ -82,9 +82,9 @@ def write(
         described: What the frames depend on, for the formats in `CONTINUED`.
         series: Of a series of meshes where it stands in the end, and its mesh.
     """
-    if path.suffix == SERIES and series is not None:
+    if path.suffix.lower() == SERIES and series is not None:
         return write_series(path, series, read, info, total)
-    first, reported = read(0), columns(info) if path.suffix in WITH_COLUMNS else ()
+    first, reported = read(0), columns(info) if path.suffix.lower() in WITH_COLUMNS else ()
     tensors = [tensor for tensor in (*info.outputs, *reported) if tensor.name in first]
     most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in first.values())))
     arrays, spans = dict[str, Any](), dict[str, Any]()
@@ -95,10 +95,10 @@ def write(
             shape, field = (*whole[:axis], total, *whole[axis:]), whole[axis:]
             samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in whole[:axis]]
             if group is None:
-                file = path if path.suffix == ".npy" else folder / f"{tensor.name}.npy"
+                file = path if path.suffix.lower() == ".npy" else folder / f"{tensor.name}.npy"
                 array = new_array(file, shape)
             else:
-                make = group.create_dataset if path.suffix in files.HDF5 else group.create_array
+                make = group.create_dataset if path.suffix.lower() in files.HDF5 else group.create_array
                 array = make(tensor.name, shape=shape, dtype="float32", chunks=(*samples, most, *field))
                 array.attrs.update(files.attributes(tensor))
             arrays[tensor.name] = array
@@ -112,10 +112,11 @@ def write(
                 spans[name] = _span(np.append(spans.get(name, ()), part))
         if group is not None:
             group.attrs.update({**(described or {}), CHECKSUM: checksum})
-        elif path.suffix == files.MOVIE:
+        elif path.suffix.lower() == files.MOVIE:
             write_movie(path, arrays, info)
-        elif path.suffix == ".npz":
-            np.savez(path, **arrays)
+        elif path.suffix.lower() == ".npz":
+            with path.open("wb") as file:  # NumPy would append another suffix to one in upper case
+                np.savez(file, **arrays)
         return Written({name: array.shape for name, array in arrays.items()}, spans)
 
 
@@ -165,7 +166,7 @@ def check_series(source: Path, target: Path, mesh: Any) -> None:
     Raises:
         ValueError: There is no mesh, or the folder holds the source, or something else than the frames of the target.
     """
-    if target.suffix != SERIES:
+    if target.suffix.lower() != SERIES:
         return
     if mesh is None:
         raise ValueError(f"expected a mesh file as input for {target.name}, which holds outputs on its mesh")
@@ -184,10 +185,10 @@ def check_series(source: Path, target: Path, mesh: Any) -> None:
 @contextmanager
 def _group_or_folder(path: Path) -> Iterator[tuple[Any, Path]]:
     """Open a new file or folder that takes arrays; or None, and where `.npy` files become the arrays."""
-    if path.suffix in files.HDF5 | {files.ZARR}:
+    if path.suffix.lower() in files.HDF5 | {files.ZARR}:
         with files.group(path, "w") as group:
             yield group, path
-    elif path.suffix == ".npy":
+    elif path.suffix.lower() == ".npy":
         yield None, path.parent
     else:
         with TemporaryDirectory(prefix=".arrays", dir=path.parent) as folder:
@@ -258,7 +259,7 @@ def _axis(info: ModelInfo, tensor: TensorInfo, rank: int) -> int:
 
 def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> None:
     """Check that a file can show frames like this one."""
-    if path.suffix == files.MOVIE:
+    if path.suffix.lower() == files.MOVIE:
         frames = {
             tensor.name: np.expand_dims(outputs[tensor.name], _axis(info, tensor, outputs[tensor.name].ndim))
             for tensor in info.outputs

@@ -122,10 +122,10 @@ def checked_files(
 
 def check_exists(source: Path) -> None:
     """Check that an input file, or a folder of zarr, is there."""
-    if source.is_dir() and source.suffix != files.ZARR:
+    if source.is_dir() and source.suffix.lower() != files.ZARR:
         message = f"expected a file, such as a list .pvd of meshes, but {source} is a folder"
         raise typer.BadParameter(message, param_hint="IN")
-    if not (source.is_dir() if source.suffix == files.ZARR else source.is_file()):
+    if not (source.is_dir() if source.suffix.lower() == files.ZARR else source.is_file()):
         raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
 
 

@@ -104,13 +104,13 @@ def predict(
     Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
     """
     with connected(url, timeout) as client:
-        if Path(source).suffix not in files.ARRAYS | READ | {files.ZARR}:
+        if Path(source).suffix.lower() not in files.ARRAYS | READ | {files.ZARR}:
             texts.predict(client, model, source, target, version, progress)
             return
         check_exists(Path(source))
         if target is None:
             raise typer.BadParameter("expected a file for the output", param_hint="OUT")
-        suffixes = files.ARRAYS | (MESHES if Path(source).suffix in READ else frozenset())
+        suffixes = files.ARRAYS | (MESHES if Path(source).suffix.lower() in READ else frozenset())
         info, start = checked_files(client, model, Path(source), target, suffixes), time.monotonic()
         with files.opened(Path(source), info, given=numbers_of(parameter)) as found:
             report_unused(Path(source), found)
@@ -128,7 +128,7 @@ def predict(
         seconds = time.monotonic() - start
         arrays, quality = predicted if info.quality else (predicted, Quality())
         outputs, numbers = by_name(arrays, info), column_arrays(info, quality)
-        beside = numbers if target.suffix in files.SEVERAL else {}
+        beside = numbers if target.suffix.lower() in files.SEVERAL else {}
         files.write(target, {**outputs, **beside}, (*info.outputs, *columns(info)), found.mesh)
         report(outputs, target, beside)
         if not info.inputs:  # the grid is that of an output

@@ -103,7 +103,7 @@ def rollout(
     Example: petrov rollout navier_stokes vorticity.npy flow.h5 --frames 200 --resume
     """
     left = kept_path(target)
-    if resume and target.suffix not in trajectories.CONTINUED and target.exists() and not left.exists():
+    if resume and target.suffix.lower() not in trajectories.CONTINUED and target.exists() and not left.exists():
         raise ValueError(
             f"{target} is there and {left.name} is not: a finished {target.suffix} does not say what it was computed "
             f"from, so only {' and '.join(sorted(trajectories.CONTINUED))} are continued; without --resume it is "

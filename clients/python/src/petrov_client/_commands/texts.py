@@ -21,6 +21,7 @@ from petrov_client import _files as files
 from petrov_client._client import SyncPredictor
 from petrov_client._errors import InvalidInput
 from petrov_client._flow import Progress, reporting
+from petrov_client._mesh_series import READ
 from petrov_client._models import Example, ModelInfo
 from petrov_client._vocabulary import PADDING
 
@@ -35,8 +36,14 @@ def predict(
     if source == STANDARD:
         texts = _lines(sys.stdin)
     elif os.path.isfile(source):  # noqa: PTH113 - Path.is_file fails for a text that is too long to be a name
-        with Path(source).open(encoding="utf-8") as file:
-            texts = _lines(file)
+        try:
+            with Path(source).open(encoding="utf-8") as file:
+                texts = _lines(file)
+        except UnicodeDecodeError as error:
+            suffixes = " or ".join(sorted(files.ARRAYS | READ | {files.ZARR}))
+            raise ValueError(
+                f"expected lines of text in {source}, or numbers in a file that ends in {suffixes}, but it holds bytes"
+            ) from error
     else:
         texts = [source]
     if target is not None and str(target) != STANDARD:
