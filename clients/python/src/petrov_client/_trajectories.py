@@ -115,8 +115,8 @@ def write(
         elif path.suffix.lower() == files.MOVIE:
             write_movie(path, arrays, info)
         elif path.suffix.lower() == ".npz":
-            with path.open("wb") as file:  # NumPy would append another suffix to one in upper case
-                np.savez(file, **arrays)
+            with path.open("wb") as archive:  # NumPy would append another suffix to one in upper case
+                np.savez(archive, **arrays)
         return Written({name: array.shape for name, array in arrays.items()}, spans)
 
 
