@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import sys
 
 import httpx2
 import pytest
@@ -47,6 +49,26 @@ def test_a_variable_that_sends_requests_elsewhere_is_named(
     named = f"{name} sends requests for 127.0.0.1 through 127.0.0.1:9" in message
     assert named == (name in {"http_proxy", *others})
     assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("proxy", "reason"),
+    [
+        ("socks5://user:secret@127.0.0.1:1080", "pip install 'httpx2[socks]'"),
+        ("nothing://user:secret@127.0.0.1:9", "Unknown scheme"),
+        ("http://[::1", "Invalid port"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
+def test_a_proxy_that_cannot_be_used_is_named(
+    closed: str, monkeypatch: pytest.MonkeyPatch, kind: str, proxy: str, reason: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)  # as where it is not installed
+    monkeypatch.setenv("all_proxy", proxy)
+    with pytest.raises(ValueError, match=re.escape(reason)) as failure:
+        AnyClient(kind).call(closed, "models")
+    assert str(failure.value).startswith("expected a proxy that can be used in all_proxy but: ")
+    assert "secret" not in str(failure.value)
 
 
 @pytest.mark.parametrize("exempt", ["other.example, 127.0.0.1", "*"])

@@ -221,7 +221,8 @@ class Client(SyncPredictor):
 
     def _connect(self) -> Opened[httpx2.Client]:
         *_, transport, _ = self._arguments
-        sender = httpx2.Client(transport=transport, **http.settings(self._url, self._key, self._compression))
+        with _proxies.usable():
+            sender = httpx2.Client(transport=transport, **http.settings(self._url, self._key, self._compression))
         return Opened(sender, sender.close)
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
@@ -269,7 +270,8 @@ class AsyncClient(AsyncPredictor):
 
     def _connect(self) -> Opened[httpx2.AsyncClient]:
         *_, transport, _ = self._arguments
-        sender = httpx2.AsyncClient(transport=transport, **http.settings(self._url, self._key, self._compression))
+        with _proxies.usable():
+            sender = httpx2.AsyncClient(transport=transport, **http.settings(self._url, self._key, self._compression))
         return Opened(sender, sender.aclose)
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:

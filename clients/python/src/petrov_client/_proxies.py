@@ -1,11 +1,31 @@
-"""The proxy that environment variables put before a service, for the messages of errors."""
+"""The proxies that environment variables put before a service: in messages of errors, and where none can be used."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import httpx2
+
+_OVER_HTTP = ("http_proxy", "https_proxy", "all_proxy")
+
+
+@contextmanager
+def usable() -> Iterator[None]:
+    """Make a client, which prepares the proxies of all variables, also those that other hosts are reached through.
+
+    Raises:
+        ValueError: One of them cannot be used.
+    """
+    try:
+        yield
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        names = " and ".join(sorted(name for name in os.environ if name.lower() in _OVER_HTTP and os.environ[name]))
+        if not names:
+            raise
+        reason = "pip install 'httpx2[socks]'" if isinstance(error, ImportError) else str(error)
+        raise ValueError(f"expected a proxy that can be used in {names} but: {reason}") from error
 
 
 def over_http(url: httpx2.URL) -> str:
