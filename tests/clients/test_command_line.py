@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import zarr
 from scipy import io
 
 from petrov_client._codecs import encode_npy as encode
+from petrov_client._commands import cli
 from physics import darcy
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
@@ -379,3 +381,14 @@ def test_a_rollout_that_ends_early_keeps_its_frames_on_request(
     assert done.stdout.startswith("state [1, 8, 16] 9e+30 to ")
     with h5py.File(tmp_path / "out.h5") as file:
         assert file["state"].shape == (1, 8, 16)
+
+
+def test_a_warning_is_a_line_without_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def command(prog_name: str) -> None:
+        warnings.warn(f"{prog_name} is not sure", stacklevel=1)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(cli, "app", command)
+    with warnings.catch_warnings(action="always"), pytest.raises(SystemExit):
+        cli.run()
+    assert capsys.readouterr().err == "petrov: petrov is not sure\n"

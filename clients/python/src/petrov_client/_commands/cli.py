@@ -12,6 +12,7 @@ A fault ends the command with one line on standard error and an exit code for sc
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib.metadata import version as installed
 from typing import Annotated
 
@@ -58,10 +59,17 @@ for command in (models, model, example, predict, rollout, reference, invert, sco
     app.command()(command)
 
 
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print what a warning says, without the line of code that it comes from."""
+    typer.echo(f"petrov: {message}", err=True)
+
+
 def run() -> None:
-    """Run the command line, and end a fault with one line and an exit code."""
+    """Run the command line, print warnings as lines of its own, and end a fault with one line and an exit code."""
     try:
-        app(prog_name="petrov")
+        with warnings.catch_warnings():
+            warnings.showwarning = _print_warning
+            app(prog_name="petrov")
     except PetrovError as fault:
         code = 3 if isinstance(fault, RequestError) else 4 if isinstance(fault, ServiceError) else 5
         message = str(fault)
