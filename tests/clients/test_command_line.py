@@ -243,7 +243,7 @@ def test_a_wrong_name_is_named(petrov: Callable[..., Done], gateway: Any, tmp_pa
     fails(done, 2, 'but found "density"; missing: "velocity"')
     save(tmp_path / "in.npz", inputs)
     done = petrov("predict", "drift", tmp_path / "in.npz", tmp_path / "out.npy", *url)
-    fails(done, 2, 'ends in .npz or .hdf5 or .h5 for "moved", "flux"')
+    fails(done, 2, 'ends in .npz or .nc4 or .nc or .mat or .hdf5 or .h5 for "moved", "flux"')
 
 
 def save(path: Path, arrays: dict[str, Any]) -> None:
