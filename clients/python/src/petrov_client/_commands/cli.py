@@ -59,21 +59,22 @@ for command in (models, model, example, predict, rollout, reference, invert, sco
     app.command()(command)
 
 
-def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print what a warning says, without the line of code that it comes from."""
-    typer.echo(f"petrov: {message}", err=True)
+def _line(message: Warning | str, *_: object, **__: object) -> str:
+    """Return what a warning says as a line, without the code that it comes from."""
+    return f"petrov: {message}\n"
 
 
 def run() -> None:
     """Run the command line, print warnings as lines of its own, and end a fault with one line and an exit code."""
+    usual, warnings.formatwarning = warnings.formatwarning, _line
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _print_warning
-            app(prog_name="petrov")
+        app(prog_name="petrov")
     except PetrovError as fault:
         code = 3 if isinstance(fault, RequestError) else 4 if isinstance(fault, ServiceError) else 5
         message = str(fault)
     except (OSError, ValueError, ModuleNotFoundError) as error:
         code, message = 2, str(error)
+    finally:
+        warnings.formatwarning = usual
     typer.echo(f"petrov: {' '.join(message.split())}", err=True)
     sys.exit(code)
