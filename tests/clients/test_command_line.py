@@ -294,9 +294,12 @@ def test_matlab_goes_in_and_out_whichever_version_wrote_it(
         assert done.returncode == 0, done.stderr
         found = io.loadmat(tmp_path / "out.mat")["solution"]
         assert (found == 2 * FIELD).all()
-    (tmp_path / "none.mat").write_bytes(bytes(200))
-    done = petrov("predict", "toy", tmp_path / "none.mat", tmp_path / "out.mat", "--url", f"http://{toy.address}")
-    fails(done, 2, f"petrov: expected a MATLAB file in {tmp_path / 'none.mat'} but: ")
+    io.savemat(tmp_path / "in.mat", {"coefficient": FIELD}, do_compression=True)
+    whole = (tmp_path / "in.mat").read_bytes()
+    for name, content in (("none.mat", bytes(200)), ("cut.mat", whole[:-9]), ("bits.mat", whole[:-9] + bytes(9))):
+        (tmp_path / name).write_bytes(content)
+        done = petrov("predict", "toy", tmp_path / name, tmp_path / "out.mat", "--url", f"http://{toy.address}")
+        fails(done, 2, f"petrov: expected a MATLAB file in {tmp_path / name} but: ")
 
 
 def test_progress_goes_to_the_error_stream(petrov: Callable[..., Done], toy: Any, source: Path, tmp_path: Path) -> None:

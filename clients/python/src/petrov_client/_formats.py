@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from petrov_client._models import ModelInfo
 from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
 
 NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
+#: What SciPy raises for damaged MATLAB files.
+DAMAGED = (OSError, ValueError, TypeError, IndexError, UnboundLocalError, zlib.error)
 
 
 def xarray() -> Any:
@@ -77,7 +80,7 @@ def matlab_arrays(path: Path, info: ModelInfo) -> dict[str, Any]:
         h5py = library("h5py", "MATLAB files of version 7.3 need h5py: pip install h5py")
         with h5py.File(path, "r") as file:
             found = {name: each[()].T for name, each in file.items() if isinstance(each, h5py.Dataset)}
-    except (OSError, ValueError, TypeError, io.matlab.MatReadError) as error:
+    except (*DAMAGED, io.matlab.MatReadError) as error:
         raise ValueError(f"expected a MATLAB file in {path} but: {error}") from error
     numbers = {each.name for each in info.parameters if each.axes == ("batch",)}
     return {name: each.ravel() if name in numbers and 1 in each.shape else each for name, each in found.items()}

@@ -59,7 +59,7 @@ def predict(
         typer.Argument(
             metavar="OUT",
             dir_okay=False,
-            help="The output: .npy, .npz, .h5 or .nc; .vtu of a mesh; .csv or - for texts.",
+            help="The output: .npy, .npz, .h5, .nc or .mat; .vtu of a mesh; .csv for texts.",
         ),
     ] = None,
     parameter: Parameters = None,
