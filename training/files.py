@@ -21,6 +21,8 @@ from training.messages import UserError
 WEIGHTS, CONFIG, CALIBRATION = "weights.safetensors", "config.json", "calibration.safetensors"
 """The files of a checkpoint that decide what it computes."""
 LONGEST_TOML = 1 << 20  # the most bytes of a TOML file that is read
+UMASK = os.umask(0o077)  # which can only be read by setting it
+os.umask(UMASK)
 ABANDONED_SECONDS = 3600.0  # in which whoever writes a file has written to it
 
 
@@ -35,6 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield aside
+        aside.chmod(0o666 & ~UMASK)  # safetensors makes files that nobody else may read
         _to_disk(aside)
         aside.replace(path)
     except OSError as error:

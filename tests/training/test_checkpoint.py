@@ -32,6 +32,8 @@ def test_a_round_trip_answers_the_same(folder: Path) -> None:
     found = checkpoint.load(folder)
     assert torch.equal(found.operator(field), operator(field))
     assert (found.recipe, found.problem, found.card) == (RECIPE, PROBLEMS["darcy"], CheckpointCard(errors=()))
+    (folder / "plain").touch()
+    assert {each.stat().st_mode for each in folder.iterdir()} == {(folder / "plain").stat().st_mode}  # for colleagues
 
 
 OWN = json.loads((Path(__file__).parent / "released_configs.json").read_text())
