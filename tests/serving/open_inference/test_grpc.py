@@ -356,7 +356,7 @@ def test_the_parameter_timeout_is_a_deadline_in_microseconds(
     with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
         with (
             stopped(triton.settings),
-            pytest.raises(InferenceServerException, match=r"did not respond in time|no response within 0\.1 s"),
+            pytest.raises(InferenceServerException, match=r"did not respond in time|no response within 0\.1\d* s"),
         ):
             client.infer("blur", [field], timeout=100_000)
         assert client.infer("blur", [field], timeout=30_000_000).as_numpy(OUTPUT).shape == ONES.shape

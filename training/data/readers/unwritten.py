@@ -57,7 +57,7 @@ def gaps_of_hdf5(path: Path) -> Iterator[Gap]:
     if not path.is_file() or not h5py.is_hdf5(path):
         return
     found: list[tuple[str, h5py.Dataset]] = []
-    with h5py.File(path, "r", locking=False) as file:
+    with opened(path) as file:
         file.visititems(lambda name, one: found.append((name, one)) if isinstance(one, h5py.Dataset) else None)
         for name, one in found:
             if not one.size or one.is_virtual or one.external:
@@ -66,3 +66,11 @@ def gaps_of_hdf5(path: Path) -> Iterator[Gap]:
             there = one.id.get_num_chunks() if one.chunks else chunks * (one.id.get_storage_size() > 0)
             if there < chunks:
                 yield Gap(name, chunks - there, chunks, one.fillvalue)
+
+
+def opened(path: Path) -> h5py.File:
+    """Open an HDF5 file, which a reader may hold open: HDF5 refuses another kind of locking than that reader's."""
+    try:
+        return h5py.File(path, "r", locking=False)
+    except OSError:
+        return h5py.File(path, "r")  # as xarray does
