@@ -60,7 +60,9 @@ def netcdf_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | 
         about = {"units": tensor.units, "long_name": tensor.meaning}
         about = {key: text for key, text in about.items() if text}
         made.append(labelled.drop_encoding().assign_attrs(about).rename(name))
-    return bytes(library.merge(made, join="exact", compat="no_conflicts").to_netcdf(engine="h5netcdf"))
+    found = library.merge(made, join="exact", compat="no_conflicts")
+    found.attrs.clear()  # those of the first output
+    return bytes(found.to_netcdf(engine="h5netcdf"))
 
 
 def scipy_io() -> Any:
