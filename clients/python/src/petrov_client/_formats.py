@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from petrov_client._mesh_files import library
-from petrov_client._models import ModelInfo
+from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
 
 NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
@@ -54,12 +54,10 @@ def netcdf_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | 
         if not isinstance(array, library.DataArray):
             dims = [batch if axis == "batch" else axis for axis in tensor.axes[len(tensor.axes) - array.ndim :]]
             coords = {COMPONENT: list(tensor.components)} if tensor.components and COMPONENT in dims else {}
-            labelled = library.DataArray(array, coords, dims)
+            labelled = library.DataArray(array, coords, dims, attrs=attributes_of(tensor))
         if several and COMPONENT in labelled.dims:  # a dimension of a file has one length, and one list of names
             labelled = labelled.rename({COMPONENT: f"{name}_{COMPONENT}"})
-        about = {"units": tensor.units, "long_name": tensor.meaning}
-        about = {key: text for key, text in about.items() if text}
-        made.append(labelled.drop_encoding().assign_attrs(about).rename(name))
+        made.append(labelled.drop_encoding().rename(name))
     found = library.merge(made, join="exact", compat="no_conflicts")
     found.attrs.clear()  # those of the first output
     return bytes(found.to_netcdf(engine="h5netcdf"))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from petrov_client import _times as times
 from petrov_client._errors import InvalidInput, Where
-from petrov_client._models import ModelInfo
+from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._quality import issue
 from petrov_client._schema import COMPONENT, FRAME, HISTORY, TensorInfo
 
@@ -37,9 +37,7 @@ class Labels:
         coords = {name: each for name, each in template.coords.items() if each.sizes.items() <= sizes.items()}
         if tensor.components and COMPONENT in dims:
             coords[COMPONENT] = list(tensor.components)  # which may be others than the input's
-        attributes = {"units": tensor.units, "long_name": tensor.meaning}
-        known = {name: text for name, text in attributes.items() if text}
-        labelled = type(template)(output, coords, dims, tensor.name, known)
+        labelled = type(template)(output, coords, dims, tensor.name, attributes_of(tensor))
         return labelled.transpose(*self.order) if set(dims) == set(self.order) else labelled
 
 

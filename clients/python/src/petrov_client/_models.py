@@ -225,6 +225,11 @@ def vector_axes(tensor: TensorInfo) -> int:
     return sum(axis in {FRAME, HISTORY, COMPONENT} for axis in tensor.axes)
 
 
+def attributes_of(tensor: TensorInfo | ParameterInfo) -> dict[str, str]:
+    """Return units and meaning of an array by the names that netCDF has for them, where they are known."""
+    return {key: text for key, text in (("units", tensor.units), ("long_name", tensor.meaning)) if text}
+
+
 def checked_name(name: str) -> str:
     """Return a model's name, if it can be one: it is the name of a folder."""
     if name in {"", ".", ".."} or "/" in name or "\\" in name:
