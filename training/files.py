@@ -23,7 +23,7 @@ WEIGHTS, CONFIG, CALIBRATION = "weights.safetensors", "config.json", "calibratio
 LONGEST_TOML = 1 << 20  # the most bytes of a TOML file that is read
 UMASK = os.umask(0o077)  # which can only be read by setting it
 os.umask(UMASK)
-ABANDONED_SECONDS = 3600.0  # in which whoever writes a file has written to it
+ABANDONED_SECONDS = 3600.0  # without a write, after which a part is one of a killed process
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield aside
-        aside.chmod(0o666 & ~UMASK)  # safetensors makes files that nobody else may read
+        aside.chmod(0o666 & ~UMASK)  # safetensors makes files that other users may not read
         _to_disk(aside)
         aside.replace(path)
     except OSError as error:
@@ -49,7 +49,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def remove_parts(path: Path, seconds: float = 0.0) -> None:
-    """Remove what killed processes have left of a file: what nobody has written to for so long."""
+    """Remove what killed processes have left of a file: what was not written to for so long."""
     for left in path.parent.glob(f".{escape(path.name)}.*.part"):
         with suppress(FileNotFoundError):  # another process removes it, too
             if time.time() - left.lstat().st_mtime >= seconds:

@@ -25,7 +25,7 @@ def new_hdf5(path: Path) -> Iterator[h5py.File]:
     Raises:
         UserError: It cannot be written to its end.
     """
-    remove_parts(path)  # of processes that were killed: those of samples are large, and nobody else writes them now
+    remove_parts(path)  # of processes that were killed: those of samples are large, and no other writes them now
     with replacing(path) as aside, _Target(aside) as target:
         with h5py.File(target, "w") as file:
             yield file

@@ -209,7 +209,7 @@ def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo, given: Collect
 
 
 def _unwritten(path: Path, arrays: Mapping[str, Any]) -> Iterator[str]:
-    """Return which arrays lack chunks: what nobody has written, or a copy lacks, is read as a number like any other."""
+    """Return which arrays lack chunks: what was never written, or a copy lacks, is read as a number like any other."""
     for name, array in arrays.items():
         if isinstance(array, Blocks):
             chunks, found, fill = array.array.nchunks, array.array.nchunks_initialized, array.array.fill_value
