@@ -315,7 +315,8 @@ def known_positions(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str
             for name, one in file.coordinates.items()
             if wire_name(name) == axis
         ]
-        found[axis] = [(file, one) for file, one in each if one.dtype.kind in "fiu" and len(one) > 1]
+        numbers = [(file, one) for file, one in each if one.dtype.kind in "fiu" and len(one) > 1]
+        found[axis] = [(file, one) for file, one in numbers if np.isfinite(one).all()]  # a card holds no NaN
     return found
 
 

@@ -424,6 +424,13 @@ def test_an_axis_that_runs_backwards_in_another_file_is_refused(tmp_path: Path) 
         prepare(problem, tmp_path, tmp_path / "data")
 
 
+def test_positions_that_are_not_known_do_not_reach_the_card(tmp_path: Path) -> None:
+    dataset().assign_coords(y=[np.nan, *range(1, 8)]).to_netcdf(tmp_path / "set.nc")
+    text = CliRunner().invoke(app, ["describe", str(tmp_path), "--outputs", "u"], catch_exceptions=False).stdout
+    problem, samples = read(text, tmp_path)
+    assert dict(zip(problem.axis_names, samples.described.grid.ends, strict=True)) == {"y": (), "x": (0, 3)}
+
+
 def test_a_file_without_samples_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", k=K[:0], u=K[:0])
     with pytest.raises(DraftError, match=r"expected samples but found k \[0 x 8 x 9\]"):
