@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,13 +25,13 @@ from scipy.io.matlab import MatReadError
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, without_records
 from training.data.readers.hdf5 import datasets, opened, text
+from training.data.readers.matlab import complex_variables
 
 PICKLED = "it holds Python objects, which are never unpickled: save them as arrays of numbers, "
 FEW = 4  # the most objects that are saved as an array each
 NAME = "array"
 """What the one array of a `.npy` file is called."""
 CELLS = "cells of MATLAB that are not arrays of numbers of one size: save them as one array"
-COMPRESSED, COMPLEX = 15, 0x800  # type of an element, and bit of the flags of an array, in files of version 5 to 7
 CLASSES = {"double": "f8", "single": "f4", "logical": "?", "char": "U1", "complex": "c16"}
 CLASSES |= {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
 """NumPy's types of MATLAB's classes."""
@@ -267,29 +266,14 @@ def contents(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
     MATLAB calls a complex variable `double`, too, as `scipy.io.whosmat` does.
     """
     try:
+        version, _ = io.matlab.matfile_version(path)
+        flags = complex_variables(path) if version == 1 else []
         listed = io.whosmat(path)
     except MatReadError as error:
         raise ValueError(str(error)) from error
-    if io.matlab.matfile_version(path)[0] != 1:  # version 4: `whole` refuses what turns out to be complex
+    if version != 1:  # version 4: `whole` refuses what turns out to be complex
         return list(listed)
-    flags = complex_flags(path)
     return [(name, shape, "complex" if flag else kind) for (name, shape, kind), flag in zip(listed, flags, strict=True)]
-
-
-def complex_flags(path: Path) -> list[bool]:
-    """Return which variables of a file of version 5 to 7 are complex, by the flags in their headers."""
-    found = []
-    with path.open("rb") as file:
-        order = "<" if file.read(128)[126:] == b"IM" else ">"
-        while len(tag := file.read(8)) == 8:
-            kind, size = struct.unpack(f"{order}II", tag)
-            start = file.tell()
-            head = file.read(min(size, 256))
-            if kind == COMPRESSED:
-                head = zlib.decompressobj().decompress(head, 64)[8:]
-            found.append(bool(struct.unpack(f"{order}I", head[8:12])[0] & COMPLEX))
-            file.seek(start + size)
-    return found
 
 
 def reversed_axes(dataset: h5py.Dataset, name: str) -> LazyArray:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from petrov_client._matlab import complex_variables
 from petrov_client._mesh_files import library
 from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
 
 NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
-#: What SciPy raises for damaged MATLAB files.
-DAMAGED = (OSError, ValueError, TypeError, IndexError, UnboundLocalError, zlib.error)
 
 
 def xarray() -> Any:
@@ -75,12 +73,16 @@ def matlab_arrays(path: Path, info: ModelInfo) -> dict[str, Any]:
     """
     io = scipy_io()
     try:
-        found = {name: each for name, each in io.loadmat(path).items() if not name.startswith("__")}
-    except NotImplementedError:
-        h5py = library("h5py", "MATLAB files of version 7.3 need h5py: pip install h5py")
-        with h5py.File(path, "r") as file:
-            found = {name: each[()].T for name, each in file.items() if isinstance(each, h5py.Dataset)}
-    except (*DAMAGED, io.matlab.MatReadError) as error:
+        version, _ = io.matlab.matfile_version(path)
+        if version == 2:
+            h5py = library("h5py", "MATLAB files of version 7.3 need h5py: pip install h5py")
+            with h5py.File(path, "r") as file:
+                found = {name: each[()].T for name, each in file.items() if isinstance(each, h5py.Dataset)}
+        else:
+            if version == 1:
+                complex_variables(path)
+            found = {name: each for name, each in io.loadmat(path).items() if not name.startswith("__")}
+    except Exception as error:  # what damage leads to in SciPy is not only its own error
         raise ValueError(f"expected a MATLAB file in {path} but: {error}") from error
     numbers = {each.name for each in info.parameters if each.axes == ("batch",)}
     return {name: each.ravel() if name in numbers and 1 in each.shape else each for name, each in found.items()}
