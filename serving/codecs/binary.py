@@ -20,6 +20,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from serving.codecs.json_text import check_names
 from serving.document import validated
 from serving.errors import Problem
 
@@ -44,9 +45,7 @@ def view(
     The shape is what the sender claims: it has to take exactly the bytes of the buffer in `dtype`, and at most
     `max_bytes` as float32. Messages name the array and what holds it.
     """
-    if len(shape) > MAX_RANK:  # before the sizes are multiplied
-        raise _no_field(shape, name)
-    values = math.prod(shape)  # negative sizes do not fit the bytes, or are refused with the shape
+    values = count(shape, name)
     if values * dtype.itemsize != len(data):
         size = _digits(values * dtype.itemsize)
         detail = f"{name}: shape {_sizes(shape)} of {dtype.name} takes {size} bytes, but {holder} holds {len(data)}"
@@ -58,12 +57,10 @@ def view(
 
 
 def shaped(values: NDArray[Any], shape: Sequence[int], name: str, order: Order = "C") -> NDArray[Any]:
-    """Return values in a shape that holds as many, unless no array has it."""
-    if min(shape, default=0) < 0:
-        raise _no_field(shape, name)
+    """Return values in a shape that holds as many (`count`), unless no array has it."""
     try:
         return values.reshape(shape, order=order)
-    except ValueError as error:  # sizes beyond any address, beside one that is zero
+    except (ValueError, TypeError) as error:  # sizes beyond any address, beside one that is zero; or true and false
         raise _no_field(shape, name) from error
 
 
@@ -148,7 +145,7 @@ def _npy_header(text: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype
         parse = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         return parse(file, NPY_MAX_HEADER)
     except (*_MALFORMED, *_EXHAUSTED) as error:
-        reason = str(error).partition("\n")[0][:160]
+        reason = str(error).partition("\n")[0].partition(": <ast.")[0][:160]  # Python names its own object there
         detail = f"{name}: not an .npy file of at most {NPY_MAX_HEADER} header bytes: {reason}"
         raise Problem("unreadable-body", detail) from error
 
@@ -218,6 +215,7 @@ def _header(text: bytes) -> dict[str, _Entry]:
         entries = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise Problem("unreadable-body", f"not a safetensors file: its header is not JSON: {error.msg}") from error
+    check_names(text, entries)
     if not isinstance(entries, dict):
         raise Problem("unreadable-body", "not a safetensors file: its header is no object")
     entries.pop("__metadata__", None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ _SHORT_LIST, _SHORT_LISTS = 2**12, 2**18  # bytes of a list, and of all lists, t
 _MARK = secrets.token_hex(8)  # begins the string that stands for a long list; no client knows it
 _QUOTE, _COMMA, _OPEN, _CLOSE, _BRACE, _END_BRACE = b'",[]{}'
 _OPENING, _STRUCTURE = re.compile(rb'["\[{]'), re.compile(rb'\[[\s\[]*["{]')
+_COLON = re.compile(rb"\s*:")
 
 
 class LongList:
@@ -79,10 +81,9 @@ def parsed(content: Text | memoryview, end: int | None = None) -> Any:
     """Return parsed JSON, with a `LongList` for a long list of numbers; refuse what is none (`unreadable-body`)."""
     whole = end is None or end == len(content)
     text = content if whole and not isinstance(content, memoryview) else bytes(memoryview(content)[:end])
-    if len(text) <= PIECE:
-        return _loads(text)
-    outline, lists = _outline(text)
+    outline, lists = (text, []) if len(text) <= PIECE else _outline(text)
     document = _loads(outline)
+    check_names(outline, document)
     if not lists:
         return document
     found, rest = {"": document}, list[Any]()
@@ -95,6 +96,41 @@ def parsed(content: Text | memoryview, end: int | None = None) -> Any:
             elif isinstance(value, dict) or (isinstance(value, list) and value and isinstance(value[0], dict | str)):
                 rest.append(value)
     return found[""]
+
+
+def check_names(text: Text, document: Any) -> None:
+    """Refuse a text with an object that has a name twice (`unreadable-body`), whose last value its document has.
+
+    Which of them the sender means nobody knows (RFC 8259, section 4). Every name of a text is followed by a colon. It
+    has more of them in strings, behind names that are repeated, and in lists, where objects are rare.
+    """
+    if text.count(b":") == sum(map(len, _objects(document))):
+        return
+    names, opening, count = Counter[str](), text.find(b'"'), 0
+    while opening >= 0:
+        count += 1
+        if count > _MOST_PARTS:
+            raise Problem("unreadable-body", f"the JSON has more than {_MOST_PARTS} strings")
+        end, _ = _behind_string(text, opening)
+        if _COLON.match(text, end):
+            names[orjson.loads(text[opening:end])] += 1
+        opening = text.find(b'"', end)
+    for each in _objects(document, in_lists=True):
+        names.subtract(each.keys())
+    if repeated := [name for name, count in names.items() if count > 0]:
+        raise Problem("unreadable-body", f'the JSON has "{repeated[0][:64]}" twice in one object')
+
+
+def _objects(document: Any, *, in_lists: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a document, those in lists only if these begin with one or if all are wanted."""
+    rest = [document]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, dict):
+            yield part
+            rest += part.values()
+        elif isinstance(part, list) and part and (in_lists or isinstance(part[0], dict)):
+            rest += part
 
 
 def _outline(text: Text) -> tuple[bytes, list[LongList]]:

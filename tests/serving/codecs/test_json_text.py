@@ -112,6 +112,36 @@ def test_damaged_text_is_refused_as_orjson_does(position: int, damage: bytes) ->
         pass
 
 
+plain = st.dictionaries(
+    st.sampled_from(["a", ":", 'b"', "\\", ""]), numbers | st.sampled_from(["c:", '":', "\\"]), max_size=3
+)
+nested = st.recursive(plain, lambda inner: st.lists(inner, min_size=1) | st.dictionaries(st.text(max_size=2), inner))
+
+
+@given(nested, st.sampled_from([None, 1]))
+def test_names_that_differ_are_read(document: Any, indent: int | None) -> None:
+    assert filled(parsed(json.dumps(document, indent=indent).encode())) == document
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "b": 2, "a": 1}',
+        r'{"a": 1, "\u0061": 2}',
+        '{"b": ":", "c": [["x", {"a": {"a": 1}, "a": 3}]]}',
+        '{"a": [[1, 2, 3], [4, 5, 6], [7, 8, 9]], "b": "", "a": [[1, 2, 3], [4, 5, 6]]}',
+    ],
+)
+def test_a_name_twice_in_one_object_is_refused(text: str) -> None:
+    with refused("unreadable-body", match='the JSON has "a" twice in one object'):
+        parsed(text.encode())
+
+
+def test_the_search_for_names_is_short() -> None:
+    with refused("unreadable-body", match="more than 4096 strings"):
+        parsed(b'["a:"%b]' % (b',"a:"' * 5000))
+
+
 def test_an_outline_has_few_parts() -> None:
     for part in (b'"",', b"{},", b"[{}],", b'"\\"",'):
         with refused("unreadable-body", "more than 4096 strings"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,6 @@ def header(text: str) -> bytes:
 @pytest.mark.parametrize(
     "shape",
     [
-        "(-1,)",
         "(3)",
         "3",
         "(1e3,)",
@@ -130,6 +130,17 @@ def header(text: str) -> bytes:
 def test_a_shape_that_is_none_is_unreadable(shape: Any) -> None:
     with refused("unreadable-body"):
         binary.read_npy(header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}"), "a", LIMIT)
+
+
+@pytest.mark.parametrize("shape", ["(-1, 3)", "(-1, -3)", "(True, 3)", "(3, True)"])
+def test_a_shape_that_no_field_has_is_refused_as_it_was_sent(shape: str) -> None:
+    with refused("wrong-shape", match=re.escape(f"a: shape [{shape[1:-1]}] is not the shape of a field")):
+        binary.read_npy(header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}") + bytes(12), "a", LIMIT)
+
+
+def test_an_error_names_no_object_of_python() -> None:
+    with refused("unreadable-body", match=r"header bytes: malformed node or string on line 1$"):
+        binary.read_npy(header("{'descr': '<f4', 'fortran_order': False, 'shape': (2**9, 3)}"), "a", LIMIT)
 
 
 def test_a_shape_allocates_nothing() -> None:

@@ -42,6 +42,9 @@ def entry(begin: int, end: int, shape: list[Any] | None = None, dtype: str = "F3
     return {"dtype": dtype, "shape": [(end - begin) // 4] if shape is None else shape, "data_offsets": [begin, end]}
 
 
+ENTRY = json.dumps(entry(0, 4)).encode()
+
+
 @given(st.dictionaries(names, numbers, max_size=4))
 def test_what_the_library_writes_is_read(tensors: dict[str, NDArray[Any]]) -> None:
     found = binary.read_safetensors(save(tensors, metadata={"format": "np"}), LIMIT)
@@ -85,6 +88,11 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
         (file({}, length=99), "unreadable-body", "ends within its header of 99 bytes"),
         (file(b"[" * 65_536), "unreadable-body", "header is not JSON"),
         (file([1]), "unreadable-body", "header is no object"),
+        (
+            file(b'{"a":%b,"a":%b}' % (ENTRY, ENTRY), bytes(4)),
+            "unreadable-body",
+            'the JSON has "a" twice in one object',
+        ),
         (file({"a": 1}), "unreadable-body", "header of a: Input should be"),
         (file({"a": {"dtype": "F32", "shape": [1]}}), "unreadable-body", r"header of a\.data_offsets: Field required"),
         (
