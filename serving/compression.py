@@ -84,6 +84,12 @@ async def inflated(encoding: str, chunks: AsyncIterator[bytes]) -> AsyncIterator
         raise Problem("unreadable-body", f"the body ends within its {encoding}")
 
 
+def field(headers: Headers, name: str, default: str = "") -> str:
+    """Return the value of a header, whose lines are one list (RFC 9110, section 5.3)."""
+    lines = headers.getlist(name)
+    return ", ".join(lines) if lines else default
+
+
 def weights(header: str) -> dict[str, float]:
     """Return the names that a header such as `Accept` prefers, each with its weight."""
     found: dict[str, float] = {}
@@ -106,7 +112,7 @@ class Compression:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
         if scope["type"] == "http":
-            wanted = weights(Headers(scope=scope).get("accept-encoding", ""))
+            wanted = weights(field(Headers(scope=scope), "accept-encoding"))
             quality = {each: wanted.get(each, wanted.get("*", 0.0)) for each in self._encodings}
             best = max(self._encodings, key=lambda each: quality[each])
             if quality[best] > 0:

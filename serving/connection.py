@@ -21,6 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from serving.errors import MEDIA_TYPE, Problem
 from serving.settings import Settings
 
 LINGER_BYTES = 256 * 2**20  # four times the largest body by default
@@ -64,6 +65,9 @@ class Parser(httptools.HttpRequestParser):
         while rest:
             try:
                 super().feed_data(rest)
+            except httptools.HttpParserError as error:
+                self._connection.fault = str(error)
+                raise
             except httptools.HttpParserUpgrade as offer:
                 rest = rest[offer.args[0] :]
                 if self._connection.framing:
@@ -84,6 +88,7 @@ class Connection(HttpToolsProtocol):
     seconds: ClassVar[float]
     framing = b""  # headers of the body of a request that offers an upgrade
     repeats = False  # whether a head is parsed that only repeats them
+    fault = ""  # why what arrived is no HTTP
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -154,6 +159,15 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self.framing:  # else the body is still to come
             super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  which is the same for every fault
+        """Close the connection of a client that does not speak HTTP, behind a response that has begun or a problem."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            problem = Problem("unreadable-request", f"the request is not HTTP/1.1: {self.fault}")
+            body = problem.details().model_dump_json(exclude_none=True)
+            about = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            self._outlet.write(f"HTTP/1.1 400 Bad Request\r\n{about}{body}".encode())
+        self._close()
 
     def shutdown(self) -> None:
         """End a connection without a response to wait for at once, whatever the client still sends."""

@@ -33,7 +33,10 @@ def validated(model: type[Model], value: Any, name: str = "", kind: str = "unrea
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         location = ".".join(str(part)[:64] for part in (*filter(None, [name]), *first["loc"]))
-        raise Problem(kind, f"{location or 'the JSON body'}: {first['msg']}") from error
+        fault = (
+            "Input should be an object" if first["type"] == "model_type" else first["msg"]
+        )  # else it names the class
+        raise Problem(kind, f"{location or 'the JSON body'}: {fault}") from error
 
 
 def object_schema(

@@ -43,6 +43,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "unreadable-body": Kind(400, "Body cannot be read", "not what its Content-Type says, or truncated"),
+    "unreadable-request": Kind(400, "Request cannot be read", "no HTTP/1.1, such as two lengths of one body"),
     "unknown-parameter": Kind(400, "No such parameter", "a query parameter that the route does not have"),
     "unauthenticated": Kind(401, "Not authenticated", "no API key, or an unknown one; WWW-Authenticate (RFC 6750)"),
     "forbidden": Kind(403, "Not allowed", "the API key lacks the scope"),

@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect
 
 from schema.card import Card
 from serving.codecs.binary import NPY, SAFETENSORS, Buffer
-from serving.compression import WINDOW, inflated, weights
+from serving.compression import WINDOW, field, inflated, weights
 from serving.document import JSON, inlined_schema
 from serving.errors import MEDIA_TYPE, Problem, ProblemDetails
 from serving.inputs import Prediction
@@ -45,7 +45,7 @@ _CLOSE = {"Connection": "close"}  # else the server would read the rest of what 
 
 def request_type(headers: Headers) -> str:
     """Return the media type of the body, one of `MEDIA_TYPES`, or refuse it (`unsupported-media-type`)."""
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = field(headers, "content-type").partition(";")[0].strip().lower()
     if media_type not in MEDIA_TYPES:
         raise Problem(
             "unsupported-media-type",
@@ -57,7 +57,7 @@ def request_type(headers: Headers) -> str:
 
 def response_type(headers: Headers, default: str, others: Collection[str] = ()) -> str:
     """Return the media type that `Accept` prefers, or the default where it leaves the choice or is one of `others`."""
-    accept = headers.get("accept", "*/*")
+    accept = field(headers, "accept", "*/*")
     if accept in {"*/*", default} or accept.strip().lower() in others:
         return default
     wanted = weights(accept)
@@ -129,7 +129,7 @@ async def _arriving(request: Request, ticket: Ticket) -> AsyncIterator[bytes]:
 
 def _encoding(headers: Headers, settings: Settings) -> str | None:
     """Return how a body is compressed, or None, or refuse it (`unsupported-media-type`)."""
-    encoding, allowed = headers.get("content-encoding", "identity").strip().lower(), listed(settings.compression)
+    encoding, allowed = field(headers, "content-encoding", "identity").lower(), listed(settings.compression)
     if encoding == "identity":
         return None
     if encoding not in allowed:
@@ -165,7 +165,7 @@ async def received(
     wanted = policy(request.query_params) if request.query_params else ANY
     state.version = card.version
     limit = settings.max_json_bytes if json is None else settings.max_body_bytes
-    body = await content(request, service, limit, _NAMES if query is None else query, json=json, rollout=rollout)
+    body = await content(request, service, limit, POLICY if query is None else query, json=json, rollout=rollout)
     of_caller = (card, state.request_id, state.caller, wanted)
     return Prediction(*of_caller, latest=latest, reference=reference, ticket=state.ticket), body
 
@@ -244,7 +244,7 @@ BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
 }
-_NAMES = frozenset(each["name"] for each in (*QUERY, AFTER))
+POLICY = frozenset(each["name"] for each in (*QUERY, AFTER))
 
 
 def described(
@@ -287,7 +287,7 @@ async def only_known_query(request: Request) -> None:
 
 def policy(query: Mapping[str, str]) -> Policy:
     """Return the policy that query parameters describe, or refuse a wrong value (`invalid-parameter`)."""
-    known = {name: text for name in _NAMES if (text := query.get(name)) is not None}
+    known = {name: text for name in POLICY if (text := query.get(name)) is not None}
     tolerance, outside, partial = known.get("tolerance"), known.get("outside", "answer"), known.get("partial", "false")
     number = None
     if tolerance is not None:

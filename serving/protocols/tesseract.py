@@ -28,6 +28,7 @@ from schema.card import Card
 from serving import checks
 from serving.auth import Scope, requires
 from serving.codecs import binary
+from serving.compression import field
 from serving.document import JSON, Document, inlined_schema, object_schema, validated
 from serving.errors import Problem
 from serving.protocols import over_http
@@ -152,7 +153,7 @@ def _card(model: str, service: Service) -> Card:
 
 
 async def _run(card: Card, request: Request, service: Service, *, latest: bool = False) -> Response:
-    encoding = accepted(request.headers.get("accept", "*/*"))
+    encoding = accepted(field(request.headers, "accept", "*/*"))
     wanted, content = await over_http.received(card, request, service, _QUERY, latest=latest)
     work = service.predictor.predict(wanted, TesseractBody(content, encoding))
     body = await over_http.unless_disconnected(request, work)

@@ -24,7 +24,7 @@ from serving.quality import Quality
 Shape = tuple[int, ...]
 Encoding = Literal["base64", "raw"]
 DTYPE = "float32"
-Sizes = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=16), FailFast()]
+Sizes = Annotated[tuple[Annotated[int, Field(strict=True, ge=0, lt=2**31)], ...], Field(max_length=16), FailFast()]
 
 
 class Vector(NamedTuple):

@@ -165,6 +165,8 @@ def coded(**change: object) -> bytes:
         ({"base64": "é"}, "unreadable-body", r"inputs\.a\.base64"),
         ({"shape": [3]}, "unreadable-body", r"\[3\] of float32 takes 12 bytes, but base64 holds 8"),
         ({"shape": "2"}, "unreadable-body", r"inputs\.a\.shape"),
+        ({"shape": ["2"]}, "unreadable-body", r"inputs\.a\.shape\.0: Input should be a valid integer"),
+        ({"shape": [True, 2]}, "unreadable-body", r"inputs\.a\.shape\.0: Input should be a valid integer"),
         ({"shape": [-2, -1]}, "wrong-shape", "a: shape"),
         ({"shape": [1] * 8 + [2]}, "wrong-shape", "a: shape"),
         ({"dtype": "object"}, "wrong-dtype", '"object" is not read'),
@@ -210,6 +212,15 @@ def test_one_npy_holds_one_array() -> None:
 )
 def test_accept_chooses(accept: str | None, default: str, chosen: str) -> None:
     assert over_http.response_type(Headers({} if accept is None else {"accept": accept}), default) == chosen
+
+
+def test_lines_of_a_header_are_one_list() -> None:
+    def lines(name: str, *values: str) -> Headers:
+        return Headers(raw=[(name.encode(), value.encode()) for value in values])
+
+    assert over_http.response_type(lines("accept", "text/html", f"{binary.NPY};q=0.5", JSON), binary.NPY) == JSON
+    with refused("unsupported-media-type", match='got "application/x-npy, application/json"'):
+        over_http.request_type(lines("content-type", binary.NPY, JSON))
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/json;q=x", ""])

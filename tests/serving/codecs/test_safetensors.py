@@ -93,7 +93,7 @@ def test_truncated_at_any_offset_is_unreadable() -> None:
             "unreadable-body",
             'the JSON has "a" twice in one object',
         ),
-        (file({"a": 1}), "unreadable-body", "header of a: Input should be"),
+        (file({"a": 1}), "unreadable-body", "header of a: Input should be an object$"),
         (file({"a": {"dtype": "F32", "shape": [1]}}), "unreadable-body", r"header of a\.data_offsets: Field required"),
         (
             file({"a": entry(0, 4, ["1"])}, bytes(4)),

@@ -112,6 +112,37 @@ def test_a_client_that_reads_after_sending_sees_why_its_body_is_too_large(hasty:
         assert json.load(response)["type"] == "urn:petrov:problem:body-too-large"
 
 
+@pytest.mark.parametrize(
+    ("rest", "detail"),
+    [
+        (b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n", "Duplicate Content-Length"),
+        (b"Content-Length: -5\r\n\r\n", "Invalid character in Content-Length"),
+        (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", "can't be present with Content-Length"),
+        (b"Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\nx\r\n", "Invalid character in chunk size"),
+    ],
+)
+def test_a_body_without_one_length_is_a_problem(hasty: Gateway, rest: bytes, detail: str) -> None:
+    with connection(hasty) as wire:
+        wire.sendall(PREDICT + rest)
+        head, _, body = everything(wire).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json\r\n" in head
+    problem = json.loads(body)
+    assert problem["type"] == "urn:petrov:problem:unreadable-request"
+    assert detail in problem["detail"]
+
+
+def test_what_is_no_http_is_not_answered_within_a_response(gateway: Gateway) -> None:
+    body = npy(np.ones((FIELDS, 64, 64), np.float32))
+    with connection(gateway) as wire:
+        wire.sendall(PREDICT + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        said = wire.recv(65536)
+        wire.sendall(b"no request\r\n\r\n")
+        said += everything(wire)
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert said.count(b"HTTP/1.1") == 1
+
+
 H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
 TLS, WEBSOCKET = (b"Connection: Upgrade\r\nUpgrade: %b\r\n" % name for name in (b"TLS/1.0", b"websocket"))
 
