@@ -33,8 +33,8 @@ from serving.errors import Problem
 from serving.inputs import Prediction, offload
 from serving.limits import ANYONE, Ticket
 from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id
-from serving.protocols import metadata, over_http
-from serving.protocols.messages import ENVELOPE_BYTES, GrpcExchange, Response, parse, request_of
+from serving.protocols import metadata, open_inference
+from serving.protocols.messages import ENVELOPE_BYTES, GrpcExchange, Response, parameters_of, parse, request_of
 from serving.protocols.over_http import version_number
 from serving.rollout import stream
 from serving.service import Service
@@ -240,11 +240,7 @@ class GrpcServer:
         if not request.model_version:  # one whose predecessor has just gone is waited for
             await self._service.catalogue.newest(request.model_name)
         card = self._find(call, request.model_name, request.model_version)
-        texts = {  # as a query would have them
-            name: str(getattr(value, value.WhichOneof("parameter_choice") or "string_param"))
-            for name, value in request.parameters.items()
-        }
-        policy, latest = over_http.policy(texts), not request.model_version
+        policy, latest = open_inference.policy(parameters_of(request), {}), not request.model_version
         wanted = Prediction(card, call.id, call.caller, policy, latest=latest, ticket=ticket)
         return wanted, GrpcExchange(request, contents, call.size)
 

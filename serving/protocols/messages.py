@@ -17,7 +17,7 @@ from schema.card import Card
 from serving.errors import Problem
 from serving.protocols import open_inference
 from serving.protocols.metadata import FLOAT32
-from serving.protocols.open_inference import Sent
+from serving.protocols.open_inference import DATATYPES, Sent
 from serving.quality import Quality
 
 ENVELOPE_BYTES = 2**18  # of a message beside its raw contents; typed ones of a field of 255 x 255 fit in
@@ -39,11 +39,7 @@ class GrpcExchange:
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
         request = self._request
-        if "timeout" in request.parameters:
-            value = request.parameters["timeout"]
-            self.seconds = open_inference.seconds(
-                getattr(value, value.WhichOneof("parameter_choice") or "string_param")
-            )
+        self.seconds = open_inference.seconds(parameters_of(request).get("timeout", 0))
         return open_inference.read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 
     def _sent(self) -> Iterator[Sent]:
@@ -56,6 +52,10 @@ class GrpcExchange:
                 member = CONTENTS.get(
                     tensor.datatype, "uint_contents" if tensor.datatype[:1] == "U" else "int_contents"
                 )
+                others = [field.name for field, _ in tensor.contents.ListFields() if field.name != member]
+                if others and tensor.datatype in DATATYPES:
+                    detail = f"{tensor.name}: {tensor.datatype} has its numbers in {member}, not in {others[0]}"
+                    raise Problem("unreadable-body", detail)
                 yield Sent(tensor.name, tensor.datatype, tensor.shape, list(getattr(tensor.contents, member)), member)
             elif tensor.HasField("contents"):
                 raise Problem("unreadable-body", f"{tensor.name}: contents beside raw_input_contents")
@@ -92,6 +92,14 @@ class Response(NamedTuple):
         if streamed:
             parts.insert(0, _head(_STREAMED, sum(map(len, parts))))
         return b"".join(parts)
+
+
+def parameters_of(request: Any) -> dict[str, Any]:
+    """Return the parameters of a request by name, empty where one has no value."""
+    return {
+        name: getattr(value, value.WhichOneof("parameter_choice") or "string_param")
+        for name, value in request.parameters.items()
+    }
 
 
 def parse(message: Any, body: bytes | None) -> Any:

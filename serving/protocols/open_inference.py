@@ -13,6 +13,8 @@ are listed one by one. Protocol: https://github.com/kserve/open-inference-protoc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -26,14 +28,14 @@ from serving import cells
 from serving.auth import OPEN, Scope, requires
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
-from serving.codecs.json_text import parsed, written
+from serving.codecs.json_text import PIECE, parsed, written
 from serving.document import JSON, JSON_BYTES, Document, validated
 from serving.errors import Problem
-from serving.inputs import TEXT_GROWTH
+from serving.inputs import TEXT_GROWTH, offload
 from serving.protocols import over_http
 from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
 from serving.protocols.over_http import DirectRoute, Version
-from serving.quality import Quality
+from serving.quality import Policy, Quality
 from serving.service import Serving
 
 PREFIX = "/v2"
@@ -43,6 +45,14 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
     "FP64": np.dtype("<f8"),
     **{f"INT{8 * size}": np.dtype(f"<i{size}") for size in (1, 2, 4, 8)},
     **{f"UINT{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)},
+}
+#: Parameters of a request that clients of the protocol send of their own accord, and that change no response here.
+_OF_SEQUENCES = frozenset({"sequence_id", "sequence_start", "sequence_end"})
+WITHOUT_EFFECT = _OF_SEQUENCES | {
+    "binary_data_output",
+    "content_type",
+    "priority",
+    "triton_enable_empty_final_response",
 }
 #: What Triton's own clients may ask for, and why it is refused.
 NOT_OFFERED = {
@@ -76,8 +86,17 @@ class Sent(NamedTuple):
         if values.size != binary.count(shape, name):
             detail = f"{name}: {self.member} has {values.size} numbers, not those of shape {str(list(shape))[:256]}"
             raise Problem("wrong-shape", detail, array=name)
-        values = values if dtype.kind in "iu" else json_arrays.as_floats(values)
+        if dtype.kind == "f":
+            values = json_arrays.as_floats(values)
+        elif not _are_whole(values.reshape(-1), np.iinfo(dtype)):
+            detail = f"{name}: {self.member} has numbers that are no {self.datatype}"
+            raise Problem("wrong-dtype", detail, array=name)
         return binary.shaped(values, shape, name)
+
+
+def _are_whole(values: NDArray[Any], limits: np.iinfo[Any]) -> bool:
+    pieces = (values[start : start + PIECE] for start in range(0, len(values), PIECE))
+    return all(((limits.min <= each) & (each <= limits.max) & (each == np.rint(each))).all() for each in pieces)
 
 
 def read(
@@ -124,6 +143,23 @@ def results(
     return shown, parameters
 
 
+def policy(parameters: Mapping[str, Any], query: Mapping[str, str]) -> Policy:
+    """Return the policy that the parameters of a request and a query describe, each of which one of them has.
+
+    A parameter that has no meaning is refused (`unknown-parameter`), as one of a query is: it would do nothing.
+    """
+    texts = dict(query)
+    for name, value in parameters.items():
+        if name in over_http.POLICY:
+            if name in query:
+                raise Problem("invalid-parameter", f"{name}: expected one value but got several")
+            texts[name] = str(value) if isinstance(value, str | bool | int | float) else "null, a list or an object"
+        elif name != "timeout" and name not in WITHOUT_EFFECT:
+            known = ", ".join(sorted(over_http.POLICY | {"timeout"}))
+            raise Problem("unknown-parameter", f'parameters: there is no "{name[:32]}"; there are {known}')
+    return over_http.policy(texts)
+
+
 def seconds(timeout: object) -> float | None:
     """Return the time that the parameter `timeout` of a request leaves, in microseconds as in Triton; 0 is none."""
     if type(timeout) is not int or timeout < 0:
@@ -167,8 +203,8 @@ class InferenceRequest(_Part):
     id: Annotated[str, Field(max_length=1024)] = ""
     parameters: dict[str, Any] = Field(
         default={},
-        description="`binary_data_output`, `timeout` in microseconds, `frames` for models of trajectories, and `grid`, "
-        '`"32,48"`, for models without an input on the grid.',
+        description="What the query has, such as `frames` for models of trajectories, as well as `binary_data_output`, "
+        "and `timeout` in microseconds.",
     )
     inputs: Annotated[tuple[InputTensor, ...], Field(min_length=1), *_BOUNDED]
     outputs: Annotated[tuple[RequestedOutput, ...], *_BOUNDED] = ()
@@ -199,41 +235,45 @@ class InferenceResponse(_Part):
 class RestExchange:
     """A request of `/v2` and the writer of its response: an `Exchange` of `serving.inputs`.
 
-    The body is JSON up to `json_bytes`, or all of it. `frames`: how many its parameters ask for.
+    The body is JSON up to `json_bytes`, or all of it.
     """
+
+    frames: int | None = None  # a parameter of the request says it, and the grid
+    grid: tuple[int, ...] | None = None
 
     def __init__(self, content: Buffer, json_bytes: int | None) -> None:
         self._content = content
         self._json_bytes = len(content) if json_bytes is None else json_bytes
         self.size = len(content) + (self._json_bytes if self._json_bytes < len(content) else 0)  # is copied
         self.growth = TEXT_GROWTH
-        self.frames: int | None = None
-        self.grid: tuple[int, ...] | None = None
         self.seconds: float | None = None
 
-    def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
+    @cached_property
+    def request(self) -> InferenceRequest:
+        """What the JSON says, which takes time to parse."""
         content, end = self._content, self._json_bytes
         if end > len(content):
             raise Problem("unreadable-body", f"{JSON_BYTES} is {end}, but the body has {len(content)} bytes")
-        self._request = request = validated(InferenceRequest, parsed(content, end))
-        default = request.parameters.get("binary_data_output") is True
-        in_bytes = [output.parameters.get("binary_data", default) is True for output in request.outputs] or [default]
-        self.growth = 1.0 if all(in_bytes) else TEXT_GROWTH
-        self.frames = frames = request.parameters.get("frames")
-        if frames is not None and not (type(frames) is int and frames > 0):
-            detail = f"frames: expected a whole number from 1 but got {str(frames)[:32]}"
-            raise Problem("invalid-parameter", detail)
-        if (grid := request.parameters.get("grid")) is not None:
-            self.grid = over_http.points(str(grid))
+        return validated(InferenceRequest, parsed(content, end))
+
+    def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
+        request = self.request
+        self._default = _flag(request.parameters, "binary_data_output", default=False)
+        self._chosen = {
+            each.name: _flag(each.parameters, "binary_data", default=self._default) for each in request.outputs
+        }
+        self.growth = 1.0 if all(self._chosen.values() if self._chosen else [self._default]) else TEXT_GROWTH
         self.seconds = seconds(request.parameters.get("timeout", 0))
         return read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 
     def _sent(self) -> Iterator[Sent]:
         """Yield the inputs; those in bytes follow one another without a gap."""
         tail, position = memoryview(self._content)[self._json_bytes :], 0
-        for tensor in self._request.inputs:
+        for tensor in self.request.inputs:
             data, member = tensor.data, "data"
             if "binary_data_size" in tensor.parameters:
+                if data is not None:
+                    raise Problem("unreadable-body", f"{tensor.name}: data beside binary_data_size")
                 size, left, member = tensor.parameters["binary_data_size"], len(tail) - position, "binary_data_size"
                 if type(size) is not int or not 0 <= size <= left:
                     detail = f"{tensor.name}: binary_data_size is {str(size)[:32]}, but {left} bytes follow the JSON"
@@ -245,13 +285,11 @@ class RestExchange:
             raise Problem("unreadable-body", f"{len(tail) - position} bytes follow the last tensor")
 
     def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
-        request, (shown, parameters) = self._request, results(outputs, quality, self._request.outputs)
-        default = request.parameters.get("binary_data_output") is True
-        chosen = {output.name: output.parameters.get("binary_data", default) is True for output in request.outputs}
+        request, (shown, parameters) = self.request, results(outputs, quality, self.request.outputs)
         described: list[dict[str, Any]] = []
         tail: list[Buffer] = []
         for name, array in shown.items():
-            as_bytes = chosen.get(name, default)
+            as_bytes = self._chosen.get(name, self._default)
             if as_bytes:
                 tail.append(array.reshape(-1).view(np.uint8).data)
             coded = {"parameters": {"binary_data_size": array.nbytes}} if as_bytes else {"data": array.reshape(-1)}
@@ -264,6 +302,13 @@ class RestExchange:
         if not tail:
             return Response(text, media_type=JSON)
         return Response(binary.joined(text, *tail), media_type=BYTES, headers={JSON_BYTES: str(len(text))})
+
+
+def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if type(value) is not bool:
+        raise Problem("invalid-parameter", f"{name}: expected true or false but got {str(value)[:32]}")
+    return value
 
 
 class ErrorMessage(Document):
@@ -350,5 +395,8 @@ async def infer(model: str, request: Request, service: Serving, version: Version
             raise Problem("body-too-large", f"{JSON_BYTES} is {announced[:32]}; the limit is {limit} bytes")
         json_bytes = int(announced)
     wanted, content = await over_http.received(card, request, service, latest=version is None, json=json_bytes)
-    work = service.predictor.predict(wanted, RestExchange(content, json_bytes))
-    return await over_http.unless_disconnected(request, work)
+    exchange = RestExchange(content, json_bytes)
+    sent = await offload(len(content), lambda: exchange.request)
+    if sent.parameters:
+        wanted = replace(wanted, policy=policy(sent.parameters, request.query_params))
+    return await over_http.unless_disconnected(request, service.predictor.predict(wanted, exchange))

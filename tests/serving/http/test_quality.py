@@ -262,6 +262,7 @@ def test_a_policy_travels_as_query_and_as_parameters(
     expected = toy_gauges.refine(fields) if refined else [darcy.solve(field) for field in fields]
     for module, address, options in (
         (triton_http, http, {"query_params": {"tolerance": str(tolerance)}}),
+        (triton_http, http, {"parameters": {"tolerance": tolerance, "outside": "answer"}}),
         (triton_grpc, grpc, {"parameters": {"tolerance": tolerance, "outside": "answer"}}),
     ):
         client = module.InferenceServerClient(address)

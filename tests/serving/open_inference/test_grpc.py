@@ -175,6 +175,27 @@ BAD: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
         'coefficient has 1 points along "row"; the model takes 4 to 64',
     ),
     "timeout": ({"parameters": {"timeout": {"string_param": "1"}}}, INVALID, "timeout: .* microseconds but got 1"),
+    "misspelled": ({"parameters": {"tolerence": {"double_param": 1}}}, INVALID, 'no "tolerence"; there are after'),
+    "no value": ({"parameters": {"tolerance": {}}}, INVALID, 'tolerance: expected a positive number but got ""'),
+    "other contents": (
+        {"inputs": [PLAIN | {"contents": {"fp64_contents": [1.0] * 64}}], "raw_input_contents": []},
+        INVALID,
+        "coefficient: FP32 has its numbers in fp32_contents, not in fp64_contents",
+    ),
+    "more contents": (
+        {
+            "inputs": [PLAIN | {"contents": {"fp32_contents": [1.0] * 64, "bool_contents": [True]}}],
+            "raw_input_contents": [],
+        },
+        INVALID,
+        "coefficient: FP32 has its numbers in fp32_contents, not in bool_contents",
+    ),
+    "contents of another type": (
+        {"inputs": [PLAIN | {"datatype": "INT8", "contents": {"int_contents": [128] * 64}}], "raw_input_contents": []},
+        INVALID,
+        "coefficient: int_contents has numbers that are no INT8",
+    ),
+    "one negative size": ({"inputs": [PLAIN | {"shape": [-1, 8, 8]}]}, INVALID, "is not the shape of a field"),
     "other output": ({"outputs": [{"name": "flux"}]}, INVALID, 'no output "flux"; the model has solution'),
     "shared memory": (
         {"inputs": [PLAIN | {"parameters": {"shared_memory_region": {"string_param": "a"}}}]},

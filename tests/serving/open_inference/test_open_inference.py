@@ -15,6 +15,7 @@ import tritonclient.http.aio
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
+from serving.protocols.open_inference import Sent
 from tests.conftest import Gateway
 from tests.serving.conftest import Toy
 from tests.serving.http.test_gateway import permeability, sample
@@ -151,6 +152,21 @@ def test_data_may_be_nested_and_some_binary(http: httpx2.Client, toy: Toy) -> No
     np.testing.assert_allclose(output, toy.output(array), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("datatype", "numbers"), [("INT8", [-128, 127]), ("UINT64", [1, 2**64 - 1]), ("INT64", [-(2**63), 2.0**62])]
+)
+def test_numbers_of_the_whole_range_of_their_type_are_read(datatype: str, numbers: list[float]) -> None:
+    found = Sent("a", datatype, [2], numbers, "data").array(2**20)
+    np.testing.assert_array_equal(found, np.array(numbers))
+
+
+def test_a_demand_stands_in_the_query_or_in_the_parameters(http: httpx2.Client) -> None:
+    body, path = {"inputs": [described(ONES)], "parameters": {"tolerance": 1e-3}}, "/v2/models/blur/infer"
+    assert http.post(path, json=body).json()["parameters"]["solved_by"] == "solver"
+    twice = http.post(f"{path}?tolerance=1e-3", json=body)
+    assert (twice.status_code, twice.json()["error"]) == (422, "tolerance: expected one value but got several")
+
+
 ONES = np.ones((1, 8, 8), np.float32)
 BYTES = {"binary_data_size": ONES.nbytes}
 Case = tuple[dict[str, Any], int, str]
@@ -196,6 +212,31 @@ BAD: dict[str, Case] = {
         "no classes",
     ),
     "timeout": ({"inputs": [described(ONES)], "parameters": {"timeout": 0.5}}, 422, "microseconds but got 0.5"),
+    "timeout that is none": ({"inputs": [described(ONES)], "parameters": {"timeout": None}}, 422, "but got None"),
+    "tolerance": ({"inputs": [described(ONES)], "parameters": {"tolerance": -1}}, 422, 'tolerance: .*but got "-1"'),
+    "list of frames": ({"inputs": [described(ONES)], "parameters": {"frames": [1]}}, 422, 'but got "null, a list'),
+    "misspelled": (
+        {"inputs": [described(ONES)], "parameters": {"tolerence": 1}},
+        400,
+        'no "tolerence"; there are after',
+    ),
+    "flag": ({"inputs": [described(ONES)], "parameters": {"binary_data_output": 1}}, 422, "true or false but got 1"),
+    "flag of an output": (
+        {"inputs": [described(ONES)], "outputs": [{"name": OUTPUT, "parameters": {"binary_data": "yes"}}]},
+        422,
+        "binary_data: expected true or false but got yes",
+    ),
+    "fractions": (
+        {"inputs": [described(1.5 * ONES, datatype="INT32")]},
+        422,
+        "coefficient: data has numbers that are no INT32",
+    ),
+    "small integers": (
+        {"inputs": [described(256 * ONES, datatype="UINT8")]},
+        422,
+        "data has numbers that are no UINT8",
+    ),
+    "data beside bytes": ({"inputs": [described(ONES, parameters=BYTES)]}, 400, "data beside binary_data_size"),
     "negative timeout": ({"inputs": [described(ONES)], "parameters": {"timeout": -1}}, 422, "microseconds but got -1"),
     "another document": ({"instances": [1]}, 400, "inputs: "),
 }
