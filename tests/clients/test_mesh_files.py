@@ -12,10 +12,13 @@ import meshio
 import numpy as np
 import pytest
 
+from petrov_client import _files as files
 from petrov_client import _mesh_files
-from training.data.readers import vtk
+from tests.clients.test_exodus import model
+from training.data.readers import guards, open_file
+from training.data.readers.data_file import ReadError
 
-GUARDS = [_mesh_files, vtk]
+GUARDS = [_mesh_files, guards]
 Guard = Callable[[Path], AbstractContextManager[None]]
 
 
@@ -65,6 +68,7 @@ def test_what_is_inflated_is_bounded(module: Any, tmp_path: Path, monkeypatch: p
         meshio.read(path)
 
 
+@pytest.mark.parametrize("module", GUARDS)
 @pytest.mark.parametrize(
     ("name", "options", "said", "claimed", "sentence"),
     [
@@ -75,20 +79,21 @@ def test_what_is_inflated_is_bounded(module: Any, tmp_path: Path, monkeypatch: p
     ],
 )
 def test_a_header_that_claims_more_than_the_file_holds_is_refused(
-    name: str, options: dict[str, Any], said: str, claimed: str, sentence: str, tmp_path: Path
+    module: Any, name: str, options: dict[str, Any], said: str, claimed: str, sentence: str, tmp_path: Path
 ) -> None:
     path = tmp_path / name
     meshio.write(path, mesh(), **({"binary": False} if "gmsh" in options.get("file_format", "") else {}), **options)
     content = path.read_bytes()
     assert said.encode() in content
-    with _mesh_files.guarded(path):
+    with module.guarded(path):
         assert len(meshio.read(path).points) == 3
     path.write_bytes(content.replace(said.encode(), claimed.encode(), 1))
-    with pytest.raises(ValueError, match=sentence), _mesh_files.guarded(path):
+    with pytest.raises(ValueError, match=sentence), module.guarded(path):
         meshio.read(path)
 
 
-def test_a_regular_grid_of_few_bytes_is_bounded_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", GUARDS)
+def test_a_regular_grid_of_few_bytes_is_bounded_too(module: Any, tmp_path: Path) -> None:
     path = tmp_path / "grid.vtk"
     head = (
         "# vtk DataFile Version 3.0\nx\nASCII\nDATASET STRUCTURED_POINTS\nDIMENSIONS {}\nORIGIN 0 0 0\nSPACING 1 1 1\n"
@@ -98,13 +103,42 @@ def test_a_regular_grid_of_few_bytes_is_bounded_too(tmp_path: Path) -> None:
         ("1000000000 1 1", "an axis of 1,000"),
     ):
         path.write_text(head.format(sides))
-        with pytest.raises(ValueError, match=sentence), _mesh_files.guarded(path):
+        with pytest.raises(ValueError, match=sentence), module.guarded(path):
             meshio.read(path)
 
 
-def test_data_of_a_step_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("module", GUARDS)
+def test_data_of_a_step_are_bounded_together(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.xdmf"
     mesh(1000).write(path)
-    monkeypatch.setattr(_mesh_files, "MOST_BYTES", 24_000)  # that of the points
-    with pytest.raises(ValueError, match=r"a grid of .* holds more than"), _mesh_files.guarded(path):
+    monkeypatch.setattr(module, "MOST_BYTES", 24_000)  # that of the points
+    with pytest.raises(ValueError, match=r"a grid of .* holds more than"), module.guarded(path):
         meshio.read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("page.vtu", b"<html>404</html>", "Expected tag 'VTKFile', found html"),
+        ("empty.vtk", b"", "Illegal VTK header"),
+        ("empty.vtu", b"", "it is no file of vtu"),
+        ("random.inp", bytes(range(256)), "invalid start byte|continuation byte"),
+        ("empty.inp", b"", "expected points but the mesh has none"),
+        ("short.vtk", None, "numbers would follow, of which the .* bytes that are left hold fewer"),
+        ("short.msh", None, r"cannot reshape array of size 240 into shape \(300,3\)"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_and_not_printed(
+    name: str, content: bytes | None, sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    if content is None:
+        meshio.write(path, mesh(300), **({"file_format": "vtk42"} if path.suffix == ".vtk" else {}))
+        capfd.readouterr()
+        content = path.read_bytes()[:2000]
+    path.write_bytes(content)
+    with pytest.raises(ReadError, match=f"{name}: .*({sentence})"), open_file(path):
+        pass
+    with pytest.raises(ValueError, match=f"{name} .*({sentence})"), files.opened(path, model(1.0)):
+        pass
+    assert capfd.readouterr() == ("", "")

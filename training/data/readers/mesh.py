@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from physics.numerics.cells import KINDS, Cells, Indices, UnknownCellsError, boundary, distance, normals, polygon, sizes
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import EXODUS, named_in
+from training.data.readers.guards import guarded, read_any
 from training.data.readers.recent import RECENT, Recent, reread, stamp_of
-from training.data.readers.vtk import guarded, read_polydata
+from training.data.readers.vtk import read_polydata
 
 AREA, NORMAL = "area", "boundary_normal"
 MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
@@ -67,16 +68,9 @@ def read_mesh(path: Path) -> meshio.Mesh:
     Raises:
         ReadError: It is none.
     """
-    try:
-        with guarded(path):
-            read = {".vtp": read_polydata, **dict.fromkeys(EXODUS, first_of_exodus)}.get(
-                path.suffix.lower(), meshio.read
-            )
-            return without_loose_points(read(path))
-    except (meshio.ReadError, SystemExit, AssertionError) as error:  # meshio ends the program for some files
-        raise ReadError(
-            f"{path}: expected a mesh file but it cannot be read ({error or type(error).__name__})"
-        ) from error
+    with damage_named(path, "a mesh file"), guarded(path):
+        read = {".vtp": read_polydata, **dict.fromkeys(EXODUS, first_of_exodus)}.get(path.suffix.lower(), read_any)
+        return without_loose_points(read(path))
 
 
 def first_of_exodus(path: Path) -> meshio.Mesh:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import EXODUS, LISTS, entries_of, is_temporal, lists_in, meshes_in, named_in
+from training.data.readers.guards import guarded
 from training.data.readers.mesh import (
     AREA,
     NORMAL,
@@ -37,7 +38,6 @@ from training.data.readers.mesh import (
     without_loose_points,
 )
 from training.data.readers.recent import RECENT, Arrays, Stamp, reread, stamp_of
-from training.data.readers.vtk import guarded
 
 FRAME = ("time", "point", "component")  # the axes of a field behind the sample's
 

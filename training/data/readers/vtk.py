@@ -1,40 +1,33 @@
-"""XML files of VTK that `meshio` does not read by itself, and guards around what it reads.
+"""XML files of VTK that `meshio` does not read by itself.
 
 PolyData (`.vtp`), surfaces, are a mesh of triangles, quadrilaterals and polygons. Strips of triangles and lines of
 several segments become triangles and segments that have their cell data. ImageData (`.vti`) and RectilinearGrid
 (`.vtr`) are one sample each, with axes that have names. Their fields are those of the points or, where there are none,
 of the cells, `[z, y, x]` without the axes of one point. The arrays of all these files are written as those of `.vtu`
 files, whose reader decodes them.
-
-`meshio` opens whatever files a mesh file names, and inflates without a limit: see `guarded`.
 """
 
 from __future__ import annotations
 
 import importlib
-import lzma
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import h5py
 import meshio
 import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.guards import guarded
 
 PARTS = ("Verts", "Lines", "Polys", "Strips")  # in the order of their cell data
 TYPES = {1: "vertex", 2: "line", 3: "triangle", 4: "quad"}  # by the number of nodes; more have polygons
 KINDS = ("ImageData", "RectilinearGrid")
 AXES = ("z", "y", "x")
 DEFAULTS = {"Origin": "0 0 0", "Spacing": "1 1 1"}
-#: Bytes that a mesh file may hold, inflated.
-MOST_BYTES = 2**29
 
 
 def read_polydata(path: Path) -> meshio.Mesh:
@@ -178,66 +171,3 @@ def field(name: str, values: NDArray[Any], points: list[NDArray[np.float64]]) ->
     shaped = shaped[..., 0] if width == 1 else np.moveaxis(shaped, -1, 0)
     named = names if width == 1 else ["component", *names]
     return LazyArray.of(name, shaped, dimensions=tuple(named[1:]), first=named[0])
-
-
-# Guards
-
-
-@contextmanager
-def guarded(path: Path) -> Iterator[None]:
-    """Let `meshio` read a file, but no other file than an HDF5 file beside it, and inflate a bounded number of bytes.
-
-    Raises:
-        ValueError: The file refers to other files, or is larger than `MOST_BYTES` when it is inflated.
-    """
-    if path.suffix.lower() in {".xdmf", ".xmf"}:
-        _check_references(path)
-    left, modules = MOST_BYTES, {"zlib": zlib, "lzma": lzma}
-
-    def inflate(inflater: Any, data: bytes) -> bytes:
-        nonlocal left
-        found: bytes = inflater.decompress(bytes(data), left + 1)
-        left -= len(found)
-        if left < 0:
-            raise ValueError(f"{path} holds more than {MOST_BYTES // 2**20} MiB when it is inflated")
-        if not inflater.eof:
-            raise ValueError(f"{path} is damaged: its compressed data are cut off")
-        return found
-
-    vtu: Any = importlib.import_module("meshio.vtu._vtu")  # which inflates whatever a file says, without a limit
-    vtu.zlib = SimpleNamespace(compress=zlib.compress, decompress=lambda data: inflate(zlib.decompressobj(), data))
-    vtu.lzma = SimpleNamespace(compress=lzma.compress, decompress=lambda data: inflate(lzma.LZMADecompressor(), data))
-    try:
-        yield
-    finally:
-        vars(vtu).update(modules)
-
-
-def _check_references(path: Path) -> None:
-    """Check that an XDMF file refers to no other files than HDF5 files beside it, whose data are in them."""
-    for item in ET.parse(path).iter():  # noqa: S314  expat bounds and ignores entities
-        # `meshio` takes an element of any name for an item of data.
-        text, kind = (item.text or "").strip(), item.get("Format", "XML")
-        if kind == "XML":
-            continue
-        name, _, inside = text.partition(":")
-        beside = path.resolve().parent / name
-        if kind != "HDF" or Path(name).name != name or beside.is_symlink():
-            raise ValueError(
-                f'{path} refers to "{text[:80]}" with Format="{kind}": only an HDF5 file beside it is read'
-            )
-        _check_dataset(beside, inside)
-
-
-def _check_dataset(path: Path, inside: str) -> None:
-    """Check that a dataset of an HDF5 file is in that file, and not too large."""
-    with h5py.File(path, "r") as group:
-        for key in inside.strip("/").split("/"):
-            kind = type(group.get(key, getlink=True))  # of None where it is not there
-            if kind is not h5py.HardLink:
-                raise ValueError(f'"{inside}" of {path} is a link to somewhere else, or is not there')
-            group = group[key]  # noqa: PLW2901
-        if getattr(group, "external", None) or getattr(group, "is_virtual", False):
-            raise ValueError(f'"{inside}" of {path} has its data in other files')
-        if getattr(group, "nbytes", 0) > MOST_BYTES:
-            raise ValueError(f'"{inside}" of {path} holds more than {MOST_BYTES // 2**20} MiB')

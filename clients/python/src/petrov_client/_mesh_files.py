@@ -69,6 +69,24 @@ def guarded(path: Path) -> Iterator[None]:
             reader.np = np
 
 
+def read_any(path: Path) -> Any:
+    """Read a mesh in one of the formats that have the suffix of its file.
+
+    `meshio.read` prints what is wrong, and ends the program.
+
+    Raises:
+        ValueError: It is in none of them; the message says what each one found.
+    """
+    helpers: Any = importlib.import_module("meshio._helpers")
+    reasons = []
+    for kind in helpers._filetypes_from_path(path):  # noqa: SLF001
+        try:
+            return helpers.reader_map[kind](str(path))
+        except helpers.ReadError as error:
+            reasons.append(str(error) or f"it is no file of {kind}")
+    raise ValueError("; ".join(reasons))
+
+
 class _BoundedNumPy:
     """NumPy for a reader of a file, without arrays that are larger than the file, or than a mesh may be."""
 

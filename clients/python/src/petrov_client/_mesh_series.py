@@ -18,7 +18,7 @@ import numpy as np
 
 from petrov_client import _exodus as exodus
 from petrov_client import _times as times_of_frames
-from petrov_client._mesh_files import guarded, meshio
+from petrov_client._mesh_files import guarded, meshio, read_any
 from petrov_client._meshes import arrays_of, arrays_of_steps, checked, wire_name, without_loose_points
 from petrov_client._models import ModelInfo
 from petrov_client._schema import COORDINATES, FRAME
@@ -135,8 +135,8 @@ def _in_advance(
 
 def _mesh(path: Path) -> Any:
     """Return a mesh of meshio."""
-    with _readable(path) as library:
-        return checked(exodus.mesh_of(path, 0) if path.suffix.lower() in exodus.SUFFIXES else library.read(path))
+    with _readable(path):
+        return checked(exodus.mesh_of(path, 0) if path.suffix.lower() in exodus.SUFFIXES else read_any(path))
 
 
 @contextmanager

@@ -118,8 +118,11 @@ def checked(mesh: Any) -> Any:
     """Return a mesh whose cells are made of its points.
 
     Raises:
-        ValueError: A cell names a point that is not there. One below zero would be taken for one from the end.
+        ValueError: There are no points, or a cell names one that is not there. One below zero would be taken for one
+            from the end.
     """
+    if not len(mesh.points):
+        raise ValueError("expected points but the mesh has none")
     for block in mesh.cells:
         rows = [face for cell in block.data for face in cell] if block.type.startswith("polyhedron") else [block.data]
         for nodes in map(np.asarray, rows):

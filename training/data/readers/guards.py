@@ -1,0 +1,161 @@
+"""Guards around `meshio`, which opens whatever files a mesh file names, and inflates without a limit."""
+
+from __future__ import annotations
+
+import importlib
+import lzma
+import math
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import h5py
+import numpy as np
+
+#: Modules of `meshio` that make arrays as large as a file says that they are.
+COUNTED = ("vtk._vtk_42", "vtk._vtk_51", "gmsh._gmsh22", "gmsh._gmsh40", "gmsh._gmsh41", "gmsh.common")
+#: Bytes that a mesh file may hold, inflated.
+MOST_BYTES = 2**29
+
+
+@contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """Let `meshio` read a file, but no other file than an HDF5 file beside it, and inflate a bounded number of bytes.
+
+    Raises:
+        ValueError: The file refers to other files, or is larger than `MOST_BYTES` when it is inflated.
+    """
+    if path.suffix.lower() in {".xdmf", ".xmf"}:
+        _check_references(path)
+    left, modules = MOST_BYTES, {"zlib": zlib, "lzma": lzma}
+
+    def inflate(inflater: Any, data: bytes) -> bytes:
+        nonlocal left
+        found: bytes = inflater.decompress(bytes(data), left + 1)
+        left -= len(found)
+        if left < 0:
+            raise ValueError(f"{path} holds more than {MOST_BYTES // 2**20} MiB when it is inflated")
+        if not inflater.eof:
+            raise ValueError(f"{path} is damaged: its compressed data are cut off")
+        return found
+
+    vtu: Any = importlib.import_module("meshio.vtu._vtu")  # which inflates whatever a file says, without a limit
+    vtu.zlib = SimpleNamespace(compress=zlib.compress, decompress=lambda data: inflate(zlib.decompressobj(), data))
+    vtu.lzma = SimpleNamespace(compress=lzma.compress, decompress=lambda data: inflate(lzma.LZMADecompressor(), data))
+    readers: list[Any] = [importlib.import_module(f"meshio.{name}") for name in COUNTED]
+    for reader in readers:
+        reader.np = _BoundedNumPy(path)
+    try:
+        yield
+    finally:
+        vars(vtu).update(modules)
+        for reader in readers:
+            reader.np = np
+
+
+def read_any(path: Path) -> Any:
+    """Read a mesh in one of the formats that have the suffix of its file.
+
+    `meshio.read` prints what is wrong, and ends the program.
+
+    Raises:
+        ValueError: It is in none of them; the message says what each one found.
+    """
+    helpers: Any = importlib.import_module("meshio._helpers")
+    reasons = []
+    for kind in helpers._filetypes_from_path(path):  # noqa: SLF001
+        try:
+            return helpers.reader_map[kind](str(path))
+        except helpers.ReadError as error:
+            reasons.append(str(error) or f"it is no file of {kind}")
+    raise ValueError("; ".join(reasons))
+
+
+class _BoundedNumPy:
+    """NumPy for a reader of a file, without arrays that are larger than the file, or than a mesh may be."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._size = path, path.stat().st_size
+        self.mgrid = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def fromfile(self, file: Any, dtype: Any = float, count: int = -1, sep: str = "") -> Any:
+        """Read numbers of a file that has as many."""
+        least = 2 if sep else np.dtype(dtype).itemsize  # bytes of a number
+        left = self._size - file.tell()
+        if int(count) * least > left + 1:
+            raise ValueError(
+                f"{int(count):,} numbers would follow, of which the {left:,} bytes that are left hold fewer"
+            )
+        return np.fromfile(file, dtype, int(count), sep)
+
+    def empty(self, shape: Any, dtype: Any = float) -> Any:
+        """Return an array as `numpy.empty` does."""
+        sides = [int(side) for side in np.ravel(shape)]
+        _check_size(math.prod(sides) * np.dtype(dtype).itemsize, f"an array {sides} of {self._path}")
+        return np.empty(shape, dtype)
+
+    def linspace(self, start: Any, stop: Any, count: int) -> Any:
+        """Return numbers as `numpy.linspace` does."""
+        _check_size(8 * int(count), f"an axis of {int(count):,} points of {self._path}")
+        return np.linspace(start, stop, count)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Any:
+        sides = [int(each.stop) for each in index]
+        _check_size(8 * len(sides) * math.prod(sides), f"a grid {sides} of {self._path}")
+        return np.mgrid[index]
+
+
+def _check_references(path: Path) -> None:
+    """Check that an XDMF file refers to no other files than HDF5 files beside it, whose data are in them.
+
+    A step is read as a whole, so its data together are not too large.
+    """
+    root, sizes = ET.parse(path).getroot(), dict[str, int]()  # noqa: S314  expat bounds and ignores entities
+    for item in root.iter():
+        # `meshio` takes an element of any name for an item of data.
+        text, kind = (item.text or "").strip(), item.get("Format", "XML")
+        if kind == "XML" or text in sizes:
+            continue
+        name, _, inside = text.partition(":")
+        beside = path.resolve().parent / name
+        if kind != "HDF" or Path(name).name != name or beside.is_symlink():
+            raise ValueError(
+                f'{path} refers to "{text[:80]}" with Format="{kind}": only an HDF5 file beside it is read'
+            )
+        sizes[text] = _size_of_dataset(beside, inside)
+    for grid in (each for each in root.iter("Grid") if each.find("Grid") is None):
+        held = sum(sizes.get((item.text or "").strip(), 0) for item in grid.iter() if item.get("Format") == "HDF")
+        _check_size(held, f"a grid of {path}")
+
+
+def _size_of_dataset(path: Path, inside: str) -> int:
+    """Return the bytes of a dataset of an HDF5 file, after a check that it is in that file, and not too large."""
+    with h5py.File(path, "r") as file:
+        size = int(getattr(check_inside(file, inside, path), "nbytes", 0))
+    _check_size(size, f'"{inside}" of {path}')
+    return size
+
+
+def check_inside(file: Any, inside: str, path: Path) -> Any:
+    """Return a member of an HDF5 file, after a check that it is in that file."""
+    group = file
+    for key in inside.strip("/").split("/"):
+        if type(group.get(key, getlink=True)) is not h5py.HardLink:  # None where it is not there
+            raise ValueError(f'"{inside}" of {path} is a link to somewhere else, or is not there')
+        group = group[key]
+    if getattr(group, "external", None) or getattr(group, "is_virtual", False):
+        raise ValueError(f'"{inside}" of {path} has its data in other files')
+    return group
+
+
+def _check_size(size: int, what: str) -> None:
+    """Refuse what is larger than a mesh may be."""
+    if size > MOST_BYTES:
+        raise ValueError(f"{what} holds more than {MOST_BYTES // 2**20} MiB")
