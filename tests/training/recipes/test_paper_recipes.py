@@ -22,7 +22,7 @@ PARAMETERS = {
     "darcy_galerkin-paper85": 2_220_829,
     "darcy_inverse_galerkin-paper": 2_383_873,
 }
-SMALL = ["data.train=4", "data.test=2", "fit.batch=2", "fit.epochs=1"]
+SMALL = ["data.train=4", "data.validation=8", "data.test=2", "fit.batch=2", "fit.epochs=1"]
 PLANE = ["data.mesh=43", "data.grids=[22]", "operator.grid=[22, 22]", "operator.output=[22, 22]"]
 SIDES = ["operator.down_middle=[13, 13]", "operator.tokens=[8, 8]", "operator.up_middle=[13, 13]"]
 TINY = {  # the recipes for smaller grids are the same with these
