@@ -80,8 +80,8 @@ class AnyClient:
         return "Grpc" not in self.kind
 
     def call(self, address: str, method: str, *args: Any, options: dict[str, Any] | None = None, **named: Any) -> Any:
-        """Open a client, call one method, close the client. `address` is HOST:PORT."""
-        target = f"http://{address}" if self.http else address
+        """Open a client, call one method, close the client. `address` is HOST:PORT, or a URL."""
+        target = f"http://{address}" if self.http and "://" not in address else address
         make = partial(KINDS[self.kind], target, **(options or {}))  # later: a client belongs to its event loop
         if not inspect.iscoroutinefunction(KINDS[self.kind].predict):
             with make() as client:

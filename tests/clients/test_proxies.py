@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from petrov_client import Client, ConnectionFailed, InvalidResponse, PetrovError, ServiceError, _flow
-from petrov_client._proxies import over_http
+from petrov_client._environment import over_http
 from tests.clients.conftest import AnyClient, HttpService
 
 SERVICE = "petrov.lab.example:8080"
@@ -71,7 +71,7 @@ def test_a_proxy_that_cannot_be_used_is_named(
     assert "secret" not in str(failure.value)
 
 
-@pytest.mark.parametrize("exempt", ["other.example, 127.0.0.1", "*"])
+@pytest.mark.parametrize("exempt", ["other.example, 127.0.0.1", "*", "10.0.0.0/8, 127.0.0.0/8", "127.0.0.1/32"])
 def test_a_host_that_is_exempt_is_reached_directly(
     any_client: AnyClient, closed: str, monkeypatch: pytest.MonkeyPatch, exempt: str
 ) -> None:
@@ -89,6 +89,16 @@ def test_a_domain_is_exempt_with_its_hosts(monkeypatch: pytest.MonkeyPatch, exem
     assert over_http(httpx2.URL("https://petrov.lab.example")) == ""
     assert "HTTPS_PROXY" in over_http(httpx2.URL("https://otherlab.example"))
     assert over_http(httpx2.URL("http://otherlab.example")) == ""
+
+
+@pytest.mark.parametrize("exempt", ["10.0.0.0/8", "10.0.0.0/8,fd00::/8", "10.0.0.1/8", "LAB.example,x/8,10.1.0.0/16"])
+def test_a_network_is_exempt_with_its_addresses(monkeypatch: pytest.MonkeyPatch, exempt: str) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "proxy:3128")
+    monkeypatch.setenv("NO_PROXY", exempt)
+    assert over_http(httpx2.URL("http://10.1.2.3")) == ""
+    assert ("fd00" in exempt) == (over_http(httpx2.URL("http://[fd00::1]:8080")) == "")
+    assert "HTTP_PROXY" in over_http(httpx2.URL("http://11.1.2.3"))
+    assert "HTTP_PROXY" in over_http(httpx2.URL("http://petrov.example"))
 
 
 @pytest.mark.parametrize(("status", "kind"), [(502, ServiceError), (404, InvalidResponse), (200, InvalidResponse)])

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from petrov_client import _compression, _proxies
+from petrov_client import _compression, _environment
 from petrov_client import _http as http
 from petrov_client._connections import Connections, LoopConnections, Opened
 from petrov_client._errors import InvalidInput
@@ -212,7 +212,7 @@ class Client(SyncPredictor):
         operations = HttpOperations(http.HttpWire(), SyncDriver(self._receive), timeout)
         super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport, compression))
         self._compression = _compression.compression(compression)
-        self._proxy = _proxies.over_http(self._url) if transport is None else ""
+        self._proxy = _environment.over_http(self._url) if transport is None else ""
         self._connections = Connections(self._connect)
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ class Client(SyncPredictor):
 
     def _connect(self) -> Opened[httpx2.Client]:
         *_, transport, _ = self._arguments
-        with _proxies.usable():
+        with _environment.usable():
             sender = httpx2.Client(transport=transport, **http.settings(self._url, self._key, self._compression))
         return Opened(sender, sender.close)
 
@@ -261,7 +261,7 @@ class AsyncClient(AsyncPredictor):
         operations = HttpOperations(http.HttpWire(), AsyncDriver(self._receive), timeout)
         super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport, compression))
         self._compression = _compression.compression(compression)
-        self._proxy = _proxies.over_http(self._url) if transport is None else ""
+        self._proxy = _environment.over_http(self._url) if transport is None else ""
         self._connections = LoopConnections(self._connect)
 
     async def close(self) -> None:
@@ -270,7 +270,7 @@ class AsyncClient(AsyncPredictor):
 
     def _connect(self) -> Opened[httpx2.AsyncClient]:
         *_, transport, _ = self._arguments
-        with _proxies.usable():
+        with _environment.usable():
             sender = httpx2.AsyncClient(transport=transport, **http.settings(self._url, self._key, self._compression))
         return Opened(sender, sender.aclose)
 

@@ -28,12 +28,12 @@ from petrov_client._arrays import Arrays
 from petrov_client._client import AsyncPredictor, SyncPredictor
 from petrov_client._connections import Connections, LoopConnections, Opened
 from petrov_client._descriptions import readable, signature, vocabulary
+from petrov_client._environment import authorities, over_grpc, remedy
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Deadline, Perform, SyncDriver
 from petrov_client._http import LONGEST_RESPONSE, check_id, new_id, trace_context
 from petrov_client._models import ModelInfo
 from petrov_client._operations import Operations
-from petrov_client._proxies import over_grpc
 from petrov_client._quality import INTERVALS, NAMES, NOVELTY, OUTSIDE, Options, Response, version_number
 from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
@@ -166,10 +166,11 @@ class GrpcClient(SyncPredictor):
         address: `HOST:PORT` of the server; the gateway's gRPC port on this machine by default.
         api_key: Sent as a bearer token in the metadata, never shown.
         timeout: Seconds for each request, its repetitions included.
-        tls: Whether to encrypt, with the certificates that the system trusts.
+        tls: Whether to encrypt, with the certificates that the system trusts, or those in the file `SSL_CERT_FILE`.
 
     Raises:
-        ValueError: `address` is not HOST:PORT, or no header can carry the key.
+        ValueError: `address` is not HOST:PORT, or no header can carry the key. Certificates that cannot be used are one
+            at the first request.
     """
 
     def __init__(
@@ -247,7 +248,7 @@ def checked_address(address: str) -> str:
 def _channel(library: Any, address: str, *, tls: bool) -> Any:
     """Return a channel of `grpc` or `grpc.aio`."""
     if tls:
-        return library.secure_channel(address, grpc.ssl_channel_credentials(), options=CHANNEL)
+        return library.secure_channel(address, grpc.ssl_channel_credentials(authorities()), options=CHANNEL)
     return library.insecure_channel(address, options=CHANNEL)
 
 
@@ -322,7 +323,9 @@ def _faults(address: str, *, forked: bool = False) -> Iterator[None]:
         if any(refusal in message for refusal in _REFUSED_HERE):
             raise InvalidResponse(f"the response is too large or compressed: {message}") from None
         if (status == "UNAVAILABLE" and _NO_SERVER.search(message)) or _BROKEN_OFF in message:
-            raise ConnectionFailed(f"no response from {address}: {message}{over_grpc(address)}") from None
+            raise ConnectionFailed(
+                f"no response from {address}: {message}{remedy(message)}{over_grpc(address)}"
+            ) from None
         if status == "DEADLINE_EXCEEDED":
             advice = ": gRPC was in use when this process was forked, so start processes with spawn, or use HTTP"
             raise DeadlineExceeded(

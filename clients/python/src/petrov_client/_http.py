@@ -18,6 +18,7 @@ from petrov_client import _codecs as codecs
 from petrov_client._arrays import Arrays
 from petrov_client._compression import Compression
 from petrov_client._descriptions import model_info, readable
+from petrov_client._environment import remedy
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
@@ -245,7 +246,8 @@ def faults(url: httpx2.URL, proxy: str) -> Iterator[None]:
     except httpx2.DecodingError as error:
         raise InvalidResponse(f"the response from {address} is compressed wrongly: {error}") from error
     except httpx2.HTTPError as error:
-        raise ConnectionFailed(f"no response from {address}: {error or type(error).__name__}{proxy}") from error
+        reason = str(error) or type(error).__name__
+        raise ConnectionFailed(f"no response from {address}: {reason}{remedy(reason)}{proxy}") from error
 
 
 def bearer(api_key: str | None) -> dict[str, str]:

@@ -24,7 +24,7 @@ Url = Annotated[
     str,
     typer.Option(
         envvar="PETROV_URL",
-        help="The address of the service: http(s)://HOST:PORT of the gateway, or grpc://HOST:PORT of its gRPC port.",
+        help="The address of the service: http(s)://HOST:PORT of the gateway, or grpc(s)://HOST:PORT of its gRPC port.",
     ),
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds for each request, its repetitions included.")]
@@ -63,6 +63,7 @@ GridOption = Annotated[
     ),
 ]
 ShowProgress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")]
+_GRPC = ("grpc", "grpcs")
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -87,18 +88,19 @@ def points_of(option: str | None) -> list[int] | None:
 
 
 def connected(url: str, timeout: float) -> SyncPredictor:
-    """Return the client for an address: over gRPC for `grpc://`, else over HTTP."""
+    """Return the client for an address: over gRPC for `grpc://`, encrypted for `grpcs://`, else over HTTP."""
     key = os.environ.get("PETROV_API_KEY")
-    if url.startswith("grpc://"):
+    scheme, _, address = url.partition("://")
+    if scheme in _GRPC:
         from petrov_client import GrpcClient  # noqa: PLC0415  optional
 
-        return GrpcClient(url.removeprefix("grpc://"), key, timeout)
+        return GrpcClient(address, key, timeout, tls=scheme == "grpcs")
     return Client(url, key, timeout)
 
 
 def connected_over_http(url: str, timeout: float, command: str) -> Client:
     """Return a client of the gateway's HTTP port, the only one that has samples and solvers."""
-    if url.startswith("grpc://"):
+    if url.partition("://")[0] in _GRPC:
         raise typer.BadParameter(f"{command} needs the gateway's HTTP address", param_hint="--url")
     return Client(url, os.environ.get("PETROV_API_KEY"), timeout)
 

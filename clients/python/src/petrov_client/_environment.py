@@ -1,0 +1,113 @@
+"""What environment variables say of connections: the proxies before a service, and the certificates that are trusted.
+
+An error that they may have caused, or that they can mend, says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import httpx2
+
+_OVER_HTTP = ("http_proxy", "https_proxy", "all_proxy")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+#: What OpenSSL and gRPC say of a server that is not the one that was meant, and what helps; the first that is found.
+_REMEDIES = {
+    "certificate is not valid for|Hostname Verification": "use a name that is in the certificate of the server",
+    "has expired|not yet valid": "renew the certificate of the server, or set the clock of this machine",
+    "CERTIFICATE_VERIFY_FAILED": "if you trust it, let SSL_CERT_FILE name a file with the certificate of its authority",
+    "WRONG_VERSION_NUMBER": "the server does not encrypt there, so use http://, or gRPC without tls",
+}
+
+
+@contextmanager
+def usable() -> Iterator[None]:
+    """Make a client, which prepares the proxies of all variables, also those that other hosts are reached through.
+
+    Raises:
+        ValueError: One of them cannot be used, or the certificates cannot that a variable names.
+    """
+    try:
+        yield
+    except OSError as error:  # also those of `ssl`
+        name = _first(os.environ, _CERTIFICATES)
+        if name is None:
+            raise
+        reason = error.strerror or error
+        raise ValueError(f"expected certificates in {os.environ[name]} ({name}) but: {reason}") from error
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        names = " and ".join(sorted(name for name in os.environ if name.lower() in _OVER_HTTP and os.environ[name]))
+        if not names:
+            raise
+        reason = "pip install 'httpx2[socks]'" if isinstance(error, ImportError) else str(error)
+        raise ValueError(f"expected a proxy that can be used in {names} but: {reason}") from error
+
+
+def over_http(url: httpx2.URL) -> str:
+    """Return the words for an address over HTTP, where the variables may be in upper case; empty without a proxy."""
+    variables = [name for each in (f"{url.scheme}_proxy", "all_proxy") for name in (each, each.upper())]
+    return _words(url.host, variables, ["no_proxy", "NO_PROXY"])
+
+
+def over_grpc(address: str) -> str:
+    """Return the words for an address `HOST:PORT` over gRPC, which reads variables in lower case alone."""
+    return _words(
+        address.rpartition(":")[0], ["grpc_proxy", "https_proxy", "http_proxy"], ["no_grpc_proxy", "no_proxy"]
+    )
+
+
+def _words(host: str, variables: Sequence[str], exempting: Sequence[str]) -> str:
+    proxy, exempt = _first(os.environ, variables), _first(os.environ, exempting)
+    host = host.strip("[]")
+    if proxy is None or (exempt is not None and _is_exempt(host, os.environ[exempt])):
+        return ""
+    shown = os.environ[proxy].rpartition("@")[2]  # without its password
+    return f"; {proxy} sends requests for {host} through {shown}: add the host to {exempting[-1]} to reach it directly"
+
+
+def _first(environment: Mapping[str, str], names: Sequence[str]) -> str | None:
+    return next((name for name in names if environment.get(name)), None)
+
+
+def _is_exempt(host: str, listed: str) -> bool:
+    """Return whether a list has a host: its name or address, a domain of it, a network, or all."""
+    for each in map(str.strip, listed.lower().split(",")):
+        name = each.strip("[]").removeprefix("*").removeprefix(".")
+        if each == "*" or (name and (host == name or host.endswith(f".{name}"))):
+            return True
+        if "/" in each:
+            try:
+                inside = ip_address(host) in ip_network(each, strict=False)
+            except ValueError:  # the host has a name, or the entry is no network
+                continue
+            if inside:
+                return True
+    return False
+
+
+def authorities() -> bytes | None:
+    """Return the certificates for gRPC, which are those for HTTP; None for its own, where the system has no file.
+
+    Raises:
+        ValueError: They cannot be used.
+    """
+    path = os.environ.get("SSL_CERT_FILE")
+    if not path and not os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"):  # which gRPC reads
+        path = ssl.get_default_verify_paths().cafile
+    if not path:
+        return None
+    with usable():
+        ssl.create_default_context(cafile=path)  # gRPC itself would say that nothing listens
+        return Path(path).read_bytes()
+
+
+def remedy(fault: str) -> str:
+    """Return words on what helps against a fault of encryption; empty for any other."""
+    found = (words for pattern, words in _REMEDIES.items() if re.search(pattern, fault))
+    return "".join(f"; {words}" for words in [next(found, "")] if words)
