@@ -55,6 +55,7 @@ def describe(
     python -m training describe plates > plates.toml
     """
     from training.data.readers.sets import open_set
+    from training.data.readers.unwritten import unwritten
     from training.problems.draft import draft
     from training.problems.sections import refusal, unconfirmed
 
@@ -75,6 +76,8 @@ def describe(
         for name, reason in file.left_out.items():
             table.add_row(*map(Text, (name, "", "", "", f"left out: {reason}")))
         console.print(table)
+        for remark in unwritten(path for path in found.files if path.exists()):
+            console.print(Text(remark, "yellow"))
         typer.echo(made.toml(), nl=False)
     if write:
         to = Path(f"{made.name}.toml")

@@ -56,6 +56,7 @@ def test_make_writes_a_problem_file_where_it_is_called_and_keeps_it(tmp_path: Pa
     done = make(tmp_path, FILE="my data/heat.h5")
     assert done.returncode == 0, done.stderr
     assert "which arrays are outputs (line " in done.stderr
+    assert "are not there" not in done.stderr
     done = make(tmp_path, FILE="my data/heat.h5", OUTPUTS="T")  # as the draft has not been edited
     assert done.returncode == 0, done.stderr
     assert "make train export serve PROBLEM=heat.toml" in done.stderr
@@ -175,3 +176,13 @@ def test_several_files_are_named_by_a_pattern(tmp_path: Path) -> None:
     (tmp_path / "heat-old.h5").write_bytes(b"")
     assert make(tmp_path, FILE="heat[12].h5", OUTPUTS="T").returncode == 0
     assert read_problem_file(tmp_path / "heat1.toml").data.files == ("heat1.h5", "heat2.h5")
+
+
+def test_chunks_that_a_file_lacks_are_named_at_first_sight(tmp_path: Path) -> None:
+    with h5py.File(write_heat(tmp_path / "heat.h5"), "a") as file:
+        file.create_dataset("q", (30, 8, 8), np.float64, chunks=(1, 8, 8))[:20] = 1.0
+    done = run(sys.executable, "-c", COMMAND, "describe", tmp_path / "heat.h5", "--outputs", "T", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "heat.h5: 10 of 30 chunks of 'q' are not there, and read as 0.0: nothing wrote them" in said
+    assert "are not there" not in done.stdout

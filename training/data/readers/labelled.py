@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
 from training.data.readers.hdf5 import PACKING, array, is_netcdf4, of_file, opened, stored_type, valid
 from training.data.readers.splits import of_splits
+from training.data.readers.unwritten import refuse_cut_chunks
 
 if TYPE_CHECKING:
     import zarr
@@ -55,11 +56,14 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
     with damage_named(path, "a zarr store"):
         store: Any = zarr.storage.ZipStore(path, mode="r") if path.is_file() else path
         group = zarr.open(store, mode="r")
-        if isinstance(group, zarr.Array):
-            yield DataFile(path, "zarr", {"array": LazyArray.of("array", group)})
-            return
-        arrays = {name: item for name, item in group.members(max_depth=None) if isinstance(item, zarr.Array)}
+        every = {"": group} if isinstance(group, zarr.Array) else dict(group.members(max_depth=None))
+        arrays = {name: item for name, item in every.items() if isinstance(item, zarr.Array)}
+        for each in arrays.values() if path.is_dir() else ():
+            refuse_cut_chunks(path, each)
         named = all(dimension_names(item) for item in arrays.values())
+    if isinstance(group, zarr.Array):
+        yield DataFile(path, "zarr", {"array": LazyArray.of("array", group)})
+        return
     if not named:
         found = {name: array(item, name) for name, item in arrays.items()}
         yield of_splits(path, [*group.keys()], found, "zarr") or DataFile(path, "zarr", found)

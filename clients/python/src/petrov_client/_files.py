@@ -32,6 +32,10 @@ HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | NETCDF | {".npz", MATLAB}
 ARRAYS = SEVERAL | {".npy"}
 ZARR, MOVIE = ".zarr", ".mp4"
+BLOSC, BLOSC_HEADER = (
+    frozenset({"Blosc", "BloscCodec"}),
+    16,
+)  # of zarr 2 and 3; bytes, the last of which say the size
 #: Suffixes of files, or a folder, for trajectories.
 TRAJECTORIES = (ARRAYS - NETCDF - {MATLAB}) | {ZARR, MOVIE, SERIES}
 
@@ -224,9 +228,12 @@ def _unwritten(path: Path, arrays: Mapping[str, Any]) -> Iterator[str]:
 
 def _read(path: Path, file: Mapping[str, Any], name: str) -> Any:
     try:
-        return file[name]
+        found = file[name]
     except (ValueError, BadZipFile) as error:  # of an archive
         raise ValueError(f'expected numbers in "{name}" of {path} but: {error}') from error
+    if isinstance(found, Blocks):
+        found.check_whole(path)
+    return found
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -255,6 +262,24 @@ class Blocks:
         self.array, self.shape, self.dtype, self.attrs = array, array.shape, array.dtype, array.attrs
         self._rows = int(array.chunks[0]) if array.shape else 1
         self._block = functools.lru_cache(self.KEPT)(self._read)
+
+    def check_whole(self, path: Path) -> None:
+        """Check that no chunk has fewer bytes than its header says: Blosc would read on in memory.
+
+        Chunks that are parts of a file have their own places in it.
+
+        Raises:
+            ValueError: A chunk is cut.
+        """
+        if type(next(reversed(self.array.compressors), None)).__name__ not in BLOSC or self.array.shards is not None:
+            return
+        for file in sorted((path / self.array.path).rglob("*")):
+            if file.name.startswith(".") or file.name == "zarr.json" or not file.is_file():
+                continue
+            with file.open("rb") as chunk:
+                said = max(int.from_bytes(chunk.read(BLOSC_HEADER)[12:], "little"), BLOSC_HEADER)
+            if (size := file.stat().st_size) < said:
+                raise ValueError(f"expected {said} bytes in {file}, a chunk, but found {size}: copy the store again")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(self.array[...], dtype, copy=copy)

@@ -6,6 +6,7 @@ import os
 import pickle
 import zipfile
 from pathlib import Path
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -13,8 +14,12 @@ import pytest
 import torch
 import xarray
 import zarr
+from numcodecs import Blosc
 from numpy.typing import NDArray
+from zarr.codecs import BloscCodec
 
+from petrov_client._files import opened
+from tests.clients.test_movie import described
 from training.data.readers import DataFile, ReadError, detect, open_file
 from training.data.readers.unwritten import unwritten
 
@@ -289,6 +294,25 @@ def test_a_chunk_that_is_cut_is_named(part: slice, arrays: Arrays, tmp_path: Pat
     chunk.write_bytes(chunk.read_bytes()[part])
     with open_file(path) as found, pytest.raises(ReadError, match=r"data\.zarr: 'k' cannot be read from sample 0 to 4"):
         found.array("k").read()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("size", [8, 60])
+def test_a_cut_chunk_of_blosc_is_refused_and_not_read_on_in_memory(
+    version: Literal[2, 3], size: int, tmp_path: Path
+) -> None:
+    path, values = tmp_path / "data.zarr", np.random.default_rng(0).random((6, 8))
+    codec = BloscCodec() if version == 3 else Blosc()
+    zarr.create_array(str(path), data=values, chunks=(2, 8), zarr_format=version, compressors=codec)
+    with open_file(path) as found:
+        assert np.array_equal(found.array("array").read(), values)
+    chunk = path / ("c/1/0" if version == 3 else "1.0")
+    chunk.write_bytes(chunk.read_bytes()[:size])
+    sentence = rf"data\.zarr: expected .* bytes in .*1.0, a chunk of '', but found {size}"
+    with pytest.raises(ReadError, match=sentence), open_file(path):
+        pass
+    with pytest.raises(ValueError, match=rf"data\.zarr.*1.0, a chunk, but found {size}"), opened(path, described()):
+        pass
 
 
 def test_chunks_that_no_file_holds_are_said_to_be_read_as_the_fill_value(arrays: Arrays, tmp_path: Path) -> None:

@@ -127,6 +127,9 @@ def check_exists(source: Path) -> None:
     if source.is_dir() and source.suffix.lower() != files.ZARR:
         message = f"expected a file, such as a list .pvd of meshes, but {source} is a folder"
         raise typer.BadParameter(message, param_hint="IN")
+    if source.is_file() and source.suffix.lower() == files.ZARR:
+        message = f"expected a folder of zarr but {source} is a file: unpack it, if it is an archive"
+        raise typer.BadParameter(message, param_hint="IN")
     if not (source.is_dir() if source.suffix.lower() == files.ZARR else source.is_file()):
         raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
 
