@@ -54,21 +54,22 @@ def opened(
     array for such a model, or a group; without it the file itself is searched or, if it holds no array, its only group.
     Of a mesh, `frames` says for how many frames inputs that change in time have its values.
     """
-    if path.suffix.lower() in HDF5:
+    suffix = path.suffix.lower()
+    if suffix in HDF5:
         with _opened_hdf5(path) as file:
             yield _chosen(path, _datasets(file, path, info, dataset), info, given)
-    elif path.suffix.lower() == ZARR:
+    elif suffix == ZARR:
         found = _tree(_opened_zarr(path))
         arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
         yield _chosen(path, arrays, info, given)
-    elif path.suffix.lower() in NETCDF:
+    elif suffix in NETCDF:
         with formats.netcdf_arrays(path, info) as arrays:
             yield _chosen(path, arrays, info, given)
-    elif path.suffix.lower() == MATLAB:
+    elif suffix == MATLAB:
         yield _chosen(path, formats.matlab_arrays(path, info), info, given)
-    elif path.suffix.lower() in READ | LISTS:
+    elif suffix in READ | LISTS:
         yield of_meshes(path, info, frames)
-    elif path.suffix.lower() == ".npz":
+    elif suffix == ".npz":
         with _load(path, ".npz") as archive:
             yield _chosen(path, archive, info, given)
     else:
@@ -90,18 +91,19 @@ def group(path: Path, mode: str) -> Iterator[Any]:
 
 def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool = False) -> None:
     """Check the suffix and the folder of an output file before the computation begins."""
-    if path.suffix.lower() not in suffixes:
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(suffixes, reverse=True))} but got {path}"
         )
     needed = {HDF5: hdf5, NETCDF: formats.xarray, frozenset({MATLAB}): formats.scipy_io, MESHES | {SERIES}: meshio}
     for kind, imported in needed.items():
-        if path.suffix.lower() in kind:
+        if suffix in kind:
             imported()
-    if path.suffix.lower() == MOVIE:
+    if suffix == MOVIE:
         for name in ("matplotlib.figure", "imageio_ffmpeg"):
             library(name, ".mp4 files need two libraries: pip install matplotlib imageio-ffmpeg")
-    if path.suffix.lower() == ZARR:
+    if suffix == ZARR:
         zarr()
         if path.exists() and not resumed:
             raise ValueError(f"expected a new folder but {path} is there")
@@ -111,14 +113,15 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
 
 def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> None:
     """Check that a file can hold the outputs of a model."""
+    suffix = path.suffix.lower()
     every = list(outputs)
     names = [tensor.name for tensor in every]
-    if path.suffix.lower() in MESHES and (timed := [tensor.name for tensor in every if FRAME in tensor.axes]):
+    if suffix in MESHES and (timed := [tensor.name for tensor in every if FRAME in tensor.axes]):
         raise ValueError(
             f"expected an output file such as .npz for the frames of {_listed(timed)} but got {path}: `petrov rollout` "
             "writes a mesh for each of them, and a list .pvd"
         )
-    if len(names) > 1 and path.suffix.lower() not in SEVERAL | MESHES | {ZARR, MOVIE, SERIES}:
+    if len(names) > 1 and suffix not in SEVERAL | MESHES | {ZARR, MOVIE, SERIES}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
             f"but got {path}"
@@ -129,25 +132,26 @@ def write(
     path: Path, outputs: Mapping[str, Any], tensors: Iterable[TensorInfo | ParameterInfo], mesh: Any = None
 ) -> None:
     """Write outputs as `.npy` or `.npz`, in an HDF5, netCDF or MATLAB file, or on their mesh."""
+    suffix = path.suffix.lower()
     described = {tensor.name: tensor for tensor in tensors}
-    if path.suffix.lower() in MESHES:
+    if suffix in MESHES:
         if mesh is None:
             raise ValueError(f"expected a mesh file as input for {path.name}, which holds outputs on its mesh")
         with replacing(path, path.with_name(f".{os.getpid()}.{path.name}")) as temporary:  # its suffix says the format
             meshio().write(temporary, with_outputs(mesh, outputs, described.values()))
         return
     with replacing(path) as temporary:
-        if path.suffix.lower() in HDF5:
+        if suffix in HDF5:
             with new_hdf5(hdf5(), temporary) as file:
                 for name, array in outputs.items():
                     file.create_dataset(name, data=array).attrs.update(attributes(described[name]))
             return
         with temporary.open("wb") as file:
-            if path.suffix.lower() in NETCDF:
+            if suffix in NETCDF:
                 file.write(formats.netcdf_bytes(outputs, described))
-            elif path.suffix.lower() == MATLAB:
+            elif suffix == MATLAB:
                 formats.scipy_io().savemat(file, {name: np.asarray(each) for name, each in outputs.items()})
-            elif path.suffix.lower() == ".npz":
+            elif suffix == ".npz":
                 np.savez(file, **outputs)
             else:
                 [only] = outputs.values()

@@ -156,13 +156,14 @@ def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]
 
 def steps_in(path: Path) -> list[Step] | None:
     """Return the steps of a list, or of an XDMF or Exodus file that has some; None of a file of one mesh."""
-    if path.suffix.lower() in LISTS:
+    suffix = path.suffix.lower()
+    if suffix in LISTS:
         return [Step(partial(_mesh, file), time) for time, file in _meshes_in(path)]
-    if path.suffix.lower() in exodus.SUFFIXES:
+    if suffix in exodus.SUFFIXES:
         with _readable(path):
             said = exodus.times_of(path)
         return [Step(partial(_exodus_step, path, number), time) for number, time in enumerate(said)] or None
-    if path.suffix.lower() != ".xdmf":
+    if suffix != ".xdmf":
         return None
     try:
         grids = [*ET.parse(path).iter("Grid")]  # noqa: S314  expat bounds and ignores entities

@@ -82,9 +82,10 @@ def write(
         described: What the frames depend on, for the formats in `CONTINUED`.
         series: Of a series of meshes where it stands in the end, and its mesh.
     """
-    if path.suffix.lower() == SERIES and series is not None:
+    suffix = path.suffix.lower()
+    if suffix == SERIES and series is not None:
         return write_series(path, series, read, info, total)
-    first, reported = read(0), columns(info) if path.suffix.lower() in WITH_COLUMNS else ()
+    first, reported = read(0), columns(info) if suffix in WITH_COLUMNS else ()
     tensors = [tensor for tensor in (*info.outputs, *reported) if tensor.name in first]
     most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in first.values())))
     arrays, spans = dict[str, Any](), dict[str, Any]()
@@ -95,10 +96,10 @@ def write(
             shape, field = (*whole[:axis], total, *whole[axis:]), whole[axis:]
             samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in whole[:axis]]
             if group is None:
-                file = path if path.suffix.lower() == ".npy" else folder / f"{tensor.name}.npy"
+                file = path if suffix == ".npy" else folder / f"{tensor.name}.npy"
                 array = new_array(file, shape)
             else:
-                make = group.create_dataset if path.suffix.lower() in files.HDF5 else group.create_array
+                make = group.create_dataset if suffix in files.HDF5 else group.create_array
                 array = make(tensor.name, shape=shape, dtype="float32", chunks=(*samples, most, *field))
                 array.attrs.update(files.attributes(tensor))
             arrays[tensor.name] = array
@@ -112,9 +113,9 @@ def write(
                 spans[name] = _span(np.append(spans.get(name, ()), part))
         if group is not None:
             group.attrs.update({**(described or {}), CHECKSUM: checksum})
-        elif path.suffix.lower() == files.MOVIE:
+        elif suffix == files.MOVIE:
             write_movie(path, arrays, info)
-        elif path.suffix.lower() == ".npz":
+        elif suffix == ".npz":
             with path.open("wb") as archive:  # NumPy would append another suffix to one in upper case
                 np.savez(archive, **arrays)
         return Written({name: array.shape for name, array in arrays.items()}, spans)
@@ -185,10 +186,11 @@ def check_series(source: Path, target: Path, mesh: Any) -> None:
 @contextmanager
 def _group_or_folder(path: Path) -> Iterator[tuple[Any, Path]]:
     """Open a new file or folder that takes arrays; or None, and where `.npy` files become the arrays."""
-    if path.suffix.lower() in files.HDF5 | {files.ZARR}:
+    suffix = path.suffix.lower()
+    if suffix in files.HDF5 | {files.ZARR}:
         with files.group(path, "w") as group:
             yield group, path
-    elif path.suffix.lower() == ".npy":
+    elif suffix == ".npy":
         yield None, path.parent
     else:
         with TemporaryDirectory(prefix=".arrays", dir=path.parent) as folder:
