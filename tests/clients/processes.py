@@ -11,13 +11,21 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import xarray
+from xarray.backends.locks import HDF5_LOCK
 
 from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient
 from petrov_client._client import SyncPredictor
+from petrov_client._files import opened
+from petrov_client._models import ModelInfo
+from petrov_client._schema import TensorInfo
 
 
 def ask(client: SyncPredictor, constant: float) -> float:
@@ -148,7 +156,34 @@ def workers_of_torch(client: Client) -> None:
         expect([batch.tolist() for batch in loader], [[1, 2, 3], [4, 5, 6]], f"workers by {method}")
 
 
+def a_fork_reads_netcdf() -> None:
+    """Read a file in a process that was forked while a thread read another."""
+    held, axes = threading.Event(), ("batch", "row")
+    info = ModelInfo("toy", 1, (1,), (TensorInfo("u", axes),), (TensorInfo("v", axes),), 4)
+
+    def hold() -> None:
+        with HDF5_LOCK:
+            held.set()
+            time.sleep(0.5)
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "u.nc")
+        xarray.Dataset({"u": (axes, np.ones((2, 3)))}).to_netcdf(path, engine="h5netcdf")
+
+        def read() -> None:
+            with opened(path, info) as source:
+                expect(float(np.sum(source.arrays["u"])), 6.0, "netCDF")
+
+        read()
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        expect(forked(read), 0, "exit code of the child that reads netCDF")
+        thread.join()
+
+
 def main(http: str, grpc: str) -> None:
+    a_fork_reads_netcdf()
     over_http = Inherited.client = Client(http)
     responses_are_not_swapped(over_http)
     an_open_response_stays_with_its_process(over_http)

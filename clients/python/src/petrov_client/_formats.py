@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,16 @@ def xarray() -> Any:
     """Return the library xarray."""
     for name in ("h5netcdf", "xarray"):
         found = library(name, "netCDF files need two libraries: pip install xarray h5netcdf")
+    _hold_at_forks()
     return found
+
+
+@cache
+def _hold_at_forks() -> None:
+    """Fork while no thread reads HDF5 by xarray: its lock would be copied as it is, and never be free in the child."""
+    if hasattr(os, "register_at_fork"):
+        lock = library("xarray.backends.locks", "").HDF5_LOCK
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 @contextmanager
