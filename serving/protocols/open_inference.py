@@ -233,10 +233,7 @@ class InferenceResponse(_Part):
 
 
 class RestExchange:
-    """A request of `/v2` and the writer of its response: an `Exchange` of `serving.inputs`.
-
-    The body is JSON up to `json_bytes`, or all of it.
-    """
+    """A body of `/v2`, JSON up to `json_bytes`, and the writer of its response: an `Exchange` for `serving.inputs`."""
 
     frames: int | None = None  # a parameter of the request says it, and the grid
     grid: tuple[int, ...] | None = None
