@@ -33,9 +33,8 @@ def validated(model: type[Model], value: Any, name: str = "", kind: str = "unrea
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         location = ".".join(str(part)[:64] for part in (*filter(None, [name]), *first["loc"]))
-        fault = (
-            "Input should be an object" if first["type"] == "model_type" else first["msg"]
-        )  # else it names the class
+        # pydantic names the class that was expected
+        fault = "Input should be an object" if first["type"] == "model_type" else first["msg"]
         raise Problem(kind, f"{location or 'the JSON body'}: {fault}") from error
 
 

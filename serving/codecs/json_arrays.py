@@ -35,9 +35,8 @@ _CELLS = "cells"
 class Base64Array(Document):
     """An array as little-endian bytes in C order."""
 
-    shape: Annotated[
-        tuple[Annotated[int, Field(strict=True)], ...], FailFast()
-    ]  # one error is enough, a million would be collected
+    # One error is enough, a million would be collected.
+    shape: Annotated[tuple[Annotated[int, Field(strict=True)], ...], FailFast()]
     dtype: str = Field(examples=["float32"])
     base64: str
 

@@ -18,10 +18,8 @@ import h5py
 
 from training.data.readers.data_file import ReadError
 
-BLOSC, BLOSC_HEADER = (
-    frozenset({"Blosc", "BloscCodec"}),
-    16,
-)  # of zarr 2 and 3; bytes, the last of which say the size
+BLOSC = frozenset({"Blosc", "BloscCodec"})  # of zarr 2 and 3
+BLOSC_HEADER = 16  # bytes of a chunk, the last four of which say its size
 MOST_NAMED = 3  # arrays; of others their number is said
 
 

@@ -32,10 +32,8 @@ HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | NETCDF | {".npz", MATLAB}
 ARRAYS = SEVERAL | {".npy"}
 ZARR, MOVIE = ".zarr", ".mp4"
-BLOSC, BLOSC_HEADER = (
-    frozenset({"Blosc", "BloscCodec"}),
-    16,
-)  # of zarr 2 and 3; bytes, the last of which say the size
+BLOSC = frozenset({"Blosc", "BloscCodec"})  # of zarr 2 and 3
+BLOSC_HEADER = 16  # bytes of a chunk, the last four of which say its size
 #: Suffixes of files, or a folder, for trajectories.
 TRAJECTORIES = (ARRAYS - NETCDF - {MATLAB}) | {ZARR, MOVIE, SERIES}
 
