@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import tracemalloc
 from dataclasses import replace
@@ -12,6 +13,7 @@ import h5py
 import meshio
 import numpy as np
 import pytest
+import xarray
 import zarr
 
 from petrov_client import ModelInfo
@@ -76,6 +78,51 @@ def test_suffixes_in_upper_case_are_read_and_written(tmp_path: Path, suffix: str
     with local.opened(first.rename(other), info) as found:
         [array] = found.arrays.values()
         np.testing.assert_array_equal(np.asarray(array), frames)
+
+
+def whole(path: Path) -> Path:
+    """Write an array as the suffix of a path says, and return the file that holds its values."""
+    values = np.random.default_rng(0).random((6, 40)).astype(np.float32)
+    if path.suffix == ".zarr":
+        zarr.create_array(str(path), data=values, chunks=(2, 40))
+        return path / "c" / "1" / "0"
+    if path.suffix == ".npz":
+        np.savez_compressed(path, state=values)
+    elif path.suffix == ".npy":
+        np.save(path, values)
+    else:
+        xarray.Dataset({"state": (("sample", "x"), values)}).to_netcdf(path, engine="scipy")
+    return path
+
+
+def only_array(path: Path) -> Any:
+    with local.opened(path, described()) as found:
+        [array] = found.arrays.values()
+        return np.asarray(array)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("a.npz", 60), ("a.npz", 200), ("a.npy", 12), ("a.npy", 40), ("a.nc", 12), ("a.nc", 8), ("a.zarr", 0)],
+)
+def test_damage_is_a_sentence_that_names_the_file(name: str, place: int, tmp_path: Path) -> None:
+    path = tmp_path / name
+    file = whole(path)
+    assert only_array(path).shape == (6, 40)
+    content = file.read_bytes()
+    file.write_bytes(content[:place] + bytes(each ^ 0x5A for each in content[place : place + 8]) + content[place + 8 :])
+    with pytest.raises(ValueError, match=rf"expected .* in .*{re.escape(name)} but: .+"):
+        only_array(path)
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "state/zarr.json"])
+def test_damaged_metadata_of_zarr_are_named(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "flow.zarr"
+    zarr.open_group(str(path), mode="w").create_array("state", data=np.ones((3, 4)))
+    for content in (b"", b"{", b"\xff\xfe", b"[]"):
+        (path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=r"in .*flow\.zarr"), local.opened(path, described()):
+            pass
 
 
 def test_chunks_that_a_file_lacks_are_said_to_be_read_as_a_number(tmp_path: Path) -> None:

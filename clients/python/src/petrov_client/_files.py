@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -55,11 +54,16 @@ def opened(
     suffix = path.suffix.lower()
     if suffix in HDF5:
         with _opened_hdf5(path) as file:
-            yield _chosen(path, _datasets(file, path, info, dataset), info, given)
+            with formats.named(path, "an HDF5 file"):
+                chosen = _chosen(path, _datasets(file, path, info, dataset), info, given)
+            yield chosen
     elif suffix == ZARR:
-        found = _tree(_opened_zarr(path))
-        arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
-        yield _chosen(path, arrays, info, given)
+        library = zarr()
+        with formats.named(path, "a zarr folder"):
+            found = _tree(path, library.open(str(path), mode="r"))
+            arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
+            chosen = _chosen(path, arrays, info, given)
+        yield chosen
     elif suffix in NETCDF:
         with formats.netcdf_arrays(path, info) as arrays:
             yield _chosen(path, arrays, info, given)
@@ -229,12 +233,10 @@ def _unwritten(path: Path, arrays: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _read(path: Path, file: Mapping[str, Any], name: str) -> Any:
-    try:
+    with formats.named(path, f'numbers in "{name}"'):  # which are read now, of an archive
         found = file[name]
-    except (ValueError, BadZipFile) as error:  # of an archive
-        raise ValueError(f'expected numbers in "{name}" of {path} but: {error}') from error
     if isinstance(found, Blocks):
-        found.check_whole(path)
+        found.check_whole()
     return found
 
 
@@ -260,12 +262,13 @@ class Blocks:
 
     KEPT = 2  # chunks
 
-    def __init__(self, array: Any) -> None:
-        self.array, self.shape, self.dtype, self.attrs = array, array.shape, array.dtype, array.attrs
+    def __init__(self, path: Path, array: Any) -> None:
+        self.path, self.array = path, array
+        self.shape, self.dtype, self.attrs = array.shape, array.dtype, array.attrs
         self._rows = int(array.chunks[0]) if array.shape else 1
         self._block = functools.lru_cache(self.KEPT)(self._read)
 
-    def check_whole(self, path: Path) -> None:
+    def check_whole(self) -> None:
         """Check that no chunk has fewer bytes than its header says: Blosc would read on in memory.
 
         Chunks that are parts of a file have their own places in it.
@@ -275,7 +278,7 @@ class Blocks:
         """
         if type(next(reversed(self.array.compressors), None)).__name__ not in BLOSC or self.array.shards is not None:
             return
-        for file in sorted((path / self.array.path).rglob("*")):
+        for file in sorted((self.path / self.array.path).rglob("*")):
             if file.name.startswith(".") or file.name == "zarr.json" or not file.is_file():
                 continue
             with file.open("rb") as chunk:
@@ -284,18 +287,22 @@ class Blocks:
                 raise ValueError(f"expected {said} bytes in {file}, a chunk, but found {size}: copy the store again")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(self.array[...], dtype, copy=copy)
+        return np.array(self._part(...), dtype, copy=copy)
 
     def _read(self, number: int) -> Any:
-        return self.array[number * self._rows : (number + 1) * self._rows]
+        return self._part(slice(number * self._rows, (number + 1) * self._rows))
+
+    def _part(self, index: Any) -> Any:
+        with formats.named(self.path, f'numbers in "{self.array.path}"'):
+            return self.array[index]
 
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, slice):
-            return self.array[index]
+            return self._part(index)
         start, stop, step = index.indices(self.shape[0])
         numbers = range(start // self._rows, -(-stop // self._rows))
         if step != 1 or not numbers:
-            return self.array[index]
+            return self._part(index)
         first = numbers[0] * self._rows
         parts = [self._block(number) for number in numbers]
         return (np.concatenate(parts) if parts[1:] else parts[0])[start - first : stop - first]
@@ -303,31 +310,19 @@ class Blocks:
 
 def _opened_hdf5(path: Path) -> Any:
     library = hdf5()
-    try:
+    with formats.named(path, "an HDF5 file"):
         return library.File(path, "r")
-    except OSError as error:
-        raise ValueError(f"expected an HDF5 file in {path} but: {error}") from error
 
 
-def _opened_zarr(path: Path) -> Any:
-    library = zarr()
-    try:
-        return library.open(str(path), mode="r")
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"expected a zarr folder in {path} but: {error}") from error
-
-
-def _tree(node: Any) -> Any:
+def _tree(path: Path, node: Any) -> Any:
     """Return an array of zarr, or the members of a group by name."""
-    return Blocks(node) if hasattr(node, "dtype") else {name: _tree(each) for name, each in node.members()}
+    return Blocks(path, node) if hasattr(node, "dtype") else {name: _tree(path, each) for name, each in node.members()}
 
 
 def _load(path: Path, suffix: str, mode: Any = None) -> Any:
     """Return the array of a `.npy` file, or the archive of a `.npz` file."""
-    try:
+    with formats.named(path, f"a {suffix} file of numbers"):
         found = np.load(path, mmap_mode=mode, allow_pickle=False)
-    except (ValueError, EOFError, BadZipFile) as error:
-        raise ValueError(f"expected a {suffix} file of numbers in {path} but: {error}") from error
     if isinstance(found, np.ndarray) == (suffix == ".npy"):
         return found
     if suffix == ".npy":

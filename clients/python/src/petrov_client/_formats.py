@@ -17,6 +17,23 @@ from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
 NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
 
 
+@contextmanager
+def named(path: Path, expected: str) -> Iterator[None]:
+    """Name a file that a library cannot read: damage leads to errors of all kinds in it, most without a name.
+
+    Raises:
+        ValueError: The block failed; what names the file already is raised as it is.
+    """
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:
+        if isinstance(error, ValueError) and str(path) in str(error):
+            raise
+        raise ValueError(f"expected {expected} in {path} but: {str(error) or type(error).__name__}") from error
+
+
 def xarray() -> Any:
     """Return the library xarray."""
     for name in ("h5netcdf", "xarray"):
@@ -40,10 +57,9 @@ def netcdf_arrays(path: Path, info: ModelInfo) -> Iterator[dict[str, Any]]:
     Values are unpacked, and NaN where the file says that they are missing. Times stay the numbers of the file.
     """
     taken, axes = {each.name for each in info.arguments}, {*(info.grid.axes if info.grid else ())}
-    try:
-        file = xarray().open_dataset(path, decode_times=False)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"expected a netCDF file in {path} but: {error}") from error
+    library = xarray()
+    with named(path, "a netCDF file"):
+        file = library.open_dataset(path, decode_times=False)
     with file:
         every = {*file.variables, *file.dims}
         lower = {name: str(name).lower() for name in every}
@@ -83,7 +99,7 @@ def matlab_arrays(path: Path, info: ModelInfo) -> dict[str, Any]:
     Version 7.3 is HDF5, in which all axes are in reverse.
     """
     io = scipy_io()
-    try:
+    with named(path, "a MATLAB file"):
         version, _ = io.matlab.matfile_version(path)
         if version == 2:
             h5py = library("h5py", "MATLAB files of version 7.3 need h5py: pip install h5py")
@@ -93,7 +109,5 @@ def matlab_arrays(path: Path, info: ModelInfo) -> dict[str, Any]:
             if version == 1:
                 complex_variables(path)
             found = {name: each for name, each in io.loadmat(path).items() if not name.startswith("__")}
-    except Exception as error:  # what damage leads to in SciPy is not only its own error
-        raise ValueError(f"expected a MATLAB file in {path} but: {error}") from error
     numbers = {each.name for each in info.parameters if each.axes == ("batch",)}
     return {name: each.ravel() if name in numbers and 1 in each.shape else each for name, each in found.items()}
