@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import shutil
 import socket
 import struct
@@ -99,14 +100,17 @@ def test_a_head_without_end_is_refused(hasty: Gateway) -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_client_that_reads_after_sending_sees_why_its_body_is_too_large(hasty: Gateway, chunked: bool) -> None:
-    size = hasty.settings.max_body_bytes + 16 * 2**20
-    piece = bytes(2**20)
-    body = (piece for _ in range(size // len(piece)))
-    headers = {"Content-Type": "application/x-npy"} | ({} if chunked else {"Content-Length": str(size)})
-    request = urllib.request.Request(f"{hasty.url}/v1/models/blur/predict", body, headers)  # noqa: S310 - http
-    with pytest.raises(urllib.error.HTTPError) as refusal:
-        urllib.request.urlopen(request, timeout=60)  # noqa: S310 - as above
+def test_a_client_that_reads_after_sending_sees_why_its_body_is_too_large(
+    run_before_triton: RunGateway, chunked: bool
+) -> None:
+    """The gateway waits as long as by default: beside other work a second is not enough for a large body."""
+    piece, limit = bytes(2**20), 16 * 2**20
+    body = (piece for _ in range(32))
+    headers = {"Content-Type": "application/x-npy"} | ({} if chunked else {"Content-Length": str(2 * limit)})
+    with run_before_triton(max_body_bytes=limit) as gateway:
+        request = urllib.request.Request(f"{gateway.url}/v1/models/blur/predict", body, headers)  # noqa: S310 - http
+        with pytest.raises(urllib.error.HTTPError) as refusal:
+            urllib.request.urlopen(request, timeout=60)  # noqa: S310 - as above
     with refusal.value as response:
         assert response.status == 413
         assert json.load(response)["type"] == "urn:petrov:problem:body-too-large"
@@ -140,7 +144,10 @@ def test_what_is_no_http_is_not_answered_within_a_response(gateway: Gateway) -> 
         wire.sendall(b"no request\r\n\r\n")
         said += everything(wire)
     assert said.startswith(b"HTTP/1.1 200 ")
-    assert said.count(b"HTTP/1.1") == 1
+    head, _, rest = said.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head)
+    assert length is not None
+    assert b"HTTP/1.1" not in rest[: int(length[1])]  # a response that was whole by then may be followed by another
 
 
 H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
