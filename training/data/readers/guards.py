@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
-import h5py
 import numpy as np
 
 #: Modules of `meshio` that make arrays as large as a file says that they are.
@@ -137,6 +136,8 @@ def _check_references(path: Path) -> None:
 
 def _size_of_dataset(path: Path, inside: str) -> int:
     """Return the bytes of a dataset of an HDF5 file, after a check that it is in that file, and not too large."""
+    import h5py  # noqa: PLC0415  few files need it
+
     with h5py.File(path, "r") as file:
         size = int(getattr(check_inside(file, inside, path), "nbytes", 0))
     _check_size(size, f'"{inside}" of {path}')
@@ -145,6 +146,8 @@ def _size_of_dataset(path: Path, inside: str) -> int:
 
 def check_inside(file: Any, inside: str, path: Path) -> Any:
     """Return a member of an HDF5 file, after a check that it is in that file."""
+    import h5py  # noqa: PLC0415  few files need it
+
     group = file
     for key in inside.strip("/").split("/"):
         if type(group.get(key, getlink=True)) is not h5py.HardLink:  # None where it is not there

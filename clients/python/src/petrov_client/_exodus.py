@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._mesh_files import MOST_BYTES, check_inside, library, meshio
+from petrov_client._guards import MOST_BYTES, check_inside
+from petrov_client._libraries import library, meshio
 
 SUFFIXES = frozenset({".e", ".exo", ".ex2"})
 #: The kind of cells, and the number of their corners, by how the names of types begin.

@@ -21,7 +21,7 @@ from petrov_client import _formats as formats
 from petrov_client import _times as times_of_frames
 from petrov_client._disk import new_hdf5
 from petrov_client._formats import MATLAB, NETCDF
-from petrov_client._mesh_files import library, meshio
+from petrov_client._libraries import hdf5, library, meshio, scipy_io, xarray, zarr
 from petrov_client._mesh_series import LISTS, MESHES, READ, SERIES, Source, of_meshes
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
@@ -98,7 +98,7 @@ def check_output(path: Path, suffixes: frozenset[str] = ARRAYS, *, resumed: bool
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(suffixes, reverse=True))} but got {path}"
         )
-    needed = {HDF5: hdf5, NETCDF: formats.xarray, frozenset({MATLAB}): formats.scipy_io, MESHES | {SERIES}: meshio}
+    needed = {HDF5: hdf5, NETCDF: xarray, frozenset({MATLAB}): scipy_io, MESHES | {SERIES}: meshio}
     for kind, imported in needed.items():
         if suffix in kind:
             imported()
@@ -152,7 +152,7 @@ def write(
             if suffix in NETCDF:
                 file.write(formats.netcdf_bytes(outputs, described))
             elif suffix == MATLAB:
-                formats.scipy_io().savemat(file, {name: np.asarray(each) for name, each in outputs.items()})
+                scipy_io().savemat(file, {name: np.asarray(each) for name, each in outputs.items()})
             elif suffix == ".npz":
                 np.savez(file, **outputs)
             else:
@@ -174,16 +174,6 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         remove_path(temporary)
-
-
-def hdf5() -> Any:
-    """Return h5py."""
-    return library("h5py", "HDF5 files need h5py: pip install h5py")
-
-
-def zarr() -> Any:
-    """Return the library zarr."""
-    return library("zarr", "zarr folders need zarr: pip install zarr")
 
 
 def with_numbers(arrays: Mapping[str, Any], numbers: Mapping[str, float]) -> dict[str, Any]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from petrov_client._libraries import library, scipy_io, xarray
 from petrov_client._matlab import complex_variables
-from petrov_client._mesh_files import library
 from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
 
@@ -32,22 +30,6 @@ def named(path: Path, expected: str) -> Iterator[None]:
         if isinstance(error, ValueError) and str(path) in str(error):
             raise
         raise ValueError(f"expected {expected} in {path} but: {str(error) or type(error).__name__}") from error
-
-
-def xarray() -> Any:
-    """Return the library xarray."""
-    for name in ("h5netcdf", "xarray"):
-        found = library(name, "netCDF files need two libraries: pip install xarray h5netcdf")
-    _hold_at_forks()
-    return found
-
-
-@cache
-def _hold_at_forks() -> None:
-    """Fork while no thread reads HDF5 by xarray: its lock would be copied as it is, and never be free in the child."""
-    if hasattr(os, "register_at_fork"):
-        lock = library("xarray.backends.locks", "").HDF5_LOCK
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 @contextmanager
@@ -86,11 +68,6 @@ def netcdf_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | 
     found = library.merge(made, join="exact", compat="no_conflicts")
     found.attrs.clear()  # those of the first output
     return bytes(found.to_netcdf(engine="h5netcdf"))
-
-
-def scipy_io() -> Any:
-    """Return SciPy's module of files."""
-    return library("scipy.io", "MATLAB files need SciPy, and h5py for those of version 7.3: pip install scipy h5py")
 
 
 def matlab_arrays(path: Path, info: ModelInfo) -> dict[str, Any]:

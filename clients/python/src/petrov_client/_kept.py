@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from petrov_client._arrays import Fields
 from petrov_client._codecs import encode_safetensors
 from petrov_client._files import remove_path, replacing
-from petrov_client._mesh_files import library
+from petrov_client._libraries import library
 from petrov_client._models import ModelInfo
 
 Description = dict[str, str | int]

@@ -18,7 +18,8 @@ import numpy as np
 
 from petrov_client import _exodus as exodus
 from petrov_client import _times as times_of_frames
-from petrov_client._mesh_files import guarded, meshio, read_any
+from petrov_client._guards import guarded, read_any
+from petrov_client._libraries import meshio
 from petrov_client._meshes import arrays_of, arrays_of_steps, checked, wire_name, without_loose_points
 from petrov_client._models import ModelInfo
 from petrov_client._schema import COORDINATES, FRAME

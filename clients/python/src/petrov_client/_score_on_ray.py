@@ -20,7 +20,7 @@ from petrov_client._client import AsyncClient
 from petrov_client._flow import Advance
 from petrov_client._inputs import check_input
 from petrov_client._kept import Kept, Records
-from petrov_client._mesh_files import library
+from petrov_client._libraries import library
 from petrov_client._models import ModelInfo
 from petrov_client._quality import Options
 

@@ -23,7 +23,7 @@ from petrov_client import _files as files
 from petrov_client._arrays import Fields
 from petrov_client._disk import new_array
 from petrov_client._kept import Description
-from petrov_client._mesh_files import meshio
+from petrov_client._libraries import meshio
 from petrov_client._mesh_series import SERIES
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo

@@ -21,19 +21,6 @@ COUNTED = ("vtk._vtk_42", "vtk._vtk_51", "gmsh._gmsh22", "gmsh._gmsh40", "gmsh._
 MOST_BYTES = 2**29
 
 
-def library(name: str, advice: str) -> Any:
-    """Return a library that is optional."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ValueError(advice) from error
-
-
-def meshio() -> Any:
-    """Return the library meshio."""
-    return library("meshio", "mesh files need meshio: pip install meshio")
-
-
 @contextmanager
 def guarded(path: Path) -> Iterator[None]:
     """Let `meshio` read a file, but no other file than an HDF5 file beside it, and inflate a bounded number of bytes.
