@@ -354,7 +354,7 @@ def test_a_pickle_is_not_opened(petrov: Callable[..., Done], toy: Any, tmp_path:
     fails(done, 2, "petrov: expected a .npy file of numbers")
     np.savez(tmp_path / "objects.npz", coefficient=np.array([print], dtype=object))
     done = petrov("predict", "toy", tmp_path / "objects.npz", tmp_path / "out.npy", "--url", f"http://{toy.address}")
-    fails(done, 2, f'petrov: expected numbers in "coefficient" of {tmp_path / "objects.npz"} but: ')
+    fails(done, 2, f'petrov: expected numbers in "coefficient" in {tmp_path / "objects.npz"} but: ')
 
 
 def test_an_impossible_output_file_is_refused_before_any_request(
