@@ -280,23 +280,30 @@ def established(gateway: Gateway, port: int | None = None) -> int:
     return sum(each.status != psutil.CONN_TIME_WAIT for each in of_client)
 
 
-def test_a_response_that_is_not_read_is_dropped(hasty: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, admission = io.BytesIO(), hasty.service.admission
+@pytest.fixture
+def patient(run_before_triton: RunGateway) -> Iterator[Gateway]:
+    """Run a gateway that waits long enough for a large body, beside other work, too."""
+    with run_before_triton(receive_seconds=5.0, request_seconds=120.0) as gateway:
+        yield gateway
+
+
+def test_a_response_that_is_not_read_is_dropped(patient: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, admission = io.BytesIO(), patient.service.admission
     np.save(file, np.ones((FIELDS, 64, 64), np.float32))
-    before, count, held = established(hasty), admission.count, [0]
+    before, count, held = established(patient), admission.count, [0]
 
     def noted(added: int, key: str) -> None:
         count(added, key)
         held.append(admission.bytes)
 
     monkeypatch.setattr(admission, "count", noted)  # seen here, however late this thread is
-    with connection(hasty) as wire:
+    with connection(patient) as wire:
         wire.sendall(PREDICT + b"Content-Length: %d\r\n\r\n" % len(file.getvalue()) + file.getvalue())
         wire.recv(1)
-        wait_until(lambda: established(hasty) <= before)
+        wait_until(lambda: established(patient) <= before)
     both, body = [each for each in held if each > 2**20][-2:]  # let go last: the response, most of which is not read
     assert both > 1.9 * len(file.getvalue()) > body > 0
-    wait_until(lambda: hasty.service.admission.bytes == 0)
+    wait_until(lambda: patient.service.admission.bytes == 0)
 
 
 def test_a_gateway_of_a_test_shares_no_port_with_another(
