@@ -101,7 +101,7 @@ def parsed(content: Text | memoryview, end: int | None = None) -> Any:
 def check_names(text: Text, document: Any) -> None:
     """Refuse a text with an object that has a name twice (`unreadable-body`), whose last value its document has.
 
-    Which of them the sender means nobody knows (RFC 8259, section 4). Every name of a text is followed by a colon. It
+    The text does not say which of them is meant (RFC 8259, section 4). Every name of a text is followed by a colon. It
     has more of them in strings, behind names that are repeated, and in lists, where objects are rare.
     """
     if text.count(b":") == sum(map(len, _objects(document))):

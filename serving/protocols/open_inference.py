@@ -47,11 +47,13 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
     **{f"UINT{8 * size}": np.dtype(f"<u{size}") for size in (1, 2, 4, 8)},
 }
 #: Parameters of a request that clients of the protocol send of their own accord, and that change no response here.
-_OF_SEQUENCES = frozenset({"sequence_id", "sequence_start", "sequence_end"})
-WITHOUT_EFFECT = _OF_SEQUENCES | {
+WITHOUT_EFFECT = {
     "binary_data_output",
     "content_type",
     "priority",
+    "sequence_end",
+    "sequence_id",
+    "sequence_start",
     "triton_enable_empty_final_response",
 }
 #: What Triton's own clients may ask for, and why it is refused.

@@ -20,7 +20,7 @@ from tests.clients.conftest import AnyClient, Done
 from tests.conftest import Gateway
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
-KEY = "a-key-that-nobody-shows"
+KEY = "a-key-that-is-not-shown"
 AUTHORITY = "if you trust it, let SSL_CERT_FILE name a file with the certificate of its authority"
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray, damage_named, part
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
+from training.data.readers.guards import cut_chunk
 from training.data.readers.hdf5 import PACKING, array, is_netcdf4, of_file, opened, stored_type, valid
 from training.data.readers.splits import of_splits
-from training.data.readers.unwritten import refuse_cut_chunks
 
 if TYPE_CHECKING:
     import zarr
@@ -59,7 +59,12 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
         every = {"": group} if isinstance(group, zarr.Array) else dict(group.members(max_depth=None))
         arrays = {name: item for name, item in every.items() if isinstance(item, zarr.Array)}
         for each in arrays.values() if path.is_dir() else ():
-            refuse_cut_chunks(path, each)
+            if (cut := cut_chunk(path, each)) is not None:
+                file, size, said = cut
+                raise ReadError(
+                    f"{path}: expected {said} bytes in {file.relative_to(path)}, a chunk of {each.path!r}, but found "
+                    f"{size}: copy the store again"
+                )
         named = all(dimension_names(item) for item in arrays.values())
     if isinstance(group, zarr.Array):
         yield DataFile(path, "zarr", {"array": LazyArray.of("array", group)})

@@ -1,7 +1,4 @@
-"""What a file of chunks does not hold, and readers take for other numbers.
-
-What is not there reads as its fill value: mostly 0, which looks like data. The rest of a cut chunk of Blosc is whatever
-lies in memory.
+"""What a file of chunks does not hold, and every reader takes for its fill value: mostly 0, which looks like data.
 
 HDF5 has no chunk of what was never written, as by a solver that was stopped. Zarr leaves out chunks of the fill value,
 and a copy of its folder may lack others: both look the same.
@@ -16,10 +13,6 @@ from typing import Any, NamedTuple
 
 import h5py
 
-from training.data.readers.data_file import ReadError
-
-BLOSC = frozenset({"Blosc", "BloscCodec"})  # of zarr 2 and 3
-BLOSC_HEADER = 16  # bytes of a chunk, the last four of which say its size
 MOST_NAMED = 3  # arrays; of others their number is said
 
 
@@ -57,29 +50,6 @@ def gaps_of_zarr(path: Path) -> Iterator[Gap]:
     for name, one in every:
         if isinstance(one, zarr.Array) and (missing := one.nchunks - one.nchunks_initialized) > 0:
             yield Gap(name, missing, one.nchunks, one.fill_value)
-
-
-def refuse_cut_chunks(path: Path, array: Any) -> None:
-    """Refuse an array of a folder of zarr if a chunk of it has fewer bytes than its header says.
-
-    Blosc's decoder is told where a chunk begins, and not where it ends. Chunks that are parts of a file have their own
-    places in it.
-
-    Raises:
-        ReadError: A chunk is cut.
-    """
-    if type(next(reversed(array.compressors), None)).__name__ not in BLOSC or array.shards is not None:
-        return
-    for file in sorted((path / array.path).rglob("*")):
-        if file.name.startswith(".") or file.name == "zarr.json" or not file.is_file():
-            continue
-        with file.open("rb") as opened_file:
-            said = int.from_bytes(opened_file.read(BLOSC_HEADER)[12:], "little")
-        if (size := file.stat().st_size) < max(said, BLOSC_HEADER):
-            raise ReadError(
-                f"{path}: expected {max(said, BLOSC_HEADER)} bytes in {file.relative_to(path)}, a chunk of "
-                f"{array.path!r}, but found {size}: copy the store again"
-            )
 
 
 def gaps_of_hdf5(path: Path) -> Iterator[Gap]:

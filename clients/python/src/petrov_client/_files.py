@@ -21,6 +21,7 @@ from petrov_client import _formats as formats
 from petrov_client import _times as times_of_frames
 from petrov_client._disk import new_hdf5
 from petrov_client._formats import MATLAB, NETCDF
+from petrov_client._guards import cut_chunk
 from petrov_client._libraries import hdf5, library, meshio, scipy_io, xarray, zarr
 from petrov_client._mesh_series import LISTS, MESHES, READ, SERIES, Source, of_meshes
 from petrov_client._meshes import with_outputs
@@ -31,8 +32,6 @@ HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | NETCDF | {".npz", MATLAB}
 ARRAYS = SEVERAL | {".npy"}
 ZARR, MOVIE = ".zarr", ".mp4"
-BLOSC = frozenset({"Blosc", "BloscCodec"})  # of zarr 2 and 3
-BLOSC_HEADER = 16  # bytes of a chunk, the last four of which say its size
 #: Suffixes of files, or a folder, for trajectories.
 TRAJECTORIES = (ARRAYS - NETCDF - {MATLAB}) | {ZARR, MOVIE, SERIES}
 
@@ -58,9 +57,9 @@ def opened(
                 chosen = _chosen(path, _datasets(file, path, info, dataset), info, given)
             yield chosen
     elif suffix == ZARR:
-        library = zarr()
+        module = zarr()
         with formats.named(path, "a zarr folder"):
-            found = _tree(path, library.open(str(path), mode="r"))
+            found = _tree(path, module.open(str(path), mode="r"))
             arrays = _datasets(found, path, info, dataset) if isinstance(found, dict) else {"": found}
             chosen = _chosen(path, arrays, info, given)
         yield chosen
@@ -259,22 +258,14 @@ class Blocks:
         self._block = functools.lru_cache(self.KEPT)(self._read)
 
     def check_whole(self) -> None:
-        """Check that no chunk has fewer bytes than its header says: Blosc would read on in memory.
-
-        Chunks that are parts of a file have their own places in it.
+        """Check that no chunk is cut.
 
         Raises:
-            ValueError: A chunk is cut.
+            ValueError: One is.
         """
-        if type(next(reversed(self.array.compressors), None)).__name__ not in BLOSC or self.array.shards is not None:
-            return
-        for file in sorted((self.path / self.array.path).rglob("*")):
-            if file.name.startswith(".") or file.name == "zarr.json" or not file.is_file():
-                continue
-            with file.open("rb") as chunk:
-                said = max(int.from_bytes(chunk.read(BLOSC_HEADER)[12:], "little"), BLOSC_HEADER)
-            if (size := file.stat().st_size) < said:
-                raise ValueError(f"expected {said} bytes in {file}, a chunk, but found {size}: copy the store again")
+        if (cut := cut_chunk(self.path, self.array)) is not None:
+            file, size, said = cut
+            raise ValueError(f"expected {said} bytes in {file}, a chunk, but found {size}: copy the store again")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.array(self._part(...), dtype, copy=copy)
@@ -299,9 +290,9 @@ class Blocks:
 
 
 def _opened_hdf5(path: Path) -> Any:
-    library = hdf5()
+    module = hdf5()
     with formats.named(path, "an HDF5 file"):
-        return library.File(path, "r")
+        return module.File(path, "r")
 
 
 def _tree(path: Path, node: Any) -> Any:

@@ -1,4 +1,8 @@
-"""Guards around `meshio`, which opens whatever files a mesh file names, and inflates without a limit."""
+"""Guards around libraries that believe what a file says.
+
+`meshio` opens whatever files a mesh file names, and inflates without a limit. Blosc, by which zarr compresses, knows
+where a chunk begins, and not where it ends.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ import numpy as np
 COUNTED = ("vtk._vtk_42", "vtk._vtk_51", "gmsh._gmsh22", "gmsh._gmsh40", "gmsh._gmsh41", "gmsh.common")
 #: Bytes that a mesh file may hold, inflated.
 MOST_BYTES = 2**29
+BLOSC = frozenset({"Blosc", "BloscCodec"})  # of zarr 2 and 3
+BLOSC_HEADER = 16  # bytes of a chunk, the last four of which say its size
 
 
 @contextmanager
@@ -162,3 +168,20 @@ def _check_size(size: int, what: str) -> None:
     """Refuse what is larger than a mesh may be."""
     if size > MOST_BYTES:
         raise ValueError(f"{what} holds more than {MOST_BYTES // 2**20} MiB")
+
+
+def cut_chunk(path: Path, array: Any) -> tuple[Path, int, int] | None:
+    """Return a cut chunk of an array in a folder of zarr, its bytes and those that it has to have; None without one.
+
+    Blosc would go on to read the memory behind it. Chunks that are parts of a file have their own places in it.
+    """
+    if type(next(reversed(array.compressors), None)).__name__ not in BLOSC or array.shards is not None:
+        return None
+    for file in sorted((path / array.path).rglob("*")):
+        if file.name.startswith(".") or file.name == "zarr.json" or not file.is_file():
+            continue
+        with file.open("rb") as chunk:
+            said = max(int.from_bytes(chunk.read(BLOSC_HEADER)[12:], "little"), BLOSC_HEADER)
+        if (size := file.stat().st_size) < said:
+            return file, size, said
+    return None

@@ -124,13 +124,14 @@ def checked_files(
 
 def check_exists(source: Path) -> None:
     """Check that an input file, or a folder of zarr, is there."""
-    if source.is_dir() and source.suffix.lower() != files.ZARR:
+    of_zarr = source.suffix.lower() == files.ZARR
+    if source.is_dir() and not of_zarr:
         message = f"expected a file, such as a list .pvd of meshes, but {source} is a folder"
         raise typer.BadParameter(message, param_hint="IN")
-    if source.is_file() and source.suffix.lower() == files.ZARR:
+    if source.is_file() and of_zarr:
         message = f"expected a folder of zarr but {source} is a file: unpack it, if it is an archive"
         raise typer.BadParameter(message, param_hint="IN")
-    if not (source.is_dir() if source.suffix.lower() == files.ZARR else source.is_file()):
+    if not (source.is_dir() or source.is_file()):
         raise typer.BadParameter(f"File '{source}' does not exist.", param_hint="IN")
 
 
