@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import tracemalloc
@@ -146,6 +147,24 @@ def test_bytes_of_an_unknown_suffix_are_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"\x93NUMPY")
     with pytest.raises(ValueError, match=r"expected lines of text in .*field\.bin, or numbers in a file .* \.npy or "):
         texts.predict(unused, "blur", str(path), None, None, unused)
+
+
+def test_a_folder_is_removed_though_another_thread_removes_a_file_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, unlink = tmp_path / "flow.zarr", os.unlink
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).touch()
+
+    def late(*args: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        unlink(*args, **options)  # by the other thread
+        unlink(*args, **options)
+
+    monkeypatch.setattr(os, "unlink", late)
+    local.remove_path(folder)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("size", [100, 60_000])  # bytes: of a head of a file alone, or of some of the frames, too

@@ -11,7 +11,7 @@ import math
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -313,7 +313,7 @@ def _load(path: Path, suffix: str, mode: Any = None) -> Any:
 
 def remove_path(path: Path) -> None:
     """Remove a file or a folder, if it is there; of a symbolic link the link alone."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    while path.is_dir() and not path.is_symlink():
+        with suppress(FileNotFoundError):  # threads of zarr that failed remove their own files meanwhile
+            shutil.rmtree(path)
+    path.unlink(missing_ok=True)
