@@ -1,16 +1,17 @@
 """The configuration of uvicorn, with limits on slow clients.
 
-The head of a request is limited in time and size (408 and 431), and a response that the client does not read is dropped
-after a time; `serving.protocols.over_http` limits the body. Uvicorn has no setting for either, granian and hypercorn
-none for unread responses, so uvicorn's protocol class is extended here although it is not public. The methods below are
-called as asyncio and httptools document them. Uvicorn's other classes are no more public, and need the same. That for
-h11 reads the body of a request that offers an upgrade, but takes ten times as long for one of 30 kB, and zttp has no
-stable version yet.
+The head of a request is limited in time and size (408 and 431), connections by the files that may be open (503), and a
+response that the client does not read is dropped after a time; `serving.protocols.over_http` limits the body. Uvicorn
+has no setting for these, granian and hypercorn none for unread responses, so uvicorn's protocol class is extended here
+although it is not public. The methods below are called as asyncio and httptools document them. Uvicorn's other classes
+are no more public, and need the same. That for h11 reads the body of a request that offers an upgrade, but takes ten
+times as long for one of 30 kB, and zttp has no stable version yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -21,9 +22,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from serving import system
 from serving.errors import MEDIA_TYPE, Problem
 from serving.settings import Settings
 
+logger = logging.getLogger(__name__)
 LINGER_BYTES = 256 * 2**20  # four times the largest body by default
 LINGER_SECONDS, IDLE_SECONDS = 30.0, 5.0  # in all, and without a byte
 LINGER_PAUSE = 0.002  # between two reads of what is dropped, some 250 KB each
@@ -33,6 +36,8 @@ MAX_HEAD_BYTES = 64 * 2**10  # more than any browser sends; counted after the fi
 BREAK_OFF = "petrov.break_off"  # an extension of ASGI: its `call` ends a response before its end
 DRAINED = "petrov.drained"  # another: its `call` returns once the client has read what was sent, or the connection ends
 SLOW, LARGE = "408 Request Timeout", "431 Request Header Fields Too Large"
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+FULL_SECONDS = 60.0  # between two warnings that no file is left for another client
 
 
 class Outlet:
@@ -82,10 +87,13 @@ class Connection(HttpToolsProtocol):
 
     A head may take so many `seconds` to arrive, and a response may lie so long without a byte of it being read. A
     connection that ends while the client may be in the middle of a request lingers: what arrives is dropped for a
-    while, so that the client reads the response.
+    while, so that the client reads the response. One whose descriptor is none of the first `files` is refused: those
+    behind are for the gateway, which would lose Triton and its repository if clients had them all.
     """
 
     seconds: ClassVar[float]
+    files: ClassVar[float]
+    warned: ClassVar[float] = -math.inf
     framing = b""  # headers of the body of a request that offers an upgrade
     repeats = False  # whether a head is parsed that only repeats them
     fault = ""  # why what arrived is no HTTP
@@ -101,6 +109,12 @@ class Connection(HttpToolsProtocol):
         self._in_head, self._head_bytes = False, 0
         self._deadline = self.loop.call_later(self.seconds, self._refuse, SLOW)
         self._progress: asyncio.TimerHandle | None = None
+        if transport.get_extra_info("socket").fileno() >= self.files:
+            self._outlet.write(FULL)
+            self._end()
+            if self.loop.time() > type(self).warned + FULL_SECONDS:
+                type(self).warned = self.loop.time()
+                logger.warning("clients are refused: of the files that may be open, %d are (ulimit -n)", self.files)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
@@ -242,11 +256,12 @@ class Connection(HttpToolsProtocol):
 
 def configuration(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """Return how uvicorn serves an application at the address of the settings."""
+    of_connections = {"seconds": settings.receive_seconds, "files": system.files_of_clients()}
     return uvicorn.Config(
         app,
         host="" if settings.host == "::" else settings.host,  # asyncio's name for all addresses of both families
         port=settings.port,
-        http=type("Connection", (Connection,), {"seconds": settings.receive_seconds}),  # uvicorn instantiates the class
+        http=type("Connection", (Connection,), of_connections),  # uvicorn instantiates the class
         ws="none",  # an upgrade is ignored, as HTTP allows
         log_config=None,
         log_level="warning",

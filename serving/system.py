@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import gc
+import math
 import os
 import resource
 import socket
@@ -42,6 +43,12 @@ def raise_open_files(requests: int) -> None:
             f"at most {limit} files may be open; PETROV_MAX_REQUESTS_IN_FLIGHT={requests} needs {needed}: raise the "
             "limit (ulimit -n, LimitNOFILE)"
         )
+
+
+def files_of_clients() -> float:
+    """Return how many of the files that may be open clients and what is open already may have together."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return math.inf if limit == resource.RLIM_INFINITY else limit - OWN_FILES // 2
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:

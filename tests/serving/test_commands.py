@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -183,6 +183,26 @@ def test_a_low_limit_of_open_files_is_raised_where_the_system_allows_it(settings
         assert psutil.Process(service.pid).rlimit(psutil.RLIMIT_NOFILE) == (1024, 1024)
         service.terminate()
         assert service.wait(30) == 0
+
+
+def test_clients_leave_files_for_the_gateway(settings: Settings) -> None:
+    head = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with command(settings, files=400) as (service, log), ExitStack() as clients:
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        statuses = []
+        for _ in range(400):
+            client = clients.enter_context(socket.create_connection(("127.0.0.1", settings.port), timeout=5))
+            with suppress(ConnectionError):
+                client.sendall(head)
+                statuses.append(client.recv(64)[9:12])
+        assert {*statuses} == {b"200", b"503"}
+        assert statuses.count(b"200") > 256
+        assert psutil.Process(service.pid).num_fds() < 360
+        time.sleep(2.0)  # the gateway looks at its repository twice
+        clients.close()
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        assert "clients are refused" in log.read_text()
+        assert "Too many open files" not in log.read_text()
 
 
 def may_mount() -> bool:
