@@ -21,7 +21,6 @@ from petrov_client import ModelInfo
 from petrov_client import _files as local
 from petrov_client import _trajectories as trajectories
 from petrov_client._commands import texts
-from petrov_client._disk import new_array
 from petrov_client._kept import Kept
 from petrov_client._operations import of_passed
 from petrov_client._quality import Options, Quality, columns, columns_of_frame
@@ -185,7 +184,7 @@ def test_a_full_disk_is_an_error_that_leaves_no_file(tmp_path: Path, name: str, 
 
 
 def test_a_memory_map_has_its_space_on_the_disk(tmp_path: Path) -> None:
-    new_array(tmp_path / "a.npy", (1000, 1000))
+    trajectories.new_array(tmp_path / "a.npy", (1000, 1000))
     assert 512 * (tmp_path / "a.npy").stat().st_blocks >= 4_000_000
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import io, sparse
 
-from petrov_client import ModelInfo, _matlab
+from petrov_client import ModelInfo
 from petrov_client import _files as files
 from petrov_client._schema import TensorInfo
 from training.data.readers import matlab, open_file
@@ -74,11 +74,6 @@ def test_files_of_matlab_itself_are_let_through() -> None:
             assert len(matlab.complex_variables(path)) == len(names)
             read += 1
     assert read > 40
-
-
-def test_the_client_has_a_copy() -> None:
-    """Neither package may import the other: change one, and copy it."""
-    assert Path(_matlab.__file__).read_text() == Path(matlab.__file__).read_text()
 
 
 def test_damage_is_named_by_client_and_training(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from petrov_client import _files as files
-from petrov_client import _guards
 from tests.clients.test_exodus import model
 from training.data.readers import guards, open_file
 from training.data.readers.data_file import ReadError
@@ -19,11 +18,6 @@ from training.data.readers.data_file import ReadError
 
 def mesh(count: int = 3) -> meshio.Mesh:
     return meshio.Mesh(np.zeros((count, 3)), [("triangle", np.array([[0, 1, 2]]))])
-
-
-def test_the_client_has_a_copy() -> None:
-    """Neither package may import the other: change one, and copy it."""
-    assert Path(_guards.__file__).read_text() == Path(guards.__file__).read_text()
 
 
 def test_an_xdmf_file_reads_no_other_file(tmp_path: Path) -> None:

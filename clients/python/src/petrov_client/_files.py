@@ -19,7 +19,6 @@ import numpy as np
 
 from petrov_client import _formats as formats
 from petrov_client import _times as times_of_frames
-from petrov_client._disk import new_hdf5
 from petrov_client._formats import MATLAB, NETCDF
 from petrov_client._guards import cut_chunk
 from petrov_client._libraries import hdf5, library, meshio, scipy_io, xarray, zarr
@@ -27,6 +26,7 @@ from petrov_client._mesh_series import LISTS, MESHES, READ, SERIES, Source, of_m
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._schema import FRAME, ParameterInfo, TensorInfo
+from petrov_client._without_faults import WithoutFaults
 
 HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | NETCDF | {".npz", MATLAB}
@@ -83,7 +83,7 @@ def group(path: Path, mode: str) -> Iterator[Any]:
     if path.suffix.lower() == ZARR:
         yield zarr().open_group(str(path), mode=mode)
     elif mode == "w":
-        with new_hdf5(hdf5(), path, libver="earliest", track_order=False) as file:
+        with new_hdf5(path, libver="earliest", track_order=False) as file:
             yield file
     else:
         with hdf5().File(path, mode) as file:
@@ -143,7 +143,7 @@ def write(
         return
     with replacing(path) as temporary:
         if suffix in HDF5:
-            with new_hdf5(hdf5(), temporary) as file:
+            with new_hdf5(temporary) as file:
                 for name, array in outputs.items():
                     file.create_dataset(name, data=array).attrs.update(attributes(described[name]))
             return
@@ -157,6 +157,20 @@ def write(
             else:
                 [only] = outputs.values()
                 np.save(file, only, allow_pickle=False)
+
+
+@contextmanager
+def new_hdf5(path: Path, **options: Any) -> Iterator[Any]:
+    """Make an HDF5 file, which is a new one or nothing that can be read.
+
+    Raises:
+        OSError: The disk is full, or the file would be larger than it may be.
+    """
+    with WithoutFaults(path) as target:
+        with hdf5().File(target, "w", **options) as file:
+            yield file
+        if target.fault is not None:
+            raise target.fault
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -18,10 +19,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import open_memmap
 
 from petrov_client import _files as files
 from petrov_client._arrays import Fields
-from petrov_client._disk import new_array
 from petrov_client._kept import Description
 from petrov_client._libraries import meshio
 from petrov_client._mesh_series import SERIES
@@ -195,6 +196,21 @@ def _group_or_folder(path: Path) -> Iterator[tuple[Any, Path]]:
     else:
         with TemporaryDirectory(prefix=".arrays", dir=path.parent) as folder:
             yield None, Path(folder)
+
+
+def new_array(path: Path, shape: Shape) -> np.memmap[Any, np.dtype[np.float32]]:
+    """Make a `.npy` file of float32 and return it as a memory map, for all of which the disk has room.
+
+    A write to a memory map that the disk has no room for ends the process at once.
+
+    Raises:
+        OSError: It has not.
+    """
+    array: np.memmap[Any, np.dtype[np.float32]] = open_memmap(path, "w+", np.dtype("<f4"), shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return array
 
 
 def _span(numbers: Fields) -> Fields:

@@ -1,24 +1,19 @@
-"""Files that are written where the disk may be full: that is an `OSError`, and nothing worse.
+"""A new HDF5 file where the disk may become full, or a quota or a limit of the size of files be reached.
 
-HDF5 keeps what it could not write, tries again when it closes the file and when the process ends, and crashes there. A
-write to a memory map that the disk has no room for ends the process at once.
+HDF5 keeps what it could not write, tries again when it closes the file and when the process ends, and crashes there. So
+it writes to a file whose writes always succeed, and which remembers that one did not.
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.lib.format import open_memmap
-
 
 class WithoutFaults(io.RawIOBase):
-    """A new file as HDF5 writes it, whose writes always succeed; `fault` is the first one that did not."""
+    """A new file as HDF5 writes it; after the first `fault` nothing is written any more, and what is missing is 0."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -64,30 +59,3 @@ class WithoutFaults(io.RawIOBase):
         """Close the file."""
         self.file.close()
         super().close()
-
-
-@contextmanager
-def new_hdf5(library: Any, path: Path, **options: Any) -> Iterator[Any]:
-    """Make an HDF5 file with the library h5py, which is a new one or nothing that can be read.
-
-    Raises:
-        OSError: The disk is full, or the file would be larger than it may be.
-    """
-    with WithoutFaults(path) as target:
-        with library.File(target, "w", **options) as file:
-            yield file
-        if target.fault is not None:
-            raise target.fault
-
-
-def new_array(path: Path, shape: tuple[int, ...]) -> np.memmap[Any, np.dtype[np.float32]]:
-    """Make a `.npy` file of float32 and return it as a memory map, for all of which the disk has room.
-
-    Raises:
-        OSError: It has not.
-    """
-    array: np.memmap[Any, np.dtype[np.float32]] = open_memmap(path, "w+", np.dtype("<f4"), shape)
-    if hasattr(os, "posix_fallocate"):
-        with path.open("r+b") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    return array
