@@ -151,19 +151,14 @@ def shape_checks_off() -> Iterator[None]:
 # half of the time. The graph is equal (`equality`): some inner values have other names and places.
 
 
-read_registry = ONNXRegistry.from_torchlib
-
-
-@functools.cache
-def registry(opset_version: int) -> ONNXRegistry:
-    """Return what torch's operators are in ONNX."""
-    return read_registry(opset_version)
+registry = functools.cache(ONNXRegistry.from_torchlib)  # what torch's operators are in ONNX
 
 
 @functools.cache
 def decompositions(opset_version: int) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return what operators that ONNX lacks are made of: those that torch takes apart by itself, and the others."""
-    known = {*_decomp.get_onnx_implemented_overloads(registry(opset_version))}
+    # The argument has its name as torch gives it: a cache would read the table once more for the same one without.
+    known = {*_decomp.get_onnx_implemented_overloads(registry(opset_version=opset_version))}
     table: Any = _decomp.create_onnx_friendly_decomposition_table(known)
     composite, other = _split_decomp_table_to_cia_and_python_decomp(table)
     return composite, other

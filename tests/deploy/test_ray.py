@@ -94,7 +94,7 @@ if __name__ == "__main__":
     folder, run = map(Path, sys.argv[1:])
     problem = ProblemFile.model_validate(tomllib.loads((folder / "line.toml").read_text()))
     small = ["channels=4", "heads=1", "feedforward=4", "layers=0", "spectral=1"]
-    counted = ["fit.epochs=24", "fit.seconds=1e9", "fit.batch=4"]
+    counted = ["fit.epochs=8", "fit.seconds=1e9", "fit.batch=4"]
     samples = SampleFile(prepare(problem, folder, folder), problem)
     found = changed(recipe(samples, "tiny"), [*(f"operator.{each}" for each in small), *counted])
     race = tuple(Candidate(name=f"{detail} channels", operator={"detail": detail}) for detail in (4, 2, 3))
@@ -218,6 +218,7 @@ def here(program: str, monkeypatch: pytest.MonkeyPatch, *arguments: Path) -> Non
     exec(program, {"__name__": "__main__"})  # noqa: S102 - our own
 
 
+@pytest.mark.deep
 def test_a_calibration_by_a_cluster_is_that_of_one_process(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
