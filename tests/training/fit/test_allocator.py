@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
-MEBIBYTES, STEPS = 40, 5  # more at a time than malloc ever keeps of its own accord
-PROGRAM = f"""
-import ctypes, resource
 from training.fit.run import keep_freed_memory
 
+MEBIBYTES, STEPS = 40, 5  # more at a time than malloc ever keeps of its own accord
+# A process of its own that imports nothing large.
+PROGRAM = f"""
+import ctypes, resource
+{inspect.getsource(keep_freed_memory)}
 library = ctypes.CDLL(None)
 library.malloc.restype = ctypes.c_void_p
 
