@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from physics.numerics.cells import Cells, UnknownCellsError, boundary, distance, normals, repeated, sizes
+from physics.numerics.cell_types import Cells, UnknownCellsError, normals, sizes
+from physics.numerics.cells import boundary, distance, repeated
 from schema.card import COORDINATES, Card
 from serving import checks
 from serving.errors import Problem, Where

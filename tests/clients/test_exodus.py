@@ -1,4 +1,4 @@
-"""Exodus files in the client: the meshes of a training, the last step as a start, and headers that claim too much."""
+"""Exodus files in the client: the last step as a start, and headers that claim too much."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ import pytest
 from petrov_client import ModelInfo, _exodus
 from petrov_client import _files as files
 from petrov_client._schema import COMPONENT, FramesInfo, GridInfo, TensorInfo
-from physics.numerics.cells import EDGES_OF
 from tests.toy_meshes import write_exodus
-from training.data.readers import exodus as training
 
 SQUARES = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [2, 0], [2, 1]])
-CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
 CELLS = {"QUAD4": [[0, 1, 2, 3]], "QUAD": [[1, 4, 5, 2]]}
 
 
@@ -29,28 +26,6 @@ def model(step: float | None) -> ModelInfo:
     grid = GridInfo(("point",), 4, 1000, (), "anywhere")
     info = ModelInfo("heat", 1, (1,), (coordinates, state), (), 8, grid=grid)
     return info if step is None else replace(info, frames=FramesInfo(step, 1, ("temp",), 4, 100))
-
-
-@pytest.mark.parametrize("engine", ["scipy", "h5netcdf"])
-@pytest.mark.parametrize("solid", [False, True])
-def test_meshes_are_those_of_the_training(tmp_path: Path, engine: str, solid: bool) -> None:
-    path = tmp_path / "run.e"
-    middles = np.array([CUBE[[*edge]].mean(axis=0) for edge in EDGES_OF["hexahedron"]])
-    points, cells = (np.concatenate([CUBE, middles]), {"HEX20": [[*range(20)]]}) if solid else (SQUARES, CELLS)
-    write_exodus(path, points, cells, 3, engine)
-    assert _exodus.times_of(path) == training.times_of(path) == (0, 1, 2)
-    for step, expected in enumerate(training.meshes_of(path)):
-        found = _exodus.mesh_of(path, step)
-        np.testing.assert_array_equal(found.points, expected.points)
-        for one, other in zip(found.cells, expected.cells, strict=True):
-            assert one.type == other.type
-            np.testing.assert_array_equal(one.data, other.data)
-        for name, values in expected.point_data.items():
-            np.testing.assert_array_equal(found.point_data[name], values)
-        assert found.cell_data.keys() == expected.cell_data.keys()
-        for name, blocks in expected.cell_data.items():
-            np.testing.assert_array_equal(np.concatenate(found.cell_data[name]), np.concatenate(blocks))
-    assert (_exodus.KINDS, _exodus.ORDER) == (training.KINDS, training.ORDER)
 
 
 def test_a_rollout_starts_from_the_last_step(tmp_path: Path) -> None:
@@ -116,7 +91,7 @@ def test_of_hdf5_no_other_file_is_read_and_no_more_than_a_mesh(tmp_path: Path) -
 
     changed("coordx", lambda file, name: file.create_dataset(name, (10**12,), "f8", chunks=(100,)))
     with pytest.raises(ValueError, match=r"8,000,000,000,000 bytes is more than the 512 MiB"):
-        _exodus.mesh_of(path, 0)
+        next(_exodus.meshes_of(path))
     changed("coordx", lambda file, name: file.__setitem__(name, h5py.ExternalLink("/etc/secret.h5", "/x")))
     with pytest.raises(ValueError, match="is a link to somewhere else"):
-        _exodus.mesh_of(path, 0)
+        next(_exodus.meshes_of(path))

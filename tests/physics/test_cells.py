@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from physics.numerics.cells import Cells, UnknownCellsError, alike, boundary, distance, keys, sizes
+from physics.numerics.cell_types import Cells, UnknownCellsError, sizes
+from physics.numerics.cells import alike, boundary, distance, keys
 
 SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0.5, 0.5]])
 TRIANGLES = [[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from playwright.sync_api import Browser, expect
 from scipy.spatial import Delaunay, cKDTree
 
 from petrov_client import Client
-from petrov_client._cells import KINDS
+from petrov_client._cells import KNOWN, NUMBERS
 from tests import toy_points
 from tests.conftest import Gateway, RunService
 from tests.pipeline.test_playground import ROOT, Visit, browser  # noqa: F401  a fixture
@@ -224,9 +225,10 @@ def test_files_that_are_no_mesh_of_the_model_are_refused(person: Visit, service:
 
 def test_the_page_knows_the_facets_that_the_client_knows(person: Visit) -> None:
     page = person.page.evaluate("async () => (await import(new URL('playground/mesh.js', document.baseURI))).FACETS")
-    for dimensions, kinds in KINDS.items():
-        known = {str(number): [[*map(list, part)] for part in facets] for (_, number), facets in kinds.items()}
-        assert page[str(dimensions)] == {number: facets for number, facets in known.items() if number != "-1"}
+    for dimensions, numbers in NUMBERS.items():
+        kinds = {number: KNOWN[dimensions][number] for number in numbers.values() if number != -1}
+        listed = {str(number): (kind.facets, kind.nodes) for number, kind in kinds.items()}
+        assert page[str(dimensions)] == json.loads(json.dumps(listed))
 
 
 def test_points_stay_where_inputs_follow_from_them_that_the_page_does_not_derive(person: Visit) -> None:

@@ -26,11 +26,11 @@ from training.data.readers.unwritten import unwritten
 from training.files import expect_room, locked, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
-from training.problems.draft_file import wire_name
 from training.problems.integrals import unlike_integrals, with_integrals
 from training.problems.problem import Array
 from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import DataError, ProblemFileError
+from training.problems.wire_names import wire_name
 
 READ_AS = 5
 """The version of what readers make of files: raise it where values of the same files become others."""

@@ -36,9 +36,9 @@ from training.problems.completed import (
     with_mask,
     with_points,
 )
-from training.problems.draft_file import wire_name
 from training.problems.problem_file import ProblemFile, in_each
 from training.problems.sections import DataError
+from training.problems.wire_names import wire_name
 
 NUMERIC = "fiub"  # kinds of dtype that become float32
 

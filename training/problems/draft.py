@@ -38,7 +38,7 @@ from training.problems.ambiguity import (
 )
 from training.problems.columns import NUMERIC
 from training.problems.draft_axes import AXIS_NAMES, without_components
-from training.problems.draft_file import Draft, DraftError, shown, wire_name
+from training.problems.draft_file import Draft, DraftError, shown
 from training.problems.draft_grid import fields_of, on_grid
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
 from training.problems.draft_stacked import (
@@ -54,6 +54,7 @@ from training.problems.roles import (
     named_outputs,
     sort_out,
 )
+from training.problems.wire_names import wire_name
 
 NO_INPUT = "there would be no input without it, or is a file with the inputs missing?"
 

@@ -13,8 +13,9 @@ from training.data.readers import DataFile, LazyArray
 from training.problems.ambiguity import COMPONENTS, MOST_ROWS, READ
 from training.problems.checks import FEWEST
 from training.problems.columns import NUMERIC
-from training.problems.draft_file import Draft, are_centres, rounded, wire_name
+from training.problems.draft_file import Draft, are_centres, rounded
 from training.problems.problem_file import AXES
+from training.problems.wire_names import wire_name
 
 LONGITUDES, WHOLE = ("longitude", "lon", "lons"), 360.0  # an axis around the globe is periodic
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +28,6 @@ NORMALS = """\
 # [inputs.boundary_normal]  # out of the domain, as long as the part of the boundary that a node stands for; 0 inside
 # components = [{}]"""
 SPACED = {2: '"x", "y"', 3: '"x", "y", "z"'}
-GREEK = re.compile(r"GREEK (?:SMALL|CAPITAL)? ?(?:LETTER )?(?:FINAL )?([A-Z]+)(?: SYMBOL)?")  # the names of its letters
 ROLES = {"inputs": "input", "parameters": "parameter", "outputs": "output"}
 
 
@@ -209,24 +207,6 @@ def quoted(text: str) -> str:
 def shown(array: LazyArray) -> str:
     """Name an array with its shape."""
     return f"{array.name} [{' x '.join(map(str, array.shape))}]"
-
-
-def wire_name(name: str) -> str:
-    """Return a name in the form that the wire allows: lower case letters, digits and underscores.
-
-    Example:
-        >>> wire_name("κ"), wire_name("Δt"), wire_name("pressão"), wire_name("λ₁ (m)"), wire_name("流速")
-        ('kappa', 'delta_t', 'pressao', 'lambda_1_m', 'field')
-    """
-    plain = "".join(map(latin, unicodedata.normalize("NFKD", name)))
-    made = re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")
-    return made if made[:1].isalpha() else f"field_{made}".rstrip("_")
-
-
-def latin(letter: str) -> str:
-    """Return a letter, a Greek one as its name, or nothing for an accent."""
-    found = GREEK.fullmatch(unicodedata.name(letter, ""))
-    return f" {found[1].replace('LAMDA', 'LAMBDA')} " if found else "" if unicodedata.combining(letter) else letter
 
 
 def plain_name(name: str) -> str:

@@ -25,7 +25,7 @@ from training.problems.ambiguity import (
     times_of,
 )
 from training.problems.draft_axes import axis_entry, grid, named_grid, say_what_is_twice, without_components
-from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown, wire_name
+from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown
 from training.problems.draft_points import IN_ADVANCE, POINTS, is_called, number_per_frame, time_step
 from training.problems.draft_stacked import add_channels, add_sensors, channels, lone_array
 from training.problems.roles import (
@@ -37,6 +37,7 @@ from training.problems.roles import (
     nothing,
     numbers_or_field,
 )
+from training.problems.wire_names import wire_name
 
 MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters

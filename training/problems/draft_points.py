@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from training.data.readers import UNEVEN, DataFile, LazyArray, last_name
 from training.problems.ambiguity import times_of
-from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, plain_name, shown, wire_name
+from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, plain_name, shown
 from training.problems.draft_stacked import add_sensors
 from training.problems.problem_file import FEWEST_POINTS
 from training.problems.roles import assign_roles, doubt_of_number, is_positive, nothing, sort_out
+from training.problems.wire_names import wire_name
 
 # Names of arrays of coordinates, and of numbers of points.
 POINTS = """

@@ -15,8 +15,9 @@ import numpy as np
 
 from training.data.readers import SPACE, TIMES, DataFile, LazyArray, last_name
 from training.problems.ambiguity import COMPONENTS, NOISE, STEPS, smoothness
-from training.problems.draft_file import Draft, DraftError, Tensor, shown, wire_name
+from training.problems.draft_file import Draft, DraftError, Tensor, shown
 from training.problems.roles import is_positive
+from training.problems.wire_names import wire_name
 
 NUMBERED = re.compile(r"(.*?)(\d+)((?:\.\D+)?)")  # `step_0001`, and `sample_1.u` of records
 COUNTED = STEPS | {"sample", "samples", "case", "run", "sim", "simulation", "trajectory", "realization"}

@@ -13,7 +13,8 @@ import numpy as np
 from training.data.readers import DataFile, LazyArray, last_name
 from training.problems.checks import Summary, missing_values, offset_of
 from training.problems.columns import NUMERIC
-from training.problems.draft_file import Draft, DraftError, Tensor, plain_name, wire_name
+from training.problems.draft_file import Draft, DraftError, Tensor, plain_name
+from training.problems.wire_names import wire_name
 
 INPUTS = """
 x a k nu f g q in input inputs source forcing rhs initial u0 coeff coefficient permeability perm conductivity cond

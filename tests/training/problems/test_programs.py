@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from pyarrow import feather, parquet
 from scipy.io import savemat
 
-from petrov_client import _meshes
 from tests.drafts import read
 from training.data.readers import ReadError, open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
-from training.problems.draft_file import Draft, DraftError, wire_name
+from training.problems.draft_file import Draft, DraftError
 from training.problems.sections import unconfirmed
+from training.problems.wire_names import wire_name
 
 RNG = np.random.default_rng(0)
 SAMPLES = 12
@@ -328,9 +328,20 @@ def test_fields_of_a_cloud_with_one_name_on_the_wire_are_numbered(tmp_path: Path
     np.testing.assert_allclose(values(made, tmp_path)["delta_3"], points["delta"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["κ", "Δt", "pressão", "λ₁ (m)", "U", "2nd"])
-def test_the_client_calls_the_fields_of_meshes_as_drafts_do(name: str) -> None:
-    assert _meshes.wire_name(name) == wire_name(name)
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("κ", "kappa"),
+        ("Δt", "delta_t"),
+        ("pressão", "pressao"),
+        ("λ₁ (m)", "lambda_1_m"),
+        ("U", "u"),
+        ("2nd", "field_2nd"),
+        ("流速", "field"),
+    ],
+)
+def test_a_name_of_a_file_becomes_one_of_the_wire(name: str, made: str) -> None:
+    assert wire_name(name) == made
 
 
 def with_hole(values: NDArray[np.float64], fill: float) -> NDArray[np.float64]:

@@ -24,8 +24,8 @@ from zipfile import BadZipFile
 
 import h5py
 
-from training.data.readers import dedalus, hdf5, published
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural
+from training.data.readers import dedalus, exodus, hdf5, published
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, natural
 from training.data.readers.splits import with_splits_joined
 from training.data.readers.tables import kind_of_table
 
@@ -63,7 +63,7 @@ SUFFIXES = (
         ".json": "json",
         ".jsonl": "json",
     }
-    | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", ".e", ".exo", ".ex2"), "mesh")
+    | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", *exodus.SUFFIXES), "mesh")
 )
 WITHOUT_SPLITS = frozenset({"mesh", "series", "vtk", "pdebench", "well"})  # formats of one layout
 INSTALLED = {
@@ -72,7 +72,7 @@ INSTALLED = {
 }
 """What to do where the package of a format is missing, if nothing of ours installs it."""
 LISTS = (".pvd", ".series")  # of meshes, one for each time: of ParaView, and of ParaView and OpenFOAM
-XDMF, EXODUS = frozenset({".xdmf", ".xmf"}), frozenset({".e", ".exo", ".ex2"})
+XDMF = frozenset({".xdmf", ".xmf"})
 TEXT = {".txt", ".xy", ".raw", ".dat", ".out", ""}  # suffixes of tables that other files have, too
 SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
 SAVE_MESHES = "save a .vtu file per sample, as ParaView and meshio do"
@@ -246,10 +246,9 @@ def named_in(path: Path) -> list[Path]:
 
 def is_temporal(path: Path) -> bool:
     """Return whether an XDMF or an Exodus file holds steps in time."""
-    if path.suffix.lower() in EXODUS:
-        from training.data.readers import exodus  # noqa: PLC0415 -- a reader is imported when a file needs it
-
-        return len(exodus.times_of(path)) > 1
+    if path.suffix.lower() in exodus.SUFFIXES:
+        with damage_named(path, "an Exodus file"):
+            return len(exodus.times_of(path)) > 1
     try:
         grids = ET.parse(path).iter("Grid")  # noqa: S314 -- expat bounds and ignores entities
         return any(grid.get("CollectionType") == "Temporal" for grid in grids)
@@ -264,7 +263,7 @@ def detect(path: Path) -> str:
         ReadError: No reader fits.
     """
     if path.suffix.lower() in SUFFIXES:
-        temporal = path.suffix.lower() in XDMF | EXODUS and is_temporal(path)
+        temporal = path.suffix.lower() in XDMF | exodus.SUFFIXES and is_temporal(path)
         return "series" if temporal else SUFFIXES[path.suffix.lower()]
     if (name := path.suffix.lower().removeprefix(".")) in readers() and name not in READERS:
         return name

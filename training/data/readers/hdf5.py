@@ -55,7 +55,7 @@ def opened(path: Path) -> Iterator[h5py.File]:
         yield file
 
 
-def is_netcdf4(path: Path, kind: str) -> bool:
+def is_netcdf4(path: Path) -> bool:
     """Return whether a file of netCDF is HDF5, and not of its classic format.
 
     Raises:
@@ -68,7 +68,7 @@ def is_netcdf4(path: Path, kind: str) -> bool:
     if start == b"CDF\5":
         raise ReadError(f"{path}: its format is CDF-5, which is not read: convert it, nccopy -k nc4 FILE NEW")
     if start not in {b"CDF\1", b"CDF\2"}:
-        raise ReadError(f"{path}: expected {kind}, which is HDF5 or netCDF, but it is neither")
+        raise ReadError(f"{path}: expected a netCDF file, which is HDF5 or netCDF, but it is neither")
     return False
 
 

@@ -34,7 +34,7 @@ COMPONENT = ("component", "components", "channel", "channels")
 def open_netcdf(path: Path) -> Iterator[DataFile]:
     """Open a netCDF file of version 3 or 4, with its groups."""
     nested = False
-    if is_netcdf4(path, "a netCDF file"):
+    if is_netcdf4(path):
         with opened(path) as file:  # it refuses what lies in other files
             nested = any(isinstance(item, h5py.Group) for item in file.values())
     with ExitStack() as stack:

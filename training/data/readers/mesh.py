@@ -25,9 +25,11 @@ import numpy as np
 from meshio._mesh import topological_dimension
 from numpy.typing import NDArray
 
-from physics.numerics.cells import KINDS, Cells, Indices, UnknownCellsError, boundary, distance, normals, polygon, sizes
+from physics.numerics.cell_types import KINDS, Cells, Indices, UnknownCellsError, normals, polygon, sizes
+from physics.numerics.cells import boundary, distance
+from training.data.readers import exodus
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.formats import EXODUS, named_in
+from training.data.readers.formats import named_in
 from training.data.readers.guards import guarded, read_any
 from training.data.readers.recent import RECENT, Recent, reread, stamp_of
 from training.data.readers.vtk import read_polydata
@@ -69,15 +71,19 @@ def read_mesh(path: Path) -> meshio.Mesh:
         ReadError: It is none.
     """
     with damage_named(path, "a mesh file"), guarded(path):
-        read = {".vtp": read_polydata, **dict.fromkeys(EXODUS, first_of_exodus)}.get(path.suffix.lower(), read_any)
-        return without_loose_points(read(path))
+        if path.suffix.lower() in exodus.SUFFIXES:
+            return without_loose_points(next(exodus_meshes(path)))
+        return without_loose_points(read_polydata(path) if path.suffix.lower() == ".vtp" else read_any(path))
 
 
-def first_of_exodus(path: Path) -> meshio.Mesh:
-    """Read an Exodus file of one step."""
-    from training.data.readers.exodus import meshes_of  # noqa: PLC0415 -- xarray takes longer than most meshes
+def exodus_meshes(path: Path) -> Iterator[meshio.Mesh]:
+    """Read the meshes of the steps of an Exodus file, one after the other.
 
-    return next(meshes_of(path))
+    Raises:
+        ReadError: It is none.
+    """
+    with damage_named(path, "an Exodus file"):
+        yield from exodus.meshes_of(path)
 
 
 def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> DataFile:

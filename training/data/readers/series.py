@@ -23,13 +23,15 @@ import numpy as np
 from meshio.xdmf.time_series import TimeSeriesReader
 from numpy.typing import NDArray
 
+from training.data.readers import exodus
 from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.formats import EXODUS, LISTS, entries_of, is_temporal, lists_in, meshes_in, named_in
+from training.data.readers.formats import LISTS, entries_of, is_temporal, lists_in, meshes_in, named_in
 from training.data.readers.guards import guarded
 from training.data.readers.mesh import (
     AREA,
     NORMAL,
     described,
+    exodus_meshes,
     first_bad,
     in_plane,
     narrowed,
@@ -135,7 +137,7 @@ def series_of(path: Path) -> Series:
         return of_files(*listed(lists[0])) if lists else of_files(tuple(meshes_in(path)), ())
     if path.suffix.lower() in LISTS:
         return of_files(*listed(path))
-    if path.suffix.lower() in EXODUS:
+    if path.suffix.lower() in exodus.SUFFIXES:
         return of_exodus(path)
     if not is_temporal(path):
         raise ReadError(f"{path}: expected a series of meshes but found one mesh")
@@ -147,9 +149,9 @@ Step = tuple[float, dict[str, Any], dict[str, Any]]  # the time, and data of poi
 
 def of_exodus(path: Path) -> Series:
     """Return the steps of an Exodus file."""
-    from training.data.readers import exodus  # noqa: PLC0415 -- xarray takes longer than most meshes
-
-    return Series((path,), exodus.times_of(path), lambda: map(without_loose_points, exodus.meshes_of(path)))
+    with damage_named(path, "an Exodus file"):
+        times = exodus.times_of(path)
+    return Series((path,), times, lambda: map(without_loose_points, exodus_meshes(path)))
 
 
 def of_xdmf(path: Path) -> Series:

@@ -20,9 +20,10 @@ from petrov_client import _exodus as exodus
 from petrov_client import _times as times_of_frames
 from petrov_client._guards import guarded, read_any
 from petrov_client._libraries import meshio
-from petrov_client._meshes import arrays_of, arrays_of_steps, checked, wire_name, without_loose_points
+from petrov_client._meshes import arrays_of, arrays_of_steps, checked, without_loose_points
 from petrov_client._models import ModelInfo
 from petrov_client._schema import COORDINATES, FRAME
+from petrov_client._wire_names import wire_name
 
 SERIES = ".pvd"
 #: Suffixes of lists of mesh files that are read: of ParaView, and its other one, in JSON, which OpenFOAM writes, too.
@@ -137,7 +138,7 @@ def _in_advance(
 def _mesh(path: Path) -> Any:
     """Return a mesh of meshio."""
     with _readable(path):
-        return checked(exodus.mesh_of(path, 0) if path.suffix.lower() in exodus.SUFFIXES else read_any(path))
+        return checked(next(exodus.meshes_of(path)) if path.suffix.lower() in exodus.SUFFIXES else read_any(path))
 
 
 @contextmanager
@@ -188,7 +189,7 @@ def steps_in(path: Path) -> list[Step] | None:
 def _exodus_step(path: Path, number: int) -> Any:
     """Return the mesh of a step of an Exodus file."""
     with _readable(path):
-        return checked(exodus.mesh_of(path, number))
+        return checked(next(exodus.meshes_of(path, (number,))))
 
 
 def _step_of(path: Path, reader: Any, number: int) -> Any:

@@ -8,41 +8,35 @@ from __future__ import annotations
 
 import copy
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from petrov_client._cell_types import SOLIDS, Cells, normals, sizes
 from petrov_client._cells import (
     AREA,
     BOUNDARY,
     DISTANCE,
-    FACETS,
-    KINDS,
+    KNOWN,
     NORMAL,
-    SOLIDS,
     Array,
     check_every_point,
     distance,
     joined,
     kinds_of,
-    linear,
     marked,
-    normals,
     on_boundary,
-    sizes,
 )
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._models import ModelInfo
 from petrov_client._schema import COMPONENT, COORDINATES, COUNTS, FRAME, ParameterInfo, TensorInfo
+from petrov_client._wire_names import wire_name
 
 DERIVED = frozenset({BOUNDARY, DISTANCE, AREA, NORMAL})
 #: By which name a caller passes the cells of points, from which they follow.
 CELLS = "cells"
-#: The names of Greek letters.
-GREEK = re.compile(r"GREEK (?:SMALL|CAPITAL)? ?(?:LETTER )?(?:FINAL )?([A-Z]+)(?: SYMBOL)?")
 
 
 def is_mesh(value: Any) -> bool:
@@ -165,14 +159,12 @@ def without_loose_points(mesh: Any) -> tuple[Any, int]:
 def _of_cells(name: str, mesh: Any, points: Array) -> Array:
     """Return an input of that name, as it follows from the cells of a mesh."""
     if name == AREA:
-        return sizes(
-            [(each, np.asarray(mesh.cells_dict[kind])) for kind, each in kinds_of(mesh, points.shape[1]).items()],
-            points,
-        )
+        known = kinds_of(mesh, points.shape[1])
+        return sizes(Cells([(kind, np.asarray(mesh.cells_dict[key])) for key, kind in known.items()]), points)
     edge = on_boundary(mesh, points)
     if name == NORMAL:
         kinds, place = joined(mesh, points)
-        return normals(kinds, points, edge)[place]
+        return normals(Cells(kinds), points, edge)[place]
     return edge if name == BOUNDARY else distance(points, edge)
 
 
@@ -196,7 +188,7 @@ def with_cells(passed: Mapping[str, Any], info: ModelInfo) -> dict[str, Any]:
     points = _numbers(found.get(COORDINATES, ()), COORDINATES)
     single = points.ndim == 2
     batch = points[None] if single else points
-    if batch.ndim != 3 or batch.shape[2] not in KINDS or not batch.size:
+    if batch.ndim != 3 or batch.shape[2] not in KNOWN or not batch.size:
         raise InvalidInput(f"expected (point, 2 or 3) but got {points.shape}", where=Where(COORDINATES))
     counts = _counts(found.get(COUNTS, 0), *batch.shape[:2])
     each = _of_samples(cells, len(batch))
@@ -260,12 +252,11 @@ def _following(sent: Array, points: Array, where: Where) -> dict[str, Array]:
     if not len(nodes) or (corners < 3 if flat else corners not in SOLIDS):
         expected = "3 nodes or more" if flat else f"{', '.join(map(str, SOLIDS))} nodes"
         raise InvalidInput(f"expected cells of {expected} but got {sent.shape}", where=where)
-    edges = tuple((node, (node + 1) % corners) for node in range(corners)) if flat else ()
-    kinds = [(linear(edges) if flat else FACETS[3][SOLIDS[corners]], nodes.astype(np.int64))]
-    edge = marked(kinds, points, where)
+    cells = Cells.of(nodes.astype(np.int64), points.shape[1])
+    edge = marked([*cells.blocks], points, where)
     check_every_point(nodes, len(points), where)
-    follows = {BOUNDARY: edge, DISTANCE: distance(points, edge), AREA: sizes(kinds, points)}
-    return follows | {NORMAL: normals(kinds, points, edge)}
+    follows = {BOUNDARY: edge, DISTANCE: distance(points, edge), AREA: sizes(cells, points)}
+    return follows | {NORMAL: normals(cells, points, edge)}
 
 
 def with_outputs(mesh: Any, outputs: Mapping[str, Array], tensors: Iterable[TensorInfo | ParameterInfo]) -> Any:
@@ -291,21 +282,6 @@ def is_number(tensor: TensorInfo | ParameterInfo) -> bool:
     if isinstance(tensor, ParameterInfo) or tensor.scalar or tensor.axes[1:2] in {(), (COMPONENT,)}:
         return True
     return bool(tensor.shape) and None not in tensor.shape[1:]
-
-
-def wire_name(name: str) -> str:
-    """Return a name in the form that the wire allows: lower case letters, digits and underscores.
-
-    Greek letters are spelled out, and accents are left out, as in the names of models' tensors.
-    """
-    plain = "".join(map(_latin, unicodedata.normalize("NFKD", name)))
-    made = re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")
-    return made if made[:1].isalpha() else f"field_{made}".rstrip("_")
-
-
-def _latin(letter: str) -> str:
-    found = GREEK.fullmatch(unicodedata.name(letter, ""))
-    return f" {found[1].replace('LAMDA', 'LAMBDA')} " if found else "" if unicodedata.combining(letter) else letter
 
 
 def _shares(mesh: Any, name: str, blocks: list[Any], info: ModelInfo) -> dict[str, Array]:

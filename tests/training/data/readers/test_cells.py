@@ -11,7 +11,8 @@ import pytest
 from meshio._vtk_common import vtk_to_meshio_type
 from numpy.typing import NDArray
 
-from physics.numerics.cells import EDGES_OF, KINDS, boundary, normals, sizes
+from physics.numerics.cell_types import EDGES_OF, KINDS, normals, sizes
+from physics.numerics.cells import boundary
 from training.data.readers import DataFile, open_file
 from training.data.readers.mesh import known_cells
 
