@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.spatial import cKDTree
 
-from physics.numerics.cell_types import Cells, Indices, Kind, Points, UnknownCellsError, without_halves
+from physics.numerics.cell_types import ON_EDGE, Cells, Indices, Kind, Points, UnknownCellsError, without_halves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-ON_EDGE = 1e-6  # a node this near to an edge, in lengths of the edge, lies on it
 
 
 def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:

@@ -20,7 +20,8 @@ from petrov_client._inputs import check_input
 from petrov_client._meshes import arrays_of, with_cells, with_outputs
 from petrov_client._schema import COMPONENT, FramesInfo, GridInfo, TensorInfo
 from physics.numerics import cells as known_cells
-from physics.numerics.cell_types import EDGES_OF, Cells, normals, sizes
+from physics.numerics.cell_types import TETRA as TETRAHEDRON
+from physics.numerics.cell_types import Cells, normals, sizes
 from tests.toy_meshes import write_stars
 from training.data.readers import open_file
 
@@ -203,7 +204,7 @@ def test_meshes_that_do_not_fit_are_refused(info: ModelInfo, mesh: meshio.Mesh, 
 SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0.5, 0.5]])
 TRIANGLES = np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]])
 TETRA = CUBE[[0, 1, 3, 9]]
-QUADRATIC = np.array([*TETRA, *(TETRA[[*edge]].mean(axis=0) for edge in EDGES_OF["tetra"])])
+QUADRATIC = np.array([*TETRA, *(TETRA[[*edge]].mean(axis=0) for edge in TETRAHEDRON.edges)])
 WEIGHED = TensorInfo("area", ("batch", "point"), shape=(None, None))
 
 

@@ -20,13 +20,18 @@ Nodes = tuple[tuple[int, ...], ...]
 Indices = NDArray[np.int64]
 Points = NDArray[np.float64]
 
+ON_EDGE = 1e-6  # a node this near to an edge, in lengths of the edge, lies on it
+
 
 class UnknownCellsError(ValueError):
     """The boundary does not follow from the cells; the message says why."""
 
 
 class Shape(NamedTuple):
-    """The nodes of the facets and of the edges of a cell that has corners alone."""
+    """The nodes of the facets and of the edges of a cell that has corners alone.
+
+    In the middles of the edges, in their order, quadratic cells have nodes.
+    """
 
     facets: Nodes
     edges: Nodes
@@ -100,16 +105,6 @@ KINDS = {
     "hexahedron20": quadratic(HEXAHEDRON),
     "hexahedron27": quadratic(HEXAHEDRON, (5, 3, 2, 4, 0, 1)),  # with a node inside
 }
-
-EDGES_OF = {
-    "triangle": TRIANGLE.edges,
-    "quad": QUAD.edges,
-    "tetra": TETRA.edges,
-    "pyramid": PYRAMID.edges,
-    "wedge": WEDGE.edges,
-    "hexahedron": HEXAHEDRON.edges,
-}
-"""In whose middles quadratic cells have nodes, in order."""
 
 
 class Cells(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._cell_types import KINDS, Kind, without_halves
+from petrov_client._cell_types import KINDS, ON_EDGE, Kind, without_halves
 from petrov_client._errors import InvalidInput, Where
 
 Array = npt.NDArray[Any]
@@ -42,7 +42,6 @@ KNOWN: Mapping[int, Mapping[str | int, Kind]] = {
 #: VTK's numbers of cells on a plane, on a line, and of points; those of all others are of cells in space.
 PLANE, LINE, POINT = {5, 6, 7, 8, 9, 22, 23, 28, 30, 34, 36, 61, 62, 63, 69, 70}, {3, 4, 21, 35, 60, 68}, {0, 1, 2}
 MOST_NODES = 9  # of a facet
-ON_EDGE = 1e-6  # a node this near to an edge, in lengths of the edge, lies on it, as in the training
 EDGES = 256  # that are compared with nodes at a time
 #: Numbers of a table of distances in memory.
 TABLE = 2**22

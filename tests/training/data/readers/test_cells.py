@@ -11,7 +11,8 @@ import pytest
 from meshio._vtk_common import vtk_to_meshio_type
 from numpy.typing import NDArray
 
-from physics.numerics.cell_types import EDGES_OF, KINDS, normals, sizes
+from physics.numerics import cell_types
+from physics.numerics.cell_types import KINDS, normals, sizes
 from physics.numerics.cells import boundary
 from training.data.readers import DataFile, open_file
 from training.data.readers.mesh import known_cells
@@ -26,6 +27,12 @@ CORNERS = {
     "hexahedron": CUBE,
 }
 MEASURE = {"triangle": 1 / 2, "quad": 1, "tetra": 1 / 6, "pyramid": 1 / 3, "wedge": 1 / 2, "hexahedron": 1}
+
+
+def edges_of(shape: str) -> tuple[tuple[int, ...], ...]:
+    """Return the ends of the edges of a shape by its name."""
+    found: cell_types.Shape = getattr(cell_types, shape.upper())
+    return found.edges
 
 
 def opened(path: Path, mesh: meshio.Mesh) -> DataFile:
@@ -50,7 +57,7 @@ def test_all_linear_and_quadratic_cells_of_vtk_are_known() -> None:
 def test_quadratic_cells_that_meshio_lacks_the_dimension_of_are_read(kind: str, tmp_path: Path) -> None:
     shape = kind.rstrip("0123456789")
     corners = CORNERS[shape]
-    points = np.array([*corners, *(corners[[*edge]].mean(axis=0) for edge in EDGES_OF[shape])])
+    points = np.array([*corners, *(corners[[*edge]].mean(axis=0) for edge in edges_of(shape))])
     mesh = meshio.Mesh(points, [(kind, np.arange(len(points))[np.newaxis])])
     assert values(opened(tmp_path / "cell.vtu", mesh), "area").sum() == pytest.approx(MEASURE[shape], rel=1e-6)
 
@@ -60,7 +67,7 @@ def test_weights_sum_to_the_measure_and_facets_are_on_the_boundary(kind: str) ->
     shape, known = kind.rstrip("0123456789"), KINDS[kind]
     corners = CORNERS[shape]
     count = int(kind.removeprefix(shape) or len(corners))
-    points = [*corners, *(corners[[*edge]].mean(axis=0) for edge in EDGES_OF[shape])][:count]
+    points = [*corners, *(corners[[*edge]].mean(axis=0) for edge in edges_of(shape))][:count]
     middles = {  # of facets
         node: corners[[*facet]].mean(axis=0)
         for facet, nodes in zip(known.facets, known.nodes, strict=True)

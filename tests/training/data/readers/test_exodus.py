@@ -11,7 +11,7 @@ import xarray
 
 from petrov_client import ModelInfo, _times
 from petrov_client._mesh_series import of_meshes
-from physics.numerics.cell_types import EDGES_OF
+from physics.numerics.cell_types import HEXAHEDRON
 from tests.toy_meshes import write_exodus
 from training.data.readers import TIMES, ReadError, open_file
 from training.data.readers.exodus import ORDER
@@ -67,7 +67,7 @@ def test_one_step_is_a_mesh_and_another_type_is_named(tmp_path: Path) -> None:
 
 
 def test_nodes_in_the_middle_of_edges_come_in_the_order_of_vtk(tmp_path: Path) -> None:
-    middles = np.array([CUBE[[*edge]].mean(axis=0) for edge in EDGES_OF["hexahedron"]])
+    middles = np.array([CUBE[[*edge]].mean(axis=0) for edge in HEXAHEDRON.edges])
     points = np.concatenate([CUBE, middles])
     exodus = np.argsort(ORDER["hexahedron20"])  # its nodes, where those of VTK are 0 to 19
     write_exodus(tmp_path / "cube.e", points, {"HEX20": [exodus.tolist()]}, 1, "scipy")
