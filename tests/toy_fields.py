@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from schema.card import Card
+from schema.card import KINDS, Card
+
+if TYPE_CHECKING:
+    from export.signature import Signature
 
 NAME = "drift"
 GRID = (60, 90)
@@ -52,26 +55,30 @@ def add(repository: Path, name: str = NAME, velocity: float | None = None) -> No
 
 def add_derivatives(repository: Path) -> None:
     """Write the derivatives of the model beside it, as export does."""
+    add_products(repository, _graph(), _card(NAME, None))
+
+
+def add_products(repository: Path, graph: bytes, card: dict[str, Any]) -> Signature:
+    """Write the derivatives of a model into a repository, as export does, and return its signature."""
     import onnx  # noqa: PLC0415 - few tests need it
 
     from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
     from export.signature import Signature  # noqa: PLC0415 - as above
     from export.triton_config import text  # noqa: PLC0415 - as above
     from export.versions import companion_card  # noqa: PLC0415 - as above
-    from schema.card import KINDS  # noqa: PLC0415 - as above
 
-    card = _card(NAME, None)
     parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
     signature = Signature.model_validate(parts | {"limits": card["limits"]})
-    model = onnx.shape_inference.infer_shapes(onnx.load_from_string(_graph()), data_prop=True)
+    model = onnx.shape_inference.infer_shapes(onnx.load_from_string(graph), data_prop=True)
     for kind in KINDS:
         described = signature.product(kind)
-        version = repository / f"{NAME}_{kind}" / "1"
+        version = repository / f"{card['model']}_{kind}" / "1"
         version.mkdir(parents=True)
         (version / "model.onnx").write_bytes(differentiate(model, kind, described).SerializeToString())
         made = companion_card(Card.model_validate(card), kind, described)
         (version / "card.json").write_text(json.dumps(made.document))
         (version.parent / "config.pbtxt").write_text(text(version.parent.name, described, "onnx"))
+    return signature
 
 
 def samples(count: int = SAMPLES, grid: tuple[int, int] = GRID) -> dict[str, NDArray[np.float32]]:
@@ -90,6 +97,12 @@ def compute(density: NDArray[Any], velocity: NDArray[Any], time: NDArray[Any]) -
     """Return what the model computes, in NumPy."""
     moved = density + velocity.sum(axis=1) * time[:, None, None]
     return {"moved": moved.astype(np.float32), "flux": (velocity * density[:, None]).astype(np.float32)}
+
+
+def drawn(like: Mapping[str, NDArray[Any]], seed: int) -> dict[str, NDArray[np.float32]]:
+    """Return random arrays of the shapes and names of some, as what derivatives are taken along."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(array.shape).astype(np.float32) for name, array in like.items()}
 
 
 def gradients(x: dict[str, NDArray[Any]], c: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

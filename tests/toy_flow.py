@@ -6,38 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tests import toy_fields
+
 NAME = "flow"
 
 
 def add(repository: Path) -> None:
     """Write the model and its derivatives into a repository, as export does."""
-    import onnx  # noqa: PLC0415 - few tests need it
+    from export.triton_config import text  # noqa: PLC0415 - few tests need it
 
-    from export.derivatives.differentiate import differentiate  # noqa: PLC0415 - as above
-    from export.signature import Signature  # noqa: PLC0415 - as above
-    from export.triton_config import text  # noqa: PLC0415 - as above
-    from export.versions import companion_card  # noqa: PLC0415 - as above
-    from schema.card import KINDS, Card  # noqa: PLC0415 - as above
-
-    card = _card()
-    parts = {key: card[key] for key in ("inputs", "parameters", "outputs", "grid")}
-    signature = Signature.model_validate(parts | {"limits": card["limits"]})
-    model = onnx.shape_inference.infer_shapes(onnx.load_from_string(_graph()), data_prop=True)
-    for kind in KINDS:
-        described = signature.product(kind)
-        graph = differentiate(model, kind, described).SerializeToString()
-        _write(repository, f"{NAME}_{kind}", graph, companion_card(Card.model_validate(card), kind, described).document)
-        config = text(f"{NAME}_{kind}", described, "onnx")
-        (repository / f"{NAME}_{kind}" / "config.pbtxt").write_text(config)
-    _write(repository, NAME, _graph(), card)
-    (repository / NAME / "config.pbtxt").write_text(text(NAME, signature, "onnx"))
-
-
-def _write(repository: Path, name: str, graph: bytes, card: dict[str, Any]) -> None:
-    version = repository / name / "1"
+    signature = toy_fields.add_products(repository, _graph(), _card())
+    version = repository / NAME / "1"
     version.mkdir(parents=True)
-    (version / "model.onnx").write_bytes(graph)
-    (version / "card.json").write_text(json.dumps(card))
+    (version / "model.onnx").write_bytes(_graph())
+    (version / "card.json").write_text(json.dumps(_card()))
+    (version.parent / "config.pbtxt").write_text(text(NAME, signature, "onnx"))
 
 
 def _graph() -> bytes:
@@ -50,16 +35,10 @@ def _graph() -> bytes:
         NAME,
         [make.make_tensor_value_info("coefficient", TensorProto.FLOAT, axes)],
         [make.make_tensor_value_info("solution", TensorProto.FLOAT, axes)],
-        [numpy_helper.from_array(_one(), "one")],
+        [numpy_helper.from_array(np.array(1.0, np.float32), "one")],
     )
     model = make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
     return bytes(model.SerializeToString())
-
-
-def _one() -> Any:
-    import numpy as np  # noqa: PLC0415 - beside onnx
-
-    return np.array(1.0, np.float32)
 
 
 def _card() -> dict[str, Any]:

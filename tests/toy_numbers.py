@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,8 @@ def compute(thickness: NDArray[Any], load: NDArray[Any]) -> dict[str, NDArray[An
 
 def graph(name: str) -> bytes:
     """Return the graph of a model."""
-    import onnx.helper as make  # noqa: PLC0415 - few tests need it
-    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
+    from onnx.helper import make_node as node  # noqa: PLC0415 - few tests need it
 
-    node, (ins, outs) = make.make_node, tensors(name)
     nodes = [
         node("ReduceMean", ["thickness", "grid"], ["mass"], keepdims=0),
         node("ReduceMean", ["thickness", "grid"], ["column"], keepdims=0),
@@ -102,18 +101,35 @@ def graph(name: str) -> bytes:
             node("Mul", ["thickness", "lever"], ["bend"]),
         ]
     free = {"thickness": ["batch", "row", "column_"], "bend": ["batch", "row", "column_"], "mass": ["batch"]}
+    numbers = {"half": np.float32(0.5), "quarter": np.float32(HALF)}
+    places = {key: np.array(each) for key, each in {"grid": [1, 2], "one": [1], "first": [0], "last": [2]}.items()}
+    return serialised(name, nodes, tensors(name), free, places | numbers)
+
+
+def serialised(
+    name: str,
+    nodes: list[Any],
+    tensors: tuple[dict[str, list[int]], dict[str, list[int]]],
+    free: dict[str, list[str]],
+    constants: Mapping[str, Any],
+) -> bytes:
+    """Return a graph of some nodes; `free` names all axes of the tensors that have no fixed sizes."""
+    import onnx.helper as make  # noqa: PLC0415 - few tests need it
+    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
+
     values = [
         [
-            make.make_tensor_value_info(one, TensorProto.FLOAT, free.get(one, ["batch", *dims]))
+            make.make_tensor_value_info(
+                one, TensorProto.INT32 if one == "grid" else TensorProto.FLOAT, free.get(one, ["batch", *dims])
+            )
             for one, dims in each.items()
         ]
-        for each in (ins, outs)
+        for each in tensors
     ]
-    constants = {"grid": [1, 2], "one": [1], "first": [0], "last": [2]}
-    held = [numpy_helper.from_array(np.array(value), key) for key, value in constants.items()]
-    held += [numpy_helper.from_array(np.float32(value), key) for key, value in {"half": 0.5, "quarter": HALF}.items()]
-    made = make.make_graph(nodes, name, *values, held)
-    model = make.make_model(made, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
+    held = [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
+    model = make.make_model(
+        make.make_graph(nodes, name, *values, held), opset_imports=[make.make_opsetid("", 18)], ir_version=9
+    )
     return bytes(model.SerializeToString())
 
 
@@ -133,34 +149,44 @@ def card(name: str) -> dict[str, Any]:
     force = {"name": "force", "meaning": "force on the wall", "units": "N", "scalar": True, **vector}
     outputs = [{"name": "bend", "meaning": "deflection", "units": "mm", **field}, mass, force]
     rows = {"mass": [{"coverage": 0.9}], "force": [{"coverage": 0.88}, {"coverage": 0.91}]}
+    errors = [{"grid": list(GRID), "fields": 50, "relative_l2": 0.02, "vrmse": 0.07, "worst": 0.1}]
+    return on_a_plane(name, tensors(name)[1], [GRID], rows) | {
+        "title": "A plate",
+        "inputs": [{"name": "thickness", "meaning": "thickness", "units": "mm", "positive": True, **field}],
+        "parameters": [{"name": "load", "meaning": "load", "units": "kN", **vector}] if name == PLATE else [],
+        "outputs": outputs if name == PLATE else [mass],
+        "training": {"distribution": "plates", "preset": "tiny"},
+        "errors": errors,
+        "measures": {"relative_l2": "relative L2 error", "vrmse": "error over the deviation from the mean"},
+        "scalars": [{"output": "mass", "units": "kg", "deviation": 0.5, "mean_error": 0.01}],
+    }
+
+
+def on_a_plane(
+    name: str, outputs: Iterable[str], grids: Sequence[tuple[int, int]], intervals: dict[str, Any]
+) -> dict[str, Any]:
+    """Return what cards of models on a plane have in common; their numbers have intervals on the last of the grids."""
+    sizes = [list(each) for each in grids]
     return {
         "model": name,
         "version": 1,
         "format": "onnx",
-        "title": "A plate",
         "problem": name,
         "equation": "",
         "boundary": "row: walls; column: walls",
-        "inputs": [{"name": "thickness", "meaning": "thickness", "units": "mm", "positive": True, **field}],
-        "parameters": [{"name": "load", "meaning": "load", "units": "kN", **vector}] if name == PLATE else [],
-        "outputs": outputs if name == PLATE else [mass],
-        "quality": [one for one in tensors(name)[1] if one.startswith(("error_estimate", "novelty"))],
+        "quality": [one for one in outputs if one.startswith(("error_estimate", "novelty"))],
         "grid": {
             "axes": ["row", "column"],
             "minimum": 4,
             "maximum": 64,
             "declared": [],
-            "unequal": [list(GRID)],
+            "unequal": sizes,
             "points": "cells",
             "lengths": [1.0, 1.5],
             "boundaries": ["wall", "wall"],
         },
         "limits": {"batch": 8},
-        "training": {"distribution": "plates", "preset": "tiny"},
-        "errors": [{"grid": list(GRID), "fields": 50, "relative_l2": 0.02, "vrmse": 0.07, "worst": 0.1}],
-        "measures": {"relative_l2": "relative L2 error", "vrmse": "error over the deviation from the mean"},
-        "scalars": [{"output": "mass", "units": "kg", "deviation": 0.5, "mean_error": 0.01}],
-        "calibration": {"test": [{"grid": list(GRID), "fields": 50, "outside": 0.0, "intervals": rows}]},
+        "calibration": {"test": [{"grid": sizes[-1], "fields": 50, "outside": 0.0, "intervals": intervals}]},
         "classical": [],
         "checkpoint": {"sha256": "0" * 64, "parameters": 1},
     }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.toy_numbers import HALF, write
+from tests.toy_numbers import HALF, on_a_plane, serialised, write
 
 WAVES, LIFT = "waves", "lift"
 GRID, OTHER = (12, 16), (24, 32)
@@ -51,10 +51,9 @@ def compute(speed: NDArray[Any], wind: NDArray[Any], grid: tuple[int, ...]) -> d
 
 def graph(name: str) -> bytes:
     """Return the graph of a model."""
-    import onnx.helper as make  # noqa: PLC0415 - few tests need it
-    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
+    from onnx import TensorProto  # noqa: PLC0415 - few tests need it
+    from onnx.helper import make_node as node  # noqa: PLC0415 - as above
 
-    node, (ins, outs) = make.make_node, tensors(name)
     estimate = "error_estimate" if name == LIFT else "error_estimate.lift"
     nodes = [
         node("Add", ["speed", "speed"], ["lift"]),
@@ -78,21 +77,9 @@ def graph(name: str) -> bytes:
         ]
     free = {"grid": ["batch", "row", "column"], "height": ["batch", "row", "column"]}
     free |= {"speed": ["batch"], "lift": ["batch"]}
-    values = [
-        [
-            make.make_tensor_value_info(
-                one, TensorProto.INT32 if one == "grid" else TensorProto.FLOAT, free.get(one, ["batch", *dims])
-            )
-            for one, dims in each.items()
-        ]
-        for each in (ins, outs)
-    ]
-    constants = {"one": [1], "first": [0], "behind": [1, 2], "last_": [2], "last": 2}
-    held = [numpy_helper.from_array(np.array(value), key) for key, value in constants.items()]
-    held.append(numpy_helper.from_array(np.float32(HALF), "quarter"))
-    made = make.make_graph(nodes, name, *values, held)
-    model = make.make_model(made, opset_imports=[make.make_opsetid("", 18)], ir_version=9)
-    return bytes(model.SerializeToString())
+    places = {"one": [1], "first": [0], "behind": [1, 2], "last_": [2], "last": 2}
+    constants = {key: np.array(value) for key, value in places.items()} | {"quarter": np.float32(HALF)}
+    return serialised(name, nodes, tensors(name), free, constants)
 
 
 def card(name: str) -> dict[str, Any]:
@@ -103,35 +90,13 @@ def card(name: str) -> dict[str, Any]:
     wind |= {"shape": [None, 2], "components": ["x", "y"]}
     height = {"name": "height", "meaning": "height", "units": "m", "dtype": "FP32", "axes": ["batch", "row", "column"]}
     lift = {"name": "lift", "meaning": "lift", "units": "N", "scalar": True, **number}
-    rows = {"lift": [{"coverage": 0.9}]}
-    return {
-        "model": name,
-        "version": 1,
-        "format": "onnx",
+    return on_a_plane(name, tensors(name)[1], [OTHER, GRID], {"lift": [{"coverage": 0.9}]}) | {
         "title": "Waves of a wind",
-        "problem": name,
-        "equation": "",
-        "boundary": "row: walls; column: walls",
         "inputs": [],
         "parameters": [speed, wind] if name == WAVES else [speed],
         "outputs": [height | {"shape": [None, None, None]}, lift] if name == WAVES else [lift],
-        "quality": [one for one in tensors(name)[1] if one.startswith("error_estimate")],
-        "grid": {
-            "axes": ["row", "column"],
-            "minimum": 4,
-            "maximum": 64,
-            "declared": [],
-            "unequal": [list(OTHER), list(GRID)],
-            "points": "cells",
-            "lengths": [1.0, 1.5],
-            "boundaries": ["wall", "wall"],
-        },
-        "limits": {"batch": 8},
         "training": {"distribution": "winds", "preset": "tiny"},
         "errors": [{"grid": list(grid), "fields": 50, "relative_l2": 0.02, "worst": 0.1} for grid in (OTHER, GRID)],
         "measures": {"relative_l2": "relative L2 error"},
         "scalars": [{"output": "lift", "units": "N", "deviation": 0.5, "mean_error": 0.01}],
-        "calibration": {"test": [{"grid": list(GRID), "fields": 50, "outside": 0.0, "intervals": rows}]},
-        "classical": [],
-        "checkpoint": {"sha256": "0" * 64, "parameters": 1},
     }

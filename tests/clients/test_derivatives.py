@@ -10,25 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from petrov_client import Client, InvalidInput, RequestError, UnknownModel
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
 from tests import toy_fields
 from tests.conftest import Gateway
-from tests.toy_fields import NAME, gradients, samples, tangents
+from tests.toy_fields import NAME, drawn, gradients, samples, tangents
 
 GRID = (6, 9)
 X = samples(3, GRID)
 NAMES = ["density", "velocity", "time"]
-
-
-def drawn(like: dict[str, NDArray[Any]], seed: int) -> dict[str, NDArray[np.float32]]:
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(array.shape).astype(np.float32) for name, array in like.items()}
-
-
 Y = dict(toy_fields.compute(**X))
 C, T = drawn(Y, 1), drawn(X, 2)
 

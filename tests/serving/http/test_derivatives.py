@@ -22,17 +22,10 @@ from serving.service import Service
 from serving.triton import Triton
 from tests import toy_fields
 from tests.conftest import Gateway
-from tests.toy_fields import NAME, gradients, samples, tangents
+from tests.toy_fields import NAME, drawn, gradients, samples, tangents
 
 GRID = (6, 9)
 SAFETENSORS = "application/vnd.safetensors"
-
-
-def drawn(like: dict[str, NDArray[Any]], seed: int) -> dict[str, NDArray[np.float32]]:
-    rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(array.shape).astype(np.float32) for name, array in like.items()}
-
-
 X = samples(3, GRID)
 C, T = drawn(dict(toy_fields.compute(**X)), 1), drawn(X, 2)
 

@@ -7,7 +7,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import h5py
 import meshio
@@ -15,9 +14,8 @@ import numpy as np
 import pytest
 import torch
 import xarray
-from numpy.typing import NDArray
 
-from tests.drafts import read
+from tests.drafts import values
 from training.data.readers import ReadError, open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
@@ -47,12 +45,6 @@ def drafted(*files: Path) -> Draft:
     with ExitStack() as stack:
         found = open_set(stack, files)
         return draft(found.file, found.files, found.folder, ["p"], found.runs)
-
-
-def values(made: Draft, folder: Path) -> dict[str, NDArray[Any]]:
-    """Read what a draft says, its guesses confirmed."""
-    _, samples = read(made.toml(), folder)
-    return samples.read(range(sum(samples.counts)))
 
 
 @pytest.mark.parametrize("program", TABLES)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pyarrow import feather, parquet
 from scipy.io import savemat
 
-from tests.drafts import read
+from tests.drafts import read, values
 from training.data.readers import ReadError, open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
@@ -39,12 +39,6 @@ def drafted(folder: Path, files: str, *outputs: str) -> Draft:
     with ExitStack() as stack:
         found = open_set(stack, [Path(each) for each in sorted(glob(str(folder / files)))])  # noqa: PTH207 -- as typed
         return draft(found.file, found.files, found.folder, outputs, found.runs)
-
-
-def values(made: Draft, folder: Path) -> dict[str, NDArray[Any]]:
-    """Read what a draft says, its guesses confirmed."""
-    _, samples = read(made.toml(), folder)
-    return samples.read(range(sum(samples.counts)))
 
 
 def numbers_of_runs(folder: Path) -> None:
