@@ -53,6 +53,8 @@ NAMES = {
         "COMPONENT",
     ): "Axes before the grid's: frames, given frames of a state, a vector's components.",
     ("COORDINATES", "COUNTS"): "The input and the parameter of samples on points of their own: where, and how many.",
+    ("BOUNDARY", "DISTANCE", "AREA", "NORMAL"): "Inputs of theirs that follow from the cells of a mesh.",
+    ("CELLS",): "What a caller may pass in their place: the cells of the points.",
     ("QUALITY",): "What a model may report about its outputs.",
 }
 

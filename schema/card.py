@@ -21,6 +21,10 @@ from schema.problem import Frames, Grid
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"
 #: The input and the parameter of samples that have points of their own: where these are, and how many.
 COORDINATES, COUNTS = "coordinates", "counts"
+#: Inputs of theirs that follow from the cells of a mesh, unless it has fields of these names.
+BOUNDARY, DISTANCE, AREA, NORMAL = "boundary", "distance", "area", "boundary_normal"
+#: What a request may have in their place: the cells of its points.
+CELLS = "cells"
 
 #: The argument `[B, *grid]` of a model without an input on the grid: its shape is the grid of the outputs.
 GRID = "grid"

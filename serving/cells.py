@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from physics.numerics.cell_types import Cells, UnknownCellsError, normals, sizes
 from physics.numerics.cells import boundary, distance, repeated
-from schema.card import COORDINATES, Card
+from schema.card import AREA, BOUNDARY, CELLS, COORDINATES, DISTANCE, NORMAL, Card
 from serving import checks
 from serving.errors import Problem, Where
 
-CELLS = "cells"
-DERIVED = ("boundary", "distance", "area", "boundary_normal")
+DERIVED = (BOUNDARY, DISTANCE, AREA, NORMAL)
 #: Nodes of all cells per point, by dimensions. The cells of a plane have at most six (Euler's formula: there are fewer
 #: than three edges per point, each of two cells); tetrahedra some thirty, and all that five points can have are fewer.
 MOST_NODES = {2: 6, 3: 64}
@@ -97,7 +96,7 @@ class Derivation:
             detail = f"{self._label(index)} names points {count} times; a mesh of so many points does at most {limit}"
             raise Problem("wrong-input", detail, where=_at(*self._index(index)))
         work = NODE_BYTES * named + POINT_BYTES * self._counts + SAMPLE_BYTES
-        sides = {name: (samples, most, *(dimensions,) * (name == DERIVED[3])) for name in names}
+        sides = {name: (samples, most, *(dimensions,) * (name == NORMAL)) for name in names}
         self.bytes = 4 * sum(map(math.prod, sides.values())) + int(work.max()) + max(one.size for one in each)
         self.arrays |= {name: np.zeros(side[self._single :], np.float32) for name, side in sides.items()}
         self._names, self._work = names, np.cumsum(np.broadcast_to(work, samples))
@@ -152,8 +151,8 @@ class Derivation:
         except UnknownCellsError as error:
             detail = f"{label}: {error}: send {' and '.join(self._names)} as inputs"
             raise Problem("wrong-input", detail, where=_at(*self._index(index))) from error
-        found = {"boundary": marked, "distance": distance(places, marked), "area": sizes(known, places)}
-        return found if DERIVED[3] not in self._names else found | {DERIVED[3]: normals(known, places, marked)}
+        found = {BOUNDARY: marked, DISTANCE: distance(places, marked), AREA: sizes(known, places)}
+        return found if NORMAL not in self._names else found | {NORMAL: normals(known, places, marked)}
 
     def _check_every(self, nodes: NDArray[Any], count: int, index: int) -> None:
         """Refuse points that no cell has, which would be taken for some inside."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.card import FRAME, Card
+from schema.card import CELLS, FRAME, Card
 from serving import cells, checks, padding
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
@@ -196,7 +196,7 @@ class InputReader:
         if request.ticket is not None:
             copied = converted + checks.replaced_bytes(sent, card)
             request.ticket.settle(exchange.size + own_bytes(sent) + copied)
-        if cells.CELLS in sent and cells.CELLS not in card.names:
+        if CELLS in sent and CELLS not in card.names:
             sent = await self._derived(request, exchange.size, sent)
             converted = _converted_bytes(sent)
         inputs = await offload(max(exchange.size, converted), check)

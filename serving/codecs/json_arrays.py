@@ -16,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import FailFast, Field
 
-from schema.card import COORDINATES, COUNTS
+from schema.card import CELLS, COORDINATES, COUNTS
 from serving import checks
 from serving.codecs import binary
 from serving.codecs.binary import Buffer
@@ -29,7 +29,6 @@ DTYPES = frozenset(
 )
 _MOST_FRAMES = 10**9
 _MOST_SAMPLES = 2**16  # of unequal numbers of points
-_CELLS = "cells"
 
 
 class Base64Array(Document):
@@ -111,7 +110,7 @@ class Options(NamedTuple):
         points = [grid] if type(grid) is int else grid
         if points is not None and not (isinstance(points, list) and 0 < len(points) <= 3 and all(map(count, points))):
             raise Problem("unreadable-body", "grid: expected a positive whole number, or one for each axis")
-        return cls(frames, None if points is None else tuple(points), _cells(document.get(_CELLS), max_bytes))
+        return cls(frames, None if points is None else tuple(points), _cells(document.get(CELLS), max_bytes))
 
 
 def _cells(value: Any, max_bytes: int) -> NDArray[Any] | None:
@@ -126,10 +125,10 @@ def _cells(value: Any, max_bytes: int) -> NDArray[Any] | None:
 def _nodes(value: Any, max_bytes: int) -> NDArray[Any]:
     """Return the nodes of the cells of one mesh, or of one for each sample, which may have unequal numbers of them."""
     if isinstance(value, dict):
-        coded = validated(Base64Array, value, _CELLS)
-        return from_base64(coded.base64, coded.dtype, coded.shape, _CELLS, f"{_CELLS}.base64", max_bytes)
-    samples = _samples(value, _CELLS, 3)
-    return nested(value, _CELLS) if samples is None else _several(samples)
+        coded = validated(Base64Array, value, CELLS)
+        return from_base64(coded.base64, coded.dtype, coded.shape, CELLS, f"{CELLS}.base64", max_bytes)
+    samples = _samples(value, CELLS, 3)
+    return nested(value, CELLS) if samples is None else _several(samples)
 
 
 def _by_sample(inputs: dict[str, Any], on_points: Mapping[str, int]) -> tuple[dict[str, Any], list[int] | None]:

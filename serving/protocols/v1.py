@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.background import BackgroundTask
 
-from schema.card import Card
+from schema.card import CELLS, Card
 from serving import cells, timing
 from serving.auth import OPEN, Scope, requires
 from serving.catalogue import repository
@@ -277,9 +277,9 @@ class Body:
             on_points = {tensor.name: len(tensor.leading) for tensor in card.inputs if axis in tensor.axes}
             found = json_arrays.read(self._content, names, max_bytes, optional, on_points, cells.derivable(card))
             arrays, self.base64, (self.frames, self.grid, known), self.counts = found
-            if known is not None and cells.CELLS in names:
-                raise Problem("wrong-input", f'"{cells.CELLS}" is an input of the model, and belongs there')
-            arrays |= {} if known is None else {cells.CELLS: known}
+            if known is not None and CELLS in names:
+                raise Problem("wrong-input", f'"{CELLS}" is an input of the model, and belongs there')
+            arrays |= {} if known is None else {CELLS: known}
         else:
             arrays = binary.read_safetensors(self._content, max_bytes)
             # A stored sample can be sent back as it came.

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.card import AREA, COORDINATES
 from schema.parts import Quantity
 from training.data.readers import LazyArray
 from training.messages import UserError
 from training.problems.sections import mark
 
-COORDINATES, AREA = "coordinates", "area"  # what readers of meshes call nodes, and areas of the cells around them
 DRAFTED = "# drafted by describe, which replaces this file unless it is edited: "
 LINEAR = "# linear = true  # where the outputs are linear in it; quick and laptop try it"
 UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML holds

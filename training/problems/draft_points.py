@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.card import AREA, BOUNDARY, COORDINATES, DISTANCE
 from training.data.readers import UNEVEN, DataFile, LazyArray, last_name
 from training.problems.ambiguity import times_of
-from training.problems.draft_file import AREA, COORDINATES, Draft, DraftError, Tensor, plain_name, shown
+from training.problems.draft_file import Draft, DraftError, Tensor, plain_name, shown
 from training.problems.draft_stacked import add_sensors
 from training.problems.problem_file import FEWEST_POINTS
 from training.problems.roles import assign_roles, doubt_of_number, is_positive, nothing, sort_out
@@ -28,7 +29,6 @@ n count counts n_points npoints num_points n_nodes num_nodes lengths
 STEPS = frozenset({"dt", "delta_t", "time_step", "timestep", "step_size", "frame_dt", "dt_save", "dt_frame"})
 """Names of numbers that may be the time between two frames."""
 IN_ADVANCE = "inputs: it changes in time and is no output, so every request needs its future: else name it in OUTPUTS"
-DERIVED = frozenset({"boundary", "distance"})  # what readers of meshes add
 
 
 def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
@@ -51,7 +51,7 @@ def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
                 f"its shape {' x '.join(map(str, one.shape[1:]))} is not that of {points[1]} points"
             )
         elif one.name not in {COORDINATES, AREA}:
-            vector, role = len(one.shape) > 2, "inputs" if one.name in DERIVED and one.name not in outputs else ""
+            vector, role = len(one.shape) > 2, "inputs" if one.name in {BOUNDARY, DISTANCE} - {*outputs} else ""
             made.tensors.append(Tensor(wire_name(one.name), one, role, one.shape[-1] if vector else 0))
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     assign_roles(made, file, outputs)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from physics.numerics.cell_types import KINDS, Cells, Indices, UnknownCellsError, normals, polygon, sizes
 from physics.numerics.cells import boundary, distance
+from schema.card import AREA, BOUNDARY, COORDINATES, DISTANCE, NORMAL
 from training.data.readers import exodus
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import named_in
@@ -34,7 +35,6 @@ from training.data.readers.guards import guarded, read_any
 from training.data.readers.recent import RECENT, Recent, reread, stamp_of
 from training.data.readers.vtk import read_polydata
 
-AREA, NORMAL = "area", "boundary_normal"
 MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
 RESOLVED = 100  # values of this size in units of their variation have five digits of it in float32
 FOLLOWING = Recent(0)
@@ -139,7 +139,7 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[dict[str, ND
     varying = np.ptp(points, axis=0) > 0
     if varying.sum() == 2:  # as the third coordinate of a plane mesh
         points = points[:, varying]
-    found: dict[str, NDArray[Any]] = {"coordinates": points}
+    found: dict[str, NDArray[Any]] = {COORDINATES: points}
     unknown = ""
     try:
         found |= FOLLOWING.get(digest(mesh, points), partial(following, mesh, points))
@@ -159,7 +159,7 @@ def following(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArr
     once = boundary(cells, points)
     marked, out = once[to], normals(cells, points, once)[to]
     area = sizes(known_cells(mesh, points), points)
-    found = {"boundary": marked.astype(np.float64), "distance": distance(points, marked), AREA: area, NORMAL: out}
+    found = {BOUNDARY: marked.astype(np.float64), DISTANCE: distance(points, marked), AREA: area, NORMAL: out}
     return {name: narrowed(values) for name, values in found.items()}
 
 
@@ -198,7 +198,7 @@ def whole_fields_of(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str,
         if all(np.asarray(block).dtype.kind in "fiub" for block in blocks):
             data.setdefault(name, at_nodes(mesh, blocks, len(points)))
     for name, values in data.items():
-        if values.dtype.kind not in "fiub" or name == "coordinates":
+        if values.dtype.kind not in "fiub" or name == COORDINATES:
             continue
         flat = values.reshape(len(points), -1)
         found[name] = flat[:, 0] if flat.shape[1] == 1 else flat

@@ -23,13 +23,12 @@ import numpy as np
 from meshio.xdmf.time_series import TimeSeriesReader
 from numpy.typing import NDArray
 
+from schema.card import AREA, BOUNDARY, COORDINATES, DISTANCE, NORMAL
 from training.data.readers import exodus
 from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import LISTS, entries_of, is_temporal, lists_in, meshes_in, named_in
 from training.data.readers.guards import guarded
 from training.data.readers.mesh import (
-    AREA,
-    NORMAL,
     described,
     exodus_meshes,
     first_bad,
@@ -93,7 +92,7 @@ def opened(path: Path, series: Series, stamp: Stamp) -> DataFile:
     if steps == 1:
         return replace(made, format="series")
     stored = whole_fields_of(first, points)
-    derived = {"coordinates", "boundary", "distance", AREA, NORMAL} - stored.keys()  # unless a field has the name
+    derived = {COORDINATES, BOUNDARY, DISTANCE, AREA, NORMAL} - stored.keys()  # unless a field has the name
     still = {name: one for name, one in made.arrays.items() if name in derived}
     followed = {name: one for name, one in made.parts.items() if name in derived}
     # Whole numbers of cells that change, as of damage, are no regions but a field.

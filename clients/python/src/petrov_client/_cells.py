@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from petrov_client._cell_types import KINDS, ON_EDGE, Kind, without_halves
 from petrov_client._errors import InvalidInput, Where
+from petrov_client._schema import BOUNDARY, DISTANCE
 
 Array = npt.NDArray[Any]
-BOUNDARY, DISTANCE, AREA, NORMAL = "boundary", "distance", "area", "boundary_normal"
 #: VTK's numbers of the types of cells, by dimensions of space and meshio's name.
 NUMBERS: Mapping[int, Mapping[str, int]] = {
     2: {"triangle": 5, "triangle6": 22, "quad": 9, "quad8": 23, "quad9": 28},

@@ -15,28 +15,25 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._cell_types import SOLIDS, Cells, normals, sizes
-from petrov_client._cells import (
-    AREA,
-    BOUNDARY,
-    DISTANCE,
-    KNOWN,
-    NORMAL,
-    Array,
-    check_every_point,
-    distance,
-    joined,
-    kinds_of,
-    marked,
-    on_boundary,
-)
+from petrov_client._cells import KNOWN, Array, check_every_point, distance, joined, kinds_of, marked, on_boundary
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._models import ModelInfo
-from petrov_client._schema import COMPONENT, COORDINATES, COUNTS, FRAME, ParameterInfo, TensorInfo
+from petrov_client._schema import (
+    AREA,
+    BOUNDARY,
+    CELLS,
+    COMPONENT,
+    COORDINATES,
+    COUNTS,
+    DISTANCE,
+    FRAME,
+    NORMAL,
+    ParameterInfo,
+    TensorInfo,
+)
 from petrov_client._wire_names import wire_name
 
 DERIVED = frozenset({BOUNDARY, DISTANCE, AREA, NORMAL})
-#: By which name a caller passes the cells of points, from which they follow.
-CELLS = "cells"
 
 
 def is_mesh(value: Any) -> bool:

@@ -17,11 +17,11 @@ from petrov_client._errors import InvalidInput, RequestError, UnknownModel, Wher
 from petrov_client._exchange import exhausted
 from petrov_client._flow import Progress
 from petrov_client._inputs import check_input
-from petrov_client._meshes import CELLS
 from petrov_client._models import COTANGENTS, GRADIENTS, PER_FIELD, TANGENTS, ModelInfo, Models
 from petrov_client._quality import Options, Outside, Quality, warn
 from petrov_client._rollout import unwrapped
 from petrov_client._rollout_operations import RolloutOperations
+from petrov_client._schema import CELLS
 
 
 def of_passed(array: Any, gradients: Mapping[str, Any], first: str) -> Any:

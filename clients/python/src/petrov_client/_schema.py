@@ -13,6 +13,10 @@ from typing import Any
 FRAME, HISTORY, COMPONENT = "frame", "history", "component"
 #: The input and the parameter of samples on points of their own: where, and how many.
 COORDINATES, COUNTS = "coordinates", "counts"
+#: Inputs of theirs that follow from the cells of a mesh.
+BOUNDARY, DISTANCE, AREA, NORMAL = "boundary", "distance", "area", "boundary_normal"
+#: What a caller may pass in their place: the cells of the points.
+CELLS = "cells"
 #: What a model may report about its outputs.
 QUALITY = {
     "error_bound": "guaranteed relative energy-norm distance to the discrete solution on the given grid",
