@@ -84,10 +84,7 @@ def opened_vtk(path: Path) -> tuple[ET.Element, Any]:
     try:
         root = ET.parse(path).getroot()  # noqa: S314  expat bounds and ignores entities
     except ET.ParseError:  # appended bytes are no XML
-        try:
-            root = vtu._parse_raw_binary(str(path))  # noqa: SLF001
-        except (meshio.ReadError, AssertionError, ET.ParseError) as error:
-            raise ValueError("no XML file of VTK") from error
+        root = vtu._parse_raw_binary(str(path))  # noqa: SLF001 -- that of `guarded`
     reader = vtu.VtuReader.__new__(vtu.VtuReader)
     reader.compression, reader.byte_order = root.get("compressor"), root.get("byte_order")
     reader.header_type = root.get("header_type", "UInt32")
