@@ -1,7 +1,7 @@
 """Guards around libraries that believe what a file says, and what `meshio` would read wrongly of VTK's files.
 
 `meshio` opens whatever files a mesh file names, and inflates without a limit. Blosc, by which zarr compresses, knows
-where a chunk begins, and not where it ends.
+where a chunk begins, and not where it ends. HDF5 goes from object to object of a heap by their sizes, however small.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,9 @@ MOST_BYTES = 2**29
 #: Cells of VTK that are rectangles and boxes along the axes, by number: the type of `meshio`, and its order of nodes.
 PIXELS = {8: ("quad", (0, 1, 3, 2)), 11: ("hexahedron", (0, 1, 3, 2, 4, 5, 7, 6))}
 BLOSC = frozenset({"Blosc", "BloscCodec"})  # of zarr 2 and 3
+#: How the heap of HDF5 begins that holds what varies in length, such as texts and the lists of dimensions of netCDF-4.
+HEAP = b"GCOL\1\0\0\0"
+HEAP_BYTES, HEAP_HEADER = 4096, 16  # at the least, and of the heap as of every object in it
 BLOSC_HEADER = 16  # bytes of a chunk, the last four of which say its size
 
 
@@ -270,6 +274,53 @@ def _check_size(size: int, what: str) -> None:
     """Refuse what is larger than a mesh may be."""
     if size > MOST_BYTES:
         raise ValueError(f"{what} holds more than {MOST_BYTES // 2**20} MiB")
+
+
+def check_heaps(path: Path, file: Any) -> None:
+    """Check that the heaps of an open HDF5 file end, in a damaged one of which the library would go round forever.
+
+    They are looked for in what is not the values of a data set.
+
+    Raises:
+        ValueError: An object of a heap has no size, or is larger than the heap.
+    """
+    import h5py  # noqa: PLC0415  few files need it
+
+    values: list[tuple[int, int]] = []
+
+    def note(_: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset) and not item.is_virtual and not item.external:
+            if item.chunks:
+                item.id.chunk_iter(lambda chunk: values.append((chunk.byte_offset, chunk.size)))
+            elif (start := item.id.get_offset()) is not None:
+                values.append((start, item.id.get_storage_size()))
+
+    file.visititems(note)
+    width = file.id.get_create_plist().get_sizes()[1]
+    with path.open("rb") as opened, mmap(opened.fileno(), 0, access=ACCESS_READ) as content:
+        start = 0
+        for first, size in [*sorted(values), (len(content), 0)]:
+            while (heap := content.find(HEAP, start, first)) >= 0:
+                _check_heap(content, heap, width)
+                start = heap + len(HEAP)
+            start = max(start, first + size)
+
+
+def _check_heap(content: mmap, heap: int, width: int) -> None:
+    """Check the sizes of a heap's objects, numbers of `width` bytes; object 0 is what is free, its header included."""
+
+    def number(at: int, width: int) -> int:
+        return int.from_bytes(content[at : at + width], "little")
+
+    end, place = heap + number(heap + len(HEAP), width), heap + HEAP_HEADER
+    if not HEAP_BYTES <= end - heap <= len(content) - heap:
+        return  # no heap, or one that the library refuses
+    while place + HEAP_HEADER <= end:
+        size = number(place + HEAP_HEADER // 2, width)
+        step = HEAP_HEADER + -(-size // 8) * 8 if number(place, 2) else size
+        if not 0 < step <= end - place:
+            raise ValueError(f"the heap at byte {heap:,} holds an object of {size:,} bytes at byte {place:,}")
+        place += step
 
 
 def cut_chunk(path: Path, array: Any) -> tuple[Path, int, int] | None:

@@ -26,6 +26,7 @@ from training.data.readers.data_file import (
     natural,
     without_records,
 )
+from training.data.readers.guards import check_heaps
 from training.data.readers.splits import TEST, VALIDATION, joined, of_splits, split_of
 
 MISSING = ("_FillValue", "missing_value")
@@ -52,6 +53,7 @@ def opened(path: Path) -> Iterator[h5py.File]:
     with file:
         with damage_named(path, "an HDF5 file"):
             refuse_other_files(path, file)
+            check_heaps(path, file)
         yield file
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._guards import MOST_BYTES, check_inside
+from petrov_client._guards import MOST_BYTES, check_heaps, check_inside
 
 SUFFIXES = frozenset({".e", ".exo", ".ex2"})
 #: The kind of cells, and the number of their corners, by how the names of types begin.
@@ -93,6 +93,7 @@ def opened(path: Path) -> Iterator[Variables]:
     with h5py.File(path, "r", locking=False) as file:
         for name in file:
             check_inside(file, name, path)
+        check_heaps(path, file)
         arrays = {name: each for name, each in file.items() if hasattr(each, "dtype")}
         yield {name: Variable(each, _text(each.attrs.get("elem_type", b""))) for name, each in arrays.items()}
 

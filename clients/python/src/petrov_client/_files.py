@@ -20,7 +20,7 @@ import numpy as np
 from petrov_client import _formats as formats
 from petrov_client import _times as times_of_frames
 from petrov_client._formats import MATLAB, NETCDF
-from petrov_client._guards import cut_chunk
+from petrov_client._guards import check_heaps, cut_chunk
 from petrov_client._libraries import hdf5, library, meshio, scipy_io, xarray, zarr
 from petrov_client._mesh_series import LISTS, MESHES, READ, SERIES, Source, of_meshes
 from petrov_client._meshes import with_outputs
@@ -306,7 +306,9 @@ class Blocks:
 def _opened_hdf5(path: Path) -> Any:
     module = hdf5()
     with formats.named(path, "an HDF5 file"):
-        return module.File(path, "r")
+        file = module.File(path, "r")
+        check_heaps(path, file)
+        return file
 
 
 def _tree(path: Path, node: Any) -> Any:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from petrov_client._libraries import library, scipy_io, xarray
+from petrov_client._guards import check_heaps
+from petrov_client._libraries import hdf5, library, scipy_io, xarray
 from petrov_client._matlab import complex_variables
 from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
@@ -39,8 +40,11 @@ def netcdf_arrays(path: Path, info: ModelInfo) -> Iterator[dict[str, Any]]:
     Values are unpacked, and NaN where the file says that they are missing. Times stay the numbers of the file.
     """
     taken, axes = {each.name for each in info.arguments}, {*(info.grid.axes if info.grid else ())}
-    library = xarray()
+    library, h5py = xarray(), hdf5()
     with named(path, "a netCDF file"):
+        if h5py.is_hdf5(path):
+            with h5py.File(path, "r") as checked:
+                check_heaps(path, checked)
         file = library.open_dataset(path, decode_times=False)
     with file:
         every = {*file.variables, *file.dims}
@@ -81,6 +85,7 @@ def matlab_arrays(path: Path, info: ModelInfo) -> dict[str, Any]:
         if version == 2:
             h5py = library("h5py", "MATLAB files of version 7.3 need h5py: pip install h5py")
             with h5py.File(path, "r") as file:
+                check_heaps(path, file)
                 found = {name: each[()].T for name, each in file.items() if isinstance(each, h5py.Dataset)}
         else:
             if version == 1:
