@@ -35,6 +35,8 @@ CELLS = "cells of MATLAB that are not arrays of numbers of one size: save them a
 CLASSES = {"double": "f8", "single": "f4", "logical": "?", "char": "U1", "complex": "c16"}
 CLASSES |= {f"{sign}int{8 * size}": f"{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)}
 """NumPy's types of MATLAB's classes."""
+NUMBERS = {*CLASSES} - {"char"}
+"""Classes of variables of version 7.3 that hold numbers."""
 
 
 # NumPy
@@ -180,12 +182,15 @@ def open_matlab(path: Path) -> Iterator[DataFile]:
     """Open a `.mat` file of any version from 5 on."""
     if h5py.is_hdf5(path):
         with opened(path) as file:
-            names = [name for name in datasets(file) if not name.startswith("#")]  # `#refs#` is MATLAB's
+            every = [name for name in datasets(file) if not name.startswith("#")]  # `#refs#` is MATLAB's
+            others = {dotted(name): no_numbers(file, name) for name in every}
+            names = [name for name in every if not others[dotted(name)]]
             references = [name for name in names if file[name].dtype.hasobject]
             found = {dotted(name): reversed_axes(file[name], dotted(name)) for name in names if name not in references}
             cells = {dotted(name): referred(file, file[name], dotted(name)) for name in references}
             found |= {name: one for name, one in cells.items() if one is not None}
-            left_out = {name: CELLS for name, one in cells.items() if one is None}
+            left_out = {name: reason for name, reason in others.items() if reason}
+            left_out |= {name: CELLS for name, one in cells.items() if one is None}
             yield DataFile(path, "mat", found, left_out=left_out)
         return
     with damage_named(path, "a MATLAB file"):
@@ -210,6 +215,20 @@ def open_matlab(path: Path) -> Iterator[DataFile]:
 def dotted(name: str) -> str:
     """Return the name of a struct's field as MATLAB writes it."""
     return name.replace("/", ".")
+
+
+def no_numbers(file: h5py.File, name: str) -> str:
+    """Say why a variable of version 7.3 holds no numbers, though its data set does; empty where it does.
+
+    They are letters, the sides of an empty array, parts of a sparse matrix, or what MATLAB keeps of an object.
+    """
+    item, parent = file[name], file[name].parent
+    kind = text(item.attrs.get("MATLAB_class"))
+    if item.attrs.get("MATLAB_empty"):
+        return "it is empty"
+    if "MATLAB_sparse" in parent.attrs:
+        return "a part of a sparse matrix of MATLAB"
+    return f"a {kind} of MATLAB" if kind and kind not in NUMBERS and not item.dtype.hasobject else ""
 
 
 def referred(file: h5py.File, cells: h5py.Dataset, name: str) -> LazyArray | None:

@@ -229,10 +229,20 @@ def stacked(file: h5py.Group, groups: list[str], name: str) -> LazyArray:
 
 
 def text(value: Any) -> str:
-    """Return an attribute as text; empty where there is none."""
-    if value is None:
+    """Return an attribute as text, several with commas; empty where there is none.
+
+    What is not in UTF-8, such as the sign of degrees of an older program, is in Latin-1.
+    """
+    if value is None or isinstance(value, h5py.Empty):
         return ""
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if isinstance(value, np.ndarray):
+        return ", ".join(map(text, value.ravel().tolist()))
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 # Packed numbers

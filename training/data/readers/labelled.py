@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 from training.data.readers.guards import cut_chunk
-from training.data.readers.hdf5 import PACKING, array, is_netcdf4, of_file, opened, stored_type, valid
+from training.data.readers.hdf5 import PACKING, array, is_netcdf4, of_file, opened, stored_type, text, valid
 from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
@@ -217,8 +217,8 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
         held,
         rows,
         tuple(axis(dim, leads) for dim in order[1:]) if dims else None,
-        str(attributes.get("units", "")),
-        str(attributes.get("long_name", attributes.get("description", ""))),
+        text(attributes.get("units")),
+        text(attributes.get("long_name", attributes.get("description"))),
         first=axis(order[0]) if dims else "",
     )
 

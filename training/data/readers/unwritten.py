@@ -13,6 +13,10 @@ from typing import Any, NamedTuple
 
 import h5py
 
+from training.data.readers.hdf5 import text
+
+NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
+"""How the attribute `NAME` begins of a data set that stands for a dimension of netCDF-4 without coordinates."""
 MOST_NAMED = 3  # arrays; of others their number is said
 
 
@@ -60,7 +64,7 @@ def gaps_of_hdf5(path: Path) -> Iterator[Gap]:
     with opened(path) as file:
         file.visititems(lambda name, one: found.append((name, one)) if isinstance(one, h5py.Dataset) else None)
         for name, one in found:
-            if not one.size or one.is_virtual or one.external:
+            if not one.size or one.is_virtual or one.external or text(one.attrs.get("NAME")).startswith(NO_VARIABLE):
                 continue
             chunks = math.prod(-(-side // part) for side, part in zip(one.shape, one.chunks or one.shape, strict=True))
             there = one.id.get_num_chunks() if one.chunks else chunks * (one.id.get_storage_size() > 0)

@@ -333,6 +333,56 @@ def test_chunks_that_no_file_holds_are_said_to_be_read_as_the_fill_value(arrays:
     assert unwritten([store, file, file])[3:] == ["chunks of 2 other arrays are not there"]
 
 
+def test_dimensions_of_netcdf_without_coordinates_lack_no_chunks(arrays: Arrays, tmp_path: Path) -> None:
+    dataset(arrays).assign_coords(x=np.arange(4.0)).to_netcdf(path := tmp_path / "data.nc", engine="h5netcdf")
+    assert unwritten([path]) == []
+
+
+def test_variables_of_matlab_that_hold_no_numbers_are_named(tmp_path: Path) -> None:
+    """Version 7.3 keeps letters, the sides of what is empty, and parts of sparse matrices as numbers."""
+    path, k = tmp_path / "data.mat", np.random.default_rng(0).random((20, 3, 4))
+    write_mat73(path, {"k": k, "nu": k[:, :1, 0]})
+    with h5py.File(path, "a") as file:
+        kinds = {
+            "note": ("char", np.arange(97, 117)),
+            "time": ("datetime", np.ones(20)),
+            "flag": ("logical", k[:, 0, 0] > 0),
+        }
+        for name, (kind, values) in kinds.items():
+            file[name] = values[:, None].astype("u2")
+            file[name].attrs["MATLAB_class"] = np.bytes_(kind)
+        file["none"] = np.array([0, 20], "u8")
+        file["none"].attrs.update(MATLAB_class=np.bytes_("double"), MATLAB_empty=np.uint8(1))
+        file.create_group("A").attrs.update(MATLAB_class=np.bytes_("double"), MATLAB_sparse=np.uint64(20))
+        file["A/data"], file["A/ir"] = np.ones(20), np.arange(20, dtype="u8")
+    with open_file(path) as found:
+        assert {*found.arrays} == {"k", "nu", "flag"}
+        assert np.array_equal(found.array("k").read(), k)
+        assert found.left_out == {
+            "note": "a char of MATLAB",
+            "time": "a datetime of MATLAB",
+            "none": "it is empty",
+            "A.data": "a part of a sparse matrix of MATLAB",
+            "A.ir": "a part of a sparse matrix of MATLAB",
+        }
+
+
+def test_attributes_are_text_whatever_their_encoding(arrays: Arrays, tmp_path: Path) -> None:
+    values: list[object] = [
+        "°C",
+        np.bytes_("°C".encode()),
+        np.bytes_("°C".encode("latin-1")),
+        h5py.Empty("S1"),
+        ["m", "s"],
+    ]
+    write_hdf5(tmp_path / "data.h5", {str(number): arrays["k"] for number in range(len(values))})
+    with h5py.File(tmp_path / "data.h5", "a") as file:
+        for number, value in enumerate(values):
+            file[str(number)].attrs["units"] = value
+    with open_file(tmp_path / "data.h5") as found:
+        assert [found.array(str(number)).units for number in range(5)] == ["°C", "°C", "°C", "", "m, s"]
+
+
 @pytest.mark.timeout(20)
 def test_a_pipe_is_refused_before_anything_waits_for_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data.h5")
