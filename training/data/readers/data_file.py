@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.readers.guards import is_mistake
 from training.messages import UserError
 
 Rows = Callable[[int, int], NDArray[Any]]
@@ -160,9 +161,33 @@ class DataFile:
         return self.arrays[name]
 
 
+BEGINNINGS = {
+    b"\x89HDF\r\n\x1a\n": "HDF5",
+    b"CDF": "netCDF",
+    b"\x0e\x03\x13\x01": "HDF4, which h4toh5 converts",
+    b"PK\3\4": "a zip archive, such as .npz and .pt",
+    b"\x93NUMPY": "a .npy file",
+    b"\x1f\x8b": "a file of gzip, which gunzip unpacks",
+    b"version https://git-lfs": "a pointer of Git LFS, for which git lfs pull fetches the file",
+    b"<!DOCTYPE": "a web page, as of a download that was refused",
+    b"<html": "a web page, as of a download that was refused",
+}
+"""What a file of another suffix is by its first bytes."""
+
+
+def beginning_of(path: Path) -> str:
+    """Say what a file is by its first bytes, or that it has none; empty where they do not tell."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        start = file.read(max(map(len, BEGINNINGS)))
+    kind = next((kind for first, kind in BEGINNINGS.items() if start.startswith(first)), "")
+    return f"; it begins like {kind}" if kind else "" if start else "; it is empty"
+
+
 @contextmanager
 def damage_named(path: Path, kind: str) -> Iterator[None]:
-    """Turn a library's error about a damaged file into one that names the file.
+    """Turn a library's error about a damaged file into one that names the file. A mistake of ours is raised as it is.
 
     Raises:
         ReadError: The library could not read the file.
@@ -172,8 +197,11 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
     except (ReadError, ImportError):
         raise
     except Exception as error:  # what damage leads to in a library is not only what the library says it raises
+        if is_mistake(error):
+            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ReadError(f"{path}: expected {kind}, but it is damaged or something else ({reason})") from error
+        said = f"{path}: expected {kind}, but it is damaged or something else ({reason}){beginning_of(path)}"
+        raise ReadError(said) from error
 
 
 def natural(name: str | Path) -> tuple[Any, ...]:

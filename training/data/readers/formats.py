@@ -209,7 +209,10 @@ def entries_of(path: Path) -> list[tuple[str, str]]:
     if path.suffix.lower() == ".pvd":
         entries = ET.parse(path).iter("DataSet")  # noqa: S314 -- expat bounds and ignores entities
         return [(entry.get("file") or "", entry.get("timestep") or "") for entry in entries]
-    listed = json.loads(path.read_text(encoding="utf-8-sig"))["files"]
+    content = json.loads(path.read_text(encoding="utf-8-sig"))
+    listed = content.get("files") if isinstance(content, dict) else None
+    if not isinstance(listed, list) or not all(isinstance(each, dict) and "name" in each for each in listed):
+        raise ValueError('expected {"files": [{"name": ..., "time": ...}, ...]}')
     return [(inner_of(path.parent, str(each["name"])), str(each.get("time", ""))) for each in listed]
 
 

@@ -51,6 +51,8 @@ def read_polydata(path: Path) -> meshio.Mesh:
         points.append(next(iter(arrays(reader, piece, "Points").values())).reshape(-1, 3))
         for part in PARTS:
             read, first = arrays(reader, piece, part), 0
+            if {*read} & {"offsets", "connectivity"} == {"offsets"}:
+                raise ValueError(f"expected the connectivity of {part} beside their offsets")
             for last in read.get("offsets", np.empty(0, int)).tolist():
                 made = simple(start + read["connectivity"][first:last], part)
                 cells += made

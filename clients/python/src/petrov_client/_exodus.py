@@ -113,6 +113,12 @@ class _Header:
         self.at += width
         return int.from_bytes(self.content[self.at - width : self.at].tobytes(), "big")
 
+    def type(self) -> np.dtype[Any]:
+        """Read the number of a type."""
+        if (found := self.number(4)) not in TYPES:
+            raise ValueError(f"expected a type from 1 to {len(TYPES)} but found {found}")
+        return np.dtype(TYPES[found])
+
     def letters(self, width: int = 1) -> bytes:
         """Read a number of things, and so many of them."""
         size = self.number(self.count) * width
@@ -134,7 +140,7 @@ class _Header:
         found = {}
         for _ in self.members(ATTRIBUTE):
             name = self.letters().decode(errors="replace")
-            found[name] = self.letters(np.dtype(TYPES[self.number(4)]).itemsize)
+            found[name] = self.letters(self.type().itemsize)
         return found
 
     def variables(self) -> dict[str, Variable]:
@@ -149,7 +155,7 @@ class _Header:
         for _ in self.members(VARIABLE):
             name = self.letters().decode(errors="replace")
             axes = [self.number(self.count) for _ in range(self.number(self.count))]
-            kind, dtype = self.attributes().get("elem_type", b""), np.dtype(TYPES[self.number(4)])
+            kind, dtype = self.attributes().get("elem_type", b""), self.type()
             self.number(self.count)  # bytes, which follow from the axes
             listed.append((name, [sides[each] for each in axes], _text(kind), dtype, self.number(self.offset)))
         held = [math.prod(shape[1:]) * dtype.itemsize for _, shape, _, dtype, _ in listed if shape and not shape[0]]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from petrov_client._guards import check_heaps
+from petrov_client._guards import check_heaps, is_mistake
 from petrov_client._libraries import hdf5, library, scipy_io, xarray
 from petrov_client._matlab import complex_variables
 from petrov_client._models import ModelInfo, attributes_of
@@ -20,6 +20,8 @@ NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
 def named(path: Path, expected: str) -> Iterator[None]:
     """Name a file that a library cannot read: damage leads to errors of all kinds in it, most without a name.
 
+    A mistake of ours is raised as it is.
+
     Raises:
         ValueError: The block failed; what names the file already is raised as it is.
     """
@@ -28,7 +30,7 @@ def named(path: Path, expected: str) -> Iterator[None]:
     except ImportError:
         raise
     except Exception as error:
-        if isinstance(error, ValueError) and str(path) in str(error):
+        if is_mistake(error) or (isinstance(error, ValueError) and str(path) in str(error)):
             raise
         raise ValueError(f"expected {expected} in {path} but: {str(error) or type(error).__name__}") from error
 

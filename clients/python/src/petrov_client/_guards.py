@@ -13,16 +13,21 @@ import importlib
 import lzma
 import math
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from traceback import walk_tb
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
 
+#: Where errors of these types are mistakes of the program, whatever a file holds: its packages, and what checks types.
+OWN = {__name__.partition(".")[0], "physics", "jaxtyping", "beartype"}
+MISTAKES = (TypeError, AttributeError, KeyError, NameError)
 #: Modules of `meshio` that make arrays as large as a file says that they are.
 COUNTED = ("vtk._vtk_42", "vtk._vtk_51", "gmsh._gmsh22", "gmsh._gmsh40", "gmsh._gmsh41", "gmsh.common")
 #: Bytes that a mesh file may hold, inflated.
@@ -34,6 +39,13 @@ BLOSC = frozenset({"Blosc", "BloscCodec"})  # of zarr 2 and 3
 HEAP = b"GCOL\1\0\0\0"
 HEAP_BYTES, HEAP_HEADER = 4096, 16  # at the least, and of the heap as of every object in it
 BLOSC_HEADER = 16  # bytes of a chunk, the last four of which say its size
+
+
+def is_mistake(error: BaseException) -> bool:
+    """Return whether an error was raised in lines of this program, not of a library, and damage leads to none such."""
+    innermost = deque(walk_tb(error.__traceback__), maxlen=1)
+    modules = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in innermost}
+    return isinstance(error, MISTAKES) and modules <= OWN
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import numpy as np
 
 from petrov_client import _exodus as exodus
 from petrov_client import _times as times_of_frames
-from petrov_client._guards import guarded, read_any
+from petrov_client._guards import guarded, is_mistake, read_any
 from petrov_client._libraries import meshio
 from petrov_client._meshes import arrays_of, arrays_of_steps, checked, without_loose_points
 from petrov_client._models import ModelInfo
@@ -151,6 +151,8 @@ def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]
     except ModuleNotFoundError as error:
         raise ValueError(f"{path} needs another library: pip install {error.name}") from error
     except (Exception, SystemExit) as error:  # what a damaged file leads to in meshio is not only its ReadError
+        if is_mistake(error):
+            raise
         raise ValueError(
             f"expected a mesh in {path} but it cannot be read ({error or type(error).__name__})"
         ) from error
