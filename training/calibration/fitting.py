@@ -22,6 +22,7 @@ from training.calibration.error_estimate import ErrorEstimate, StatisticsAndErro
 from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, Novelty, fewest, joined
 from training.data.dataset import Rows
 from training.losses import Batch
+from training.messages import counted
 from training.operators.operator import Operator
 
 FEWEST_FITTED = 16  # samples of which mean and covariance of the statistics make sense
@@ -232,9 +233,9 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
         fitted, held, checked = work.drawn.calibrating(vary=network.optional)
         measured = partial(of_case, work, network)
         return CalibrationSamples(
-            fitted=(joined(*map(measured, every)) for every in fitted),
-            calibration=(joined(*map(measured, every)) for every in held),
-            test=(measured(case) for every in checked for case in every),
+            fitted=(joined(*(measured("1 of 3", case) for case in every)) for every in fitted),
+            calibration=(joined(*(measured("2 of 3", case) for case in every)) for every in held),
+            test=(measured("3 of 3", case) for every in checked for case in every),
         )
     splits = {name: np.asarray(work.samples.split(name)) for name in ("train", "validation", "test")}
     if work.is_trajectory:
@@ -252,25 +253,34 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
 
 
 @torch.inference_mode()
-def with_errors(work: Any, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None) -> Measured:
-    """Return samples of a kind with the errors of a network: those of fields, and of every number by itself."""
-    fields, numbers = [], []
-    for start in range(0, len(batch.inputs[0]), work.at_once):
-        rows = slice(start, start + work.at_once)
-        inputs, outputs = ([each[rows] for each in some] for some in batch[:2])
-        part = Batch(inputs, outputs, measure=None if batch.measure is None else batch.measure[rows])
-        found = work.predictions(network, part)
-        if errors := work.field_errors(found, part):
-            fields.append(torch.stack(errors).mean(dim=0))
-        if pairs := work.scalar_pairs(found, part):
-            numbers.append(torch.cat([((p - u) / one).abs().reshape(len(u), -1) for p, u, one in pairs], dim=1))
+def with_errors(
+    work: Any, network: Any, batch: Batch, kind: Mapping[str, Any] | None = None, shown: str = ""
+) -> Measured:
+    """Return samples of a kind with the errors of a network: those of fields, and of every number by itself.
+
+    Their progress is `shown` under a name, if there is one.
+    """
+    fields, numbers, count = [], [], len(batch.inputs[0])
+    with counted(shown, count, "fields", shown=bool(shown)) as advance:
+        for start in range(0, count, work.at_once):
+            rows = slice(start, start + work.at_once)
+            inputs, outputs = ([each[rows] for each in some] for some in batch[:2])
+            part = Batch(inputs, outputs, measure=None if batch.measure is None else batch.measure[rows])
+            found = work.predictions(network, part)
+            if errors := work.field_errors(found, part):
+                fields.append(torch.stack(errors).mean(dim=0))
+            if pairs := work.scalar_pairs(found, part):
+                numbers.append(torch.cat([((p - u) / one).abs().reshape(len(u), -1) for p, u, one in pairs], dim=1))
+            advance(len(inputs[0]))
     of_fields, scalars = (torch.cat(each) if each else None for each in (fields, numbers))
     return Measured(batch.inputs, of_fields, kind or {}, scalars=scalars)
 
 
-def of_case(work: Any, network: Any, case: Any) -> Measured:
-    """Return `training.data.views.Samples` of a kind with the errors of a network."""
-    found = with_errors(work, network, case.whole, case.kind)
+def of_case(work: Any, network: Any, part: str, case: Any) -> Measured:
+    """Return `training.data.views.Samples` of a kind with the errors of a network; those of new ones take long."""
+    grid, noise = " x ".join(map(str, case.key["grid"])), f", {100 * case.noise:g} % noise" if case.noise else ""
+    shown = f"errors, part {part}, {grid}{noise}" if work.drawn.new and work.progress else ""
+    found = with_errors(work, network, case.whole, case.kind, shown)
     level = torch.full((len(case),), case.noise, dtype=torch.float64)
     return found if case.varied else replace(found, noise=level)
 

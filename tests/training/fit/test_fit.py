@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -214,7 +215,13 @@ def test_who_writes_into_a_checkpoint_keeps_others_out(finished: Path, data: Pat
 def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
     assert "relative errors" in command("evaluate", finished, "--data", data).stdout
     calibrating = ("calibrate", finished, "--samples", 40, "--data", data)
-    assert "error below estimate" in command(*calibrating).stderr
+    written = command(*calibrating).stderr
+    assert "error below estimate" in written
+    assert {*re.findall(r"errors, part (.*), .*: (.*) fields", written)} == {
+        ("1 of 3", "20 of 20"),
+        ("2 of 3", "40 of 40"),
+        ("3 of 3", "40 of 40"),
+    }
     account = checkpoint.load(finished).card.calibration
     assert (account["fitted"], account["errors"]) == (20 * len(account["test"]), 40)
     assert all(0.5 <= row["coverage"] <= 1 for row in account["test"])
