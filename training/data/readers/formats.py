@@ -28,6 +28,7 @@ from training.data.readers import dedalus, exodus, hdf5, published
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, natural
 from training.data.readers.splits import with_splits_joined
 from training.data.readers.tables import kind_of_table
+from training.data.readers.unwritten import missing_filters
 
 GROUP = "petrov.readers"
 READERS = {
@@ -160,6 +161,11 @@ def rows_or_damage(path: Path, one: LazyArray, start: int, stop: int) -> Any:
     except ReadError:
         raise
     except (OSError, EOFError, ValueError, RuntimeError, BadZipFile, zlib.error, lzma.LZMAError) as error:
+        if path.is_file() and h5py.is_hdf5(path) and (filters := missing_filters(path)):
+            raise ReadError(
+                f"{path}: {one.name!r} cannot be read: HDF5 does not have the filter {' and '.join(filters)} here: "
+                f"where it has, write the file without, h5repack -f NONE {path.name} new{path.suffix}"
+            ) from error
         raise ReadError(
             f"{path}: {one.name!r} cannot be read from sample {start} to {max(start, stop - 1)} ({error}): copy the "
             "file again; if it is packed in a way that is not known here, write it without, as h5repack does"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 from training.data.readers.guards import cut_chunk
-from training.data.readers.hdf5 import PACKING, array, is_netcdf4, of_file, opened, stored_type, text, valid
+from training.data.readers.hdf5 import PACKING, array, describe, is_netcdf4, of_file, opened, stored_type, text, valid
 from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ INITIAL = ("init_time", "initial_time", "initialization_time", "forecast_referen
 LEAD = ("lead_time", "leadtime", "lead", "step", "prediction_timedelta", "forecast_period", "forecast_hour")
 MEMBERS = (*SAMPLE, "number")
 COMPONENT = ("component", "components", "channel", "channels")
+KEPT = {*MEMBERS, *TIME, *INITIAL, *LEAD, *COMPONENT}
+"""Names of dimensions that are no axes of a grid, however few points they have."""
 
 
 @contextmanager
@@ -36,9 +39,12 @@ def open_netcdf(path: Path) -> Iterator[DataFile]:
     nested = False
     if is_netcdf4(path):
         with opened(path) as file:  # it refuses what lies in other files
+            if not has_dimensions(file):  # of another program that calls its HDF5 so
+                yield describe(path, file)
+                return
             nested = any(isinstance(item, h5py.Group) for item in file.values())
     with ExitStack() as stack:
-        with damage_named(path, "a netCDF file"):
+        with damage_named(path, "a netCDF file"), quiet():
             if nested:
                 groups = xarray.open_groups(path, engine="h5netcdf", decode_times=False, cache=False)
             else:
@@ -46,6 +52,19 @@ def open_netcdf(path: Path) -> Iterator[DataFile]:
         for data in groups.values():
             stack.enter_context(data)
         yield of_groups(path, "netcdf", groups)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Let xarray not warn of dimensions that repeat, which `named_apart` changes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Duplicate dimension names")
+        yield
+
+
+def has_dimensions(file: h5py.File) -> bool:
+    """Return whether a file of HDF5 has dimensions with names, as one of netCDF has in its groups."""
+    return bool(file.visititems(lambda _, item: item.attrs.get("CLASS") == b"DIMENSION_SCALE" or None))
 
 
 @contextmanager
@@ -86,7 +105,8 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
 
 def of_groups(path: Path, format_: str, groups: Mapping[str, xarray.Dataset]) -> DataFile:
     """Describe the variables of a file's groups, as of a tree of xarray, by `group/name`; those of splits joined."""
-    files = {name.strip("/"): labelled(path, format_, data) for name, data in groups.items()}
+    with quiet():
+        files = {name.strip("/"): labelled(path, format_, data) for name, data in groups.items()}
     holding = {name: file for name, file in files.items() if file.arrays or file.left_out}
     if len(files) == 1 or {*holding} == {""}:
         return files[""]
@@ -122,6 +142,7 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     """Describe variables with named dimensions; the sample axis is the one with a known name, else the first."""
     left_out = {str(name): two_counts(value) for name, value in data.data_vars.items() if two_counts(value)}
     data = data.drop_vars([*left_out])
+    data, single = without_single_points(named_apart(data))
     arrays = {str(name): variable(str(name), value) for name, value in data.data_vars.items()}
     arrays |= of_file(data.attrs, {*arrays, *map(str, data.variables)})
     forecasts = [value for value in data.data_vars.values() if lead_dimension(value)]
@@ -140,11 +161,43 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     }
     said = all(dimension is not None and dimension.lower() in counts for dimension in samples)
     named = f"the dimension {', '.join(sorted(map(str, samples)))}" if samples and said else ""
-    remarks = tuple(
+    remarks = tuple(f"{name} has one point, and is no axis" for name in single)
+    remarks += tuple(
         f"{lead_dimension(value)} is the time of forecasts, which {sample_dimension(value)} counts"
         for value in forecasts[:1]
     )
     return DataFile(path, format_, arrays, numeric, samples=named, remarks=remarks, left_out=left_out)
+
+
+def named_apart(data: xarray.Dataset) -> xarray.Dataset:
+    """Return variables whose dimensions have names of their own: `x` and `x_2` where netCDF has `x` twice.
+
+    Both have the coordinates of `x`.
+    """
+    repeated: dict[str, xarray.Variable] = {}
+    again: dict[str, str] = {}
+    for name, value in data.data_vars.items():
+        dims = list(map(str, value.dims))
+        own = [
+            dim if (before := dims[:place].count(dim)) == 0 else f"{dim}_{before + 1}" for place, dim in enumerate(dims)
+        ]
+        if own != dims:
+            repeated[str(name)] = value.variable.copy(deep=False)
+            repeated[str(name)].dims = own
+            again |= {new: old for new, old in zip(own, dims, strict=True) if new != old and old in data.coords}
+    coordinates = {new: (new, data[old].values) for new, old in again.items()}
+    return data.drop_vars([*repeated]).assign(repeated).assign_coords(coordinates) if repeated else data
+
+
+def without_single_points(data: xarray.Dataset) -> tuple[xarray.Dataset, list[str]]:
+    """Return variables without dimensions of one point, such as the level of a field, and which these are.
+
+    The first dimension of a variable may count samples, and stays.
+    """
+    first = {value.dims[0] for value in data.data_vars.values() if value.dims}
+    single = [str(dim) for dim, size in data.sizes.items() if size == 1 and dim not in first]
+    single = [dim for dim in single if dim.lower() not in KEPT]
+    return data.isel(dict.fromkeys(single, 0)), single
 
 
 def sample_dimension(value: xarray.DataArray) -> str | None:

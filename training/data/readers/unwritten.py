@@ -72,6 +72,22 @@ def gaps_of_hdf5(path: Path) -> Iterator[Gap]:
                 yield Gap(name, chunks - there, chunks, one.fillvalue)
 
 
+def missing_filters(path: Path) -> list[str]:
+    """Return the filters by which data sets of an HDF5 file are packed, and which its library does not have here."""
+    found: dict[int, str] = {}
+
+    def note(_: str, item: h5py.HLObject) -> None:
+        if isinstance(item, h5py.Dataset):
+            packing = item.id.get_create_plist()
+            for number, *_rest, name in map(packing.get_filter, range(packing.get_nfilters())):
+                if not h5py.h5z.filter_avail(number):
+                    found[number] = f"{number} ({name.decode(errors='replace').strip()})"
+
+    with opened(path) as file:
+        file.visititems(note)
+    return list(found.values())
+
+
 def opened(path: Path) -> h5py.File:
     """Open an HDF5 file, which a reader may hold open: HDF5 refuses another kind of locking than that reader's."""
     try:
