@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schema.card import FRAME, Card
 from serving.errors import Problem
-from serving.triton import RUN_BYTES, Batch, Outputs, Run
+from serving.triton import RUN_BYTES, SPREAD_BYTES, Batch, Outputs, Run
 
+Result = TypeVar("Result")
 Infer = Callable[[Card, Batch, Run], Awaitable[Outputs]]  # `Predictor.infer`
 PIECE = 8  # most frames of one call: a waiting request of another shape is delayed by no more steps
 
@@ -39,14 +41,18 @@ class Rollout:
         start = self.start
         found = await infer(self._card, start, run)
         self.left -= start[FRAME].shape[1]
-        self.follow(start, found)
+        await _apart(found.values(), self.follow, start, found)
         return found | {name: np.broadcast_to(found[name], start[FRAME].shape) for name in self._card.quality}
 
     async def finish(self, infer: Infer, run: Run) -> Outputs:
         pieces = list[Outputs]()
         while self.left:
             pieces.append(await self.proceed(infer, run))
-        return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
+
+        def joined() -> Outputs:
+            return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
+
+        return await _apart([array for piece in pieces for array in piece.values()], joined)
 
     @property
     def start(self) -> dict[str, NDArray[np.float32]]:
@@ -65,6 +71,12 @@ class Rollout:
             joined = made if history == 1 else np.concatenate([start[name], made], axis=1)
             states[name] = np.ascontiguousarray(joined[:, -1] if history == 1 else joined[:, -history:])
         self._inputs = {**self._inputs, **states}
+
+
+async def _apart(arrays: Iterable[NDArray[Any]], function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function that copies arrays: large ones in a thread, so that the event loop serves others meanwhile."""
+    large = sum(each.nbytes for each in arrays) > SPREAD_BYTES
+    return await asyncio.to_thread(function, *args) if large else function(*args)
 
 
 def sent_frames(arrays: Mapping[str, NDArray[Any]], card: Card, expected: int | None = None) -> int | None:

@@ -24,7 +24,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -149,10 +149,7 @@ class Predictor:
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
 
-            def join() -> Outputs:
-                return {name: np.concatenate([outputs[each][name] for each in sorted(outputs)]) for name in outputs[0]}
-
-            return await offload(sum(array.nbytes for part in outputs.values() for array in part.values()), join)
+            return await _joined([outputs[each] for each in sorted(outputs)])
 
     async def _call(self, card: Card, inputs: Batch, run: Run) -> Outputs:
         """Run a model once; again where another gateway has unloaded it in between, until the deadline."""
@@ -207,7 +204,8 @@ class Predictor:
         coarse = (verdict.loose | verdict.out_of_distribution) & ~verdict.outside
         if coarse.any() and finer is not None:
             request.caller.owe(int(coarse.sum()) * inputs.cost)
-            some = {name: _chosen(array, coarse) for name, array in arrays.items()}
+            size = sum(array.nbytes for array in arrays.values())
+            some = await offload(size, lambda: {name: _chosen(array, coarse) for name, array in arrays.items()})
             try:
                 results = await self.infer(finer, some, request.run)
             except Problem as problem:
@@ -215,14 +213,15 @@ class Predictor:
                     raise
             else:
                 refined, known = split(results, finer.quality, trajectories=finer.frames is not None)
-                outputs = _replaced(outputs, coarse, refined)
+                outputs = await _replaced(outputs, coarse, refined)
                 quality = quality.continued(coarse, REFINED, known.numbers)
                 verdict = policy.judge(card, quality, finer)
         unmet, unusual = verdict.outside, verdict.out_of_distribution
         if solver:
             unmet = unmet | verdict.loose
             if policy.outside != "refuse":
-                unmet = unmet | checks.not_finite(outputs)  # whatever the network says of them
+                size = sum(array.nbytes for array in outputs.values())
+                unmet = unmet | await offload(size, checks.not_finite, outputs)  # whatever the network says of them
         else:
             policy.require(card, quality, single=single)
         # An inexact solver continues what the network knows nothing about, too; it is better, and meets no demand.
@@ -262,13 +261,13 @@ class Predictor:
             request.policy.require(card, Quality.classical(bound), single=inputs.single, first=int(index))
         if found is not None and not solutions:
             return found
-        joined = {name: np.concatenate([each[name] for each in solutions]) for name in solutions[0]}
+        joined = await _joined(solutions)
         known = np.concatenate(bounds)
         if found is None:
             return joined, Quality.classical(known)
         # Both bounds are distances to the solution that the solver computes; the rest was about the network's output.
         both = dict.fromkeys((ERROR_BOUND, SOLVE_BOUND), known)
-        return _replaced(found[0], mask, joined), found[1].continued(mask, SOLVER, both)
+        return await _replaced(found[0], mask, joined), found[1].continued(mask, SOLVER, both)
 
     @asynccontextmanager
     async def limited(self, card: Card, end: float = math.inf) -> AsyncIterator[asyncio.Timeout]:
@@ -323,9 +322,22 @@ def _chosen(array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
     return array[mask] if array.strides[0] else array[: int(mask.sum())]
 
 
-def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Mapping[str, NDArray[np.float32]]) -> Outputs:
+async def _joined(parts: Sequence[Outputs]) -> Outputs:
+    """Return the outputs of samples in parts as those of all."""
+
+    def join() -> Outputs:
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    return await offload(sum(array.nbytes for part in parts for array in part.values()), join)
+
+
+async def _replaced(outputs: Outputs, mask: NDArray[np.bool_], others: Mapping[str, NDArray[np.float32]]) -> Outputs:
     """Return outputs `[B, ...]`, which may be read-only, with those of some samples replaced."""
-    found = {name: array.copy() for name, array in outputs.items()}
-    for name, array in found.items():
-        array[mask] = others[name]
-    return found
+
+    def replaced() -> Outputs:
+        found = {name: array.copy() for name, array in outputs.items()}
+        for name, array in found.items():
+            array[mask] = others[name]
+        return found
+
+    return await offload(sum(array.nbytes for array in outputs.values()), replaced)

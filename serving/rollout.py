@@ -123,9 +123,6 @@ class _Trajectory:
     async def written(self, outputs: Outputs, quality: Quality, exchange: Exchange[Result]) -> Result:
         """Return the next frame as the exchange writes it; what follows from a state that is not finite is NaN."""
         request, metrics, model = self.request, self.predictor.metrics, self.request.card.model
-        outputs = {name: array.copy() for name, array in outputs.items()}
-        for array in outputs.values():
-            array[self.failed] = np.nan
         quality = replace(quality, left=self.outside)
         if self.number == request.policy.after:
             metrics.quality(request.card, quality)
@@ -133,9 +130,14 @@ class _Trajectory:
             metrics.outside.labels(model).inc(int((quality.outside & ~self.outside).sum()))
         if quality.outside is not None:
             self.outside = quality.outside
-        size = sum(array.nbytes for array in outputs.values())
-        written: Result
-        written, quality = await offload(size, respond, request, self.inputs, exchange, outputs, quality)
+
+        def write() -> tuple[Result, Quality]:
+            found = {name: array.copy() for name, array in outputs.items()}
+            for array in found.values():
+                array[self.failed] = np.nan
+            return respond(request, self.inputs, exchange, found, quality)
+
+        written, quality = await offload(sum(array.nbytes for array in outputs.values()), write)
         if quality.failed is not None:
             self.failed = quality.failed
         self.number += 1

@@ -39,7 +39,7 @@ _PROBE_SECONDS = 3.0  # the index is in Triton's memory
 _UNLOAD_SECONDS = 10.0  # until it replies, which it does before it unloads
 _LOAD_SECONDS = 600.0  # a load takes as long as the model; one that hangs is tried again, and does not block others
 _UNLOAD_PAUSE = 0.02
-_SPREAD_BYTES = 2**18  # of arrays that are copied before they are sent: milliseconds
+SPREAD_BYTES = 2**18  # of arrays that are copied before they are sent: milliseconds
 _SUFFIX = re.compile(r"__\d+$")
 SHARED_MEMORY_REMEDY = (
     "give the container of Triton more (Docker: --shm-size=1g; Kubernetes: an emptyDir with medium: Memory, mounted at "
@@ -234,7 +234,7 @@ class Triton:
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}/infer"
         spread = sum(each.nbytes for each in inputs.values() if not each.flags.c_contiguous)
         async with asyncio.timeout_at(run.deadline):
-            large = spread > _SPREAD_BYTES  # the event loop serves others meanwhile
+            large = spread > SPREAD_BYTES  # the event loop serves others meanwhile
             buffers = await asyncio.to_thread(_buffers, inputs) if large else _buffers(inputs)
             return await self.http.request("POST", path, headers, [head, *buffers])
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,27 @@ def run_before_triton(
 def http(gateway: Gateway) -> Iterator[httpx2.Client]:
     with httpx2.Client(base_url=gateway.url, timeout=60) as client:
         yield client
+
+
+@pytest.fixture
+def held_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what NumPy does on an event loop with many numbers, which others wait for, as it is called."""
+    found: list[str] = []
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            with suppress(RuntimeError):  # no loop runs in this thread
+                asyncio.get_running_loop()
+                if np.size(result) > 2**16:
+                    found.append(function.__name__)
+            return result
+
+        return call
+
+    for function in (np.concatenate, np.isfinite):
+        monkeypatch.setattr(np, function.__name__, watched(function))
+    return found
 
 
 def npy(array: NDArray[Any]) -> bytes:

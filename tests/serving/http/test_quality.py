@@ -219,6 +219,14 @@ def test_a_batch_is_solved_sample_by_sample(http: httpx2.Client) -> None:
         np.testing.assert_allclose(solved, [darcy.solve(field) for field in many], rtol=1e-5)
 
 
+def test_a_large_batch_that_is_continued_holds_up_no_other_request(http: httpx2.Client, held_up: list[str]) -> None:
+    many = np.random.default_rng(1).uniform(3, 12, (40, 64, 64)).astype(np.float32)
+    tolerance = np.median(toy_gauges.quality(many)["error_bound"])
+    response = http.post(f"{URL}?tolerance={tolerance}", content=npy(many), headers=NPY)
+    assert response.headers["petrov-solved-by"] == "mixed"
+    assert not held_up
+
+
 def test_a_tolerance_that_cannot_be_met_is_refused(http: httpx2.Client, fields: NDArray[Any]) -> None:
     met = http.post(f"{UNSOLVED}?tolerance=2e-3", json=document(fields)).json()
     np.testing.assert_allclose(met["outputs"]["solution"], toy_gauges.refine(fields), rtol=1e-6)

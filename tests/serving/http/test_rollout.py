@@ -63,6 +63,14 @@ def calls(gateway: Gateway) -> int:
     return int(found["execution_count"])
 
 
+def test_a_long_trajectory_holds_up_no_other_request(http: httpx2.Client, held_up: list[str]) -> None:
+    u = np.ones((4, LONG), np.float32)
+    url = f"/v1/models/growth/predict?frames={2 * PIECE}"
+    found = frame(http.post(url, content=binary.write_npy(u), headers=NPY).content)
+    np.testing.assert_array_equal(found, np.ones((4, 2 * PIECE, LONG)))
+    assert not held_up
+
+
 def test_every_frame_is_a_part_that_any_reader_of_multipart_finds(http: httpx2.Client) -> None:
     u = np.linspace(1, 2, 16, dtype=np.float32)[None].repeat(2, 0)
     frames = 2 * PIECE + 3
