@@ -18,7 +18,7 @@ import logging
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -75,7 +75,7 @@ class GrpcServer:
     def __init__(self, service: Service) -> None:
         self._service, self._settings, self._stopping = service, service.settings, False
         message_bytes = self._settings.max_message_bytes + ENVELOPE_BYTES
-        self._turns, self._streams = Turns(ARRIVING), Turns(ARRIVING_STREAMS)
+        self._turns, self._streams, self._names = Turns(ARRIVING), Turns(ARRIVING_STREAMS), Turns(ARRIVING)
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", message_bytes),
@@ -187,7 +187,7 @@ class GrpcServer:
 
     async def _named(self, call: Call, message: Any) -> Card:
         """Return the card of the version that a short message names."""
-        body = await call.read()
+        body = await call.read(self._names)  # it may be as long as any other before it is known to be too long
         if call.size > SHORT:
             raise Problem("body-too-large", f"the message has {call.size} bytes; the limit is {SHORT}")
         request = await offload(call.size, parse, message, body)
@@ -292,13 +292,13 @@ class Call:
         self._context, self._service, self._start = context, service, time.perf_counter()
         self._seconds = service.settings.receive_seconds
 
-    async def read(self, turns: Turns | None = None) -> bytes | None:
+    async def read(self, turns: Turns) -> bytes | None:
         """Return the next message, None at the end of a stream; one that is not complete in time is refused."""
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._seconds) as timeout:
                 further = self.size > 0
-                async with turns.next(timeout, further=further) if turns else nullcontext():
+                async with turns.next(timeout, further=further):
                     body = await self._context.read()
         except TimeoutError as error:
             seconds = min(self._seconds, time.perf_counter() - start)

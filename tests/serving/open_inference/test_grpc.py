@@ -317,7 +317,16 @@ def test_a_message_that_does_not_arrive_is_not_waited_for(tight: Gateway, tight_
             call(iter(()))
 
 
-def test_slow_messages_give_way(run_before_triton: RunGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("method", "message", "member"),
+    [
+        ("ModelInfer", request(ONES), {"model_name": "blur"}),
+        ("ModelReady", service_pb2.ModelReadyRequest(name="blur"), {"ready": True}),
+    ],
+)
+def test_slow_messages_give_way(
+    run_before_triton: RunGateway, monkeypatch: pytest.MonkeyPatch, method: str, message: Any, member: dict[str, Any]
+) -> None:
     """Few messages may arrive at one time, since the size of none is known before it is complete."""
     monkeypatch.setattr(grpc_chapter, "PATIENCE", 0.1)
     limits = {"max_body_bytes": MEBIBYTE, "max_bytes_in_flight": 4 * MEBIBYTE}
@@ -325,10 +334,11 @@ def test_slow_messages_give_way(run_before_triton: RunGateway, monkeypatch: pyte
         run_before_triton(**limits) as gateway,
         grpc.insecure_channel(f"127.0.0.1:{gateway.settings.grpc_port}") as channel,
     ):
-        never, call = threading.Event(), channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
+        never, call = threading.Event(), channel.stream_unary(f"/inference.GRPCInferenceService/{method}")
         slow = [call.future(silence(never)) for _ in range(2 * grpc_chapter.ARRIVING)]
         for _ in range(6):
-            assert service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request(ONES)).model_name == "blur"
+            response = getattr(service_pb2_grpc.GRPCInferenceServiceStub(channel), method)(message)
+            assert {name: getattr(response, name) for name in member} == member
         ended = [each for each in slow if each.done()]
         assert len(ended) >= 4
         assert {each.code() for each in ended} == {grpc.StatusCode.DEADLINE_EXCEEDED}
