@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from serving import errors
@@ -144,12 +144,28 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
 
     app.add_route("/", page, include_in_schema=False)
     app.add_route("/docs", documentation, include_in_schema=False)
+    _describe_apart(app)
 
     _add_middleware(app, service)
     _handle_errors(app, service)
     if service.guard.keyed:
         describe_security(app.openapi(), app.routes)
     return app
+
+
+def _describe_apart(app: FastAPI) -> None:
+    """Have the OpenAPI document made in a thread, at its first request: others would wait for it, a second."""
+    paths = [getattr(route, "path", "") for route in app.router.routes]
+    route = app.router.routes[index := paths.index(app.openapi_url)]
+    original = route.endpoint  # type: ignore[attr-defined]  # FastAPI's own
+
+    @requires(OPEN)
+    async def schema(request: Request) -> Response:
+        await asyncio.to_thread(app.openapi)
+        response: Response = await original(request)
+        return response
+
+    app.router.routes[index] = Route(route.path, schema, include_in_schema=False)  # type: ignore[attr-defined]
 
 
 def _add_middleware(app: FastAPI, service: Service) -> None:

@@ -8,11 +8,16 @@ printed with the `curl` that repeats it. A few examples for every operation are 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import fastapi.applications
+import httpx2
 import pytest
 
 from serving.app import create_app
@@ -52,3 +57,22 @@ def test_a_version_is_in_the_path_or_in_no_parameter(tmp_path: Path) -> None:
     for path, operation in operations.items():
         found = [each["in"] for each in operation["parameters"] if each["name"] == "version"]
         assert found == (["path"] if "{version}" in path else [])
+
+
+async def test_the_document_is_made_apart_from_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, describe = list[bool](), fastapi.applications.get_openapi
+
+    def watched(**about: Any) -> dict[str, Any]:
+        made.append(False)
+        with suppress(RuntimeError):  # no loop runs in this thread
+            asyncio.get_running_loop()
+            made[-1] = True
+        return describe(**about)
+
+    monkeypatch.setattr(fastapi.applications, "get_openapi", watched)
+    app = create_app(Settings(repository=tmp_path), Triton("127.0.0.1:8000", 1))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
+        found = [(await client.get("/openapi.json")).json() for _ in range(2)]
+    assert found[0] == found[1]
+    assert "/v1/models" in found[0]["paths"]
+    assert made == [False]
