@@ -172,8 +172,7 @@ class Loading:
         """Have Triton load a model, without the versions that it cannot load; return whether it has loaded any."""
         broken, config, name = set[int](), None, entry.name
         if self.gpu:
-            with suppress(OSError, ValueError, ParseError):  # of which Triton says more
-                config = await asyncio.to_thread(self._repository.configuration, name, (), gpu=True)
+            config = await self._configuration(name, ())
         while True:
             try:
                 self.possible = await self._loaded_by_triton(entry, config)
@@ -188,16 +187,21 @@ class Loading:
                 broken |= found
                 if name in await self._triton.ready_versions():
                     return False  # what was loaded before stays
-                config = (
-                    await asyncio.to_thread(self._repository.configuration, name, broken, gpu=self.gpu)
-                    if found
-                    else None
-                )
+                config = await self._configuration(name, broken) if found else None
                 if config is None:
                     raise
             else:
                 entry.ours |= self.possible
                 return self.possible
+
+    async def _configuration(self, name: str, without: Collection[int]) -> str | None:
+        """Return a configuration without some versions; None if none is left, or if it cannot be read here.
+
+        Of a fault Triton says more, and it may be newer than what reads it here.
+        """
+        with suppress(OSError, ValueError, ParseError):
+            return await asyncio.to_thread(self._repository.configuration, name, without, gpu=self.gpu)
+        return None
 
     async def _admit(self, entry: Entry, number: int) -> bool:
         """Serve a version, a plain one once it is warm; return whether it is served."""

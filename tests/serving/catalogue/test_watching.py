@@ -125,6 +125,19 @@ def served(catalogue: Catalogue) -> list[str]:
     return [model.name for model in catalogue.models()]
 
 
+async def test_a_config_that_only_triton_can_read_concerns_its_model(repository: Path) -> None:
+    config = repository / "bad" / "config.pbtxt"
+    config.write_text(f"{config.read_text()}\nof_a_newer_triton: true\n")
+    refused = reply('{"error": "load failed for bad: version 1 is at UNAVAILABLE state: no file"}', tensors=False)
+    refused = refused.replace(b"200 OK", b"400 Bad Request")
+    async with looking(repository) as (catalogue, fake):
+        fake.index = reply(json.dumps([{"name": "good", "version": "1", "state": "READY"}]), tensors=False)
+        answer = fake.respond
+        fake.respond = lambda path: refused if path.endswith("/load") else answer(path)  # type: ignore[method-assign]
+        await look_until(catalogue, lambda: catalogue.knows("good") and served(catalogue) == ["good"])
+        await look_until(catalogue, lambda: "cannot be loaded by Triton" in (catalogue.readiness().reason or ""))
+
+
 async def test_a_load_that_hangs_has_a_reason(
     repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
