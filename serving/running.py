@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import stat
 import time
@@ -20,6 +21,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from serving.system import StartupError
 
+logger = logging.getLogger(__name__)
 PATTERN = "service-*.json"
 MAX_BYTES = 2**16  # of a record; ours have a hundred bytes
 LOADING_SECONDS = 600.0  # that a second start waits for models, which is longer than any start takes
@@ -37,15 +39,19 @@ def recorded(runtime: Path, url: str, repository: Path) -> Iterator[None]:
     path = runtime / PATTERN.replace("*", url.rpartition(":")[2])
     runtime.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
-    with os.fdopen(descriptor, "w") as file:
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StartupError(f"another service is being started on {url}") from None
-        file.truncate(0)
-        json.dump({"url": url, "repository": str(repository.resolve())}, file)
-        file.flush()
+        os.ftruncate(descriptor, 0)
+        try:
+            os.write(descriptor, json.dumps({"url": url, "repository": str(repository.resolve())}).encode())
+        except OSError as error:  # a full disk keeps no service from its start
+            logger.warning("another start will not find this service: %s: %s", path, error.strerror)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def address(runtime: Path, repository: Path) -> str | None:

@@ -23,9 +23,10 @@ import psutil
 import pytest
 
 import petrov_client
-from serving import system
+from serving import running, system
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
+from serving.system import StartupError
 from tests.processes import below
 from tests.serving.conftest import npy
 
@@ -165,6 +166,21 @@ def test_a_runtime_folder_that_cannot_be_written_is_named(settings: Settings, fo
     text = refusal(settings.model_copy(update={"triton_runtime": Path(folder)}))
     assert f"{folder}/triton-{settings.triton_http_port}.log cannot be written" in text
     assert "PETROV_TRITON_RUNTIME" in text
+
+
+def test_a_full_disk_keeps_no_service_from_its_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    url, soft_hard = "http://127.0.0.1:8080", resource.getrlimit(resource.RLIMIT_FSIZE)
+    with running.recorded(tmp_path, url, tmp_path):
+        assert running.address(tmp_path, tmp_path) == url
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, soft_hard[1]))  # no file takes another byte
+    try:
+        with running.recorded(tmp_path, url, tmp_path):
+            assert running.address(tmp_path, tmp_path) is None
+            with pytest.raises(StartupError), running.recorded(tmp_path, url, tmp_path):
+                pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft_hard)
+    assert "another start will not find this service" in caplog.text
 
 
 def test_too_few_open_files_are_refused_with_the_number_that_is_needed(settings: Settings) -> None:
