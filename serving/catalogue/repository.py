@@ -56,19 +56,33 @@ class Repository:
         A model whose card cannot be read is kept without that version, so that readiness reports it as missing. A
         folder without any card is not a model of ours.
         """
-        if not self._folder.is_dir():
+        try:
+            models = sorted(self._folder.iterdir())
+        except OSError:
             return self._cards  # a volume that is away for a moment, say; what has been loaded stays
         found: dict[str, dict[int, Card]] = {}
         newest: dict[str, int] = {}
-        for path in sorted(self._folder.glob("*/*/card.json")):
-            name, number = path.parent.parent.name, _number(path.parent.name)
-            if not name.isprintable():  # such as bytes that are not UTF-8, which no response and no metric can hold
-                self._warn(path, f"expected a name of printable text but found {name!r}")
-            elif number is not None:
-                card = self._cards.get(name, {}).get(number) or self._card(path)
-                found.setdefault(name, {}).update({} if card is None else {number: card})
-                newest[name] = max(number, newest.get(name, number))
-        self.stamps = {name: _stamp(self._folder / name) for name in found}
+        stamps: dict[str, Stamp] = {}
+        for model in models:
+            name = model.name
+            try:
+                paths = sorted(file for each in model.iterdir() if (file := each / "card.json").exists())
+                stamps[name] = _stamp(model)
+            except (FileNotFoundError, NotADirectoryError):  # it has just gone, or is a file
+                continue
+            except OSError as error:  # it cannot be listed now, and stays as it was
+                self._warn(model, str(error))
+                paths = [model / str(number) / "card.json" for number in self._cards.get(name, ())]
+                stamps[name] = self.stamps.get(name, frozenset())
+            for path in paths:
+                number = _number(path.parent.name)
+                if not name.isprintable():  # such as bytes that are not UTF-8, which no response and no metric can hold
+                    self._warn(path, f"expected a name of printable text but found {name!r}")
+                elif number is not None:
+                    card = self._cards.get(name, {}).get(number) or self._card(path)
+                    found.setdefault(name, {}).update({} if card is None else {number: card})
+                    newest[name] = max(number, newest.get(name, number))
+        self.stamps = {name: stamps[name] for name in found}
         self._cards, self.newest = found, newest
         return found
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -237,6 +238,27 @@ async def test_a_repository_that_is_away_for_a_moment_loses_nothing(repository: 
         await catalogue.look()
         assert served(catalogue) == ["bad", "good"]
         assert catalogue.readiness().ready
+
+
+async def test_a_model_whose_folder_cannot_be_listed_for_a_moment_stays(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refusing(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any = ".") -> Any:
+            if Path(path) == repository / "good":
+                raise PermissionError(13, "Permission denied", str(path))
+            return function(path)
+
+        return call
+
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
+        for name in ("listdir", "scandir"):
+            monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+        await catalogue.look()
+        assert served(catalogue) == ["bad", "good"]
+        assert "good cannot be read: [Errno 13] Permission denied" in caplog.text
 
 
 async def test_a_version_that_cannot_be_warmed_for_an_unexpected_reason_is_logged_with_its_traceback(
