@@ -87,8 +87,8 @@ class Job:
         if self.ended is None:
             self.state, self.problem, self.ended = state, problem, time.monotonic()
             self._stop.set()
-            if self._pending is not None:
-                self._pending.cancel()
+            if (pending := self._pending) is not None:  # which the worker thread may forget at any moment
+                pending.cancel()
             self._done.set()
 
     async def wait(self, seconds: float) -> None:

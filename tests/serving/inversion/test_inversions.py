@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from physics import darcy
 from physics.numerics.grid import axis
 from physics.posterior.prior import KarhunenLoeve, LogNormal
 from physics.posterior.sensors import Sensors, lattice
+from schema.card import Card
 from serving import auth
 from serving.document import JSON
+from serving.inversion.jobs import Job, State
 from serving.local_triton.server import TritonServer
 from serving.settings import Settings
 from tests import toy_flow
@@ -236,6 +239,16 @@ def test_jobs_are_bounded_and_end_at_shutdown(another: Callable[..., AbstractCon
         again = start(gateway, wanted())
         assert again.status_code == 202
     # The context ends: its threads have ended, or leaving it would hang.
+
+
+async def test_a_job_ends_at_whatever_moment_its_thread_forgets_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter([Future[None](), None])
+    monkeypatch.setattr(Job, "_pending", property(lambda _: next(calls), lambda *_: None), raising=False)
+    job = Job(Card.model_construct(), "coefficient", "", 1, ("", ""))
+    job.end(State.CANCELLED)
+    async with asyncio.timeout(5):
+        await job.wait(60)
+    assert job.state == State.CANCELLED
 
 
 def test_a_job_that_takes_too_long_fails(another: Callable[..., AbstractContextManager[Gateway]]) -> None:
