@@ -43,7 +43,7 @@ from serving.codecs.json_text import written
 from serving.connection import BREAK_OFF
 from serving.document import JSON
 from serving.errors import MEDIA_TYPE, VECTORS, Problem
-from serving.inputs import TEXT_GROWTH
+from serving.inputs import TEXT_GROWTH, offload
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
 from serving.protocols.schemas import JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
@@ -186,14 +186,17 @@ async def example(
     else:
         points = card.grid.declared[0] if grid is None else grid
         inputs, truth = await service.classical.example(card, points, seed or 0), None
-    if media_type == JSON:
-        content = written({"inputs": inputs} | ({} if truth is None else {"outputs": truth}))
-    elif media_type == binary.SAFETENSORS:
-        outputs = {f"{TRUTH}{name}": array for name, array in (truth or {}).items()}
-        content = binary.write_safetensors({**inputs, **outputs}, {})
-    else:
-        content = _only_npy(inputs, "inputs")
-    return Response(content, media_type=media_type, headers=headers)
+
+    def write() -> bytes | memoryview:
+        if media_type == JSON:
+            return written({"inputs": inputs} | ({} if truth is None else {"outputs": truth}))
+        if media_type == binary.SAFETENSORS:
+            outputs = {f"{TRUTH}{name}": array for name, array in (truth or {}).items()}
+            return binary.write_safetensors({**inputs, **outputs}, {})
+        return _only_npy(inputs, "inputs")
+
+    size = sum(array.nbytes for array in (*inputs.values(), *(truth or {}).values()))
+    return Response(await offload(size, write), media_type=media_type, headers=headers)
 
 
 @router.get("/health/live")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
 import re
+from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -14,6 +16,9 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import darcy
+from serving.catalogue import repository
+from serving.codecs.json_text import written
+from serving.protocols import v1
 from tests import toy_rollouts
 from tests.conftest import Gateway
 from tests.serving.conftest import Toy
@@ -302,6 +307,22 @@ def test_an_example_can_be_posted_as_it_is(http: httpx2.Client, path: str, toy: 
     np.testing.assert_array_equal(array, loaded(http.get(url, headers={"Accept": "application/x-npy"})))
     output = http.post(path, content=document.content, headers=JSON).json()["outputs"][OUTPUT]
     np.testing.assert_allclose(np.array(output), toy.output(array), rtol=1e-5)
+
+
+def test_a_large_example_holds_up_no_other_request(http: httpx2.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    large, held_up = np.ones((512, 512), np.float32), list[bool]()
+
+    def writing(document: Any) -> bytes | memoryview:
+        with suppress(RuntimeError):  # no loop runs in this thread
+            asyncio.get_running_loop()
+            held_up.append(True)
+        return written(document)
+
+    monkeypatch.setattr(repository, "example", lambda *_: ({"coefficient": large}, {"solution": large}, 1))
+    monkeypatch.setattr(v1, "written", writing)
+    found = http.get("/v1/models/blur/example", params={"index": 0}).json()
+    np.testing.assert_array_equal(found["outputs"]["solution"], large)
+    assert not held_up
 
 
 def test_the_reference_is_the_classical_solution(http: httpx2.Client, toy: Toy) -> None:
