@@ -263,7 +263,8 @@ class Turns:
         while len(self._arriving) >= self._most:
             first, (_, since) = min(self._arriving.items(), key=lambda item: item[1])
             if (patience := since + PATIENCE - clock()) <= 0:
-                first.reschedule(clock())
+                if not first.expired():  # else it ends in this moment
+                    first.reschedule(clock())
                 del self._arriving[first]
                 break
             self._left.clear()

@@ -345,6 +345,27 @@ def test_slow_messages_give_way(
         never.set()
 
 
+async def test_a_message_whose_time_ends_in_the_moment_in_which_it_gives_way_harms_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(grpc_chapter, "PATIENCE", 0.0)
+    turns, loop = grpc_chapter.Turns(1), asyncio.get_running_loop()
+    arriving: asyncio.Future[asyncio.Timeout] = loop.create_future()
+
+    async def arrive(*, forever: bool) -> bool:
+        async with asyncio.timeout(60) as limit, turns.next(limit, further=False):
+            if forever:
+                arriving.set_result(limit)
+                await asyncio.sleep(60)
+            return True
+
+    slow = asyncio.create_task(arrive(forever=True))
+    (await arriving).reschedule(loop.time())  # and in the same turn of the loop another one wants its place
+    assert await asyncio.create_task(arrive(forever=False))
+    with pytest.raises(TimeoutError):
+        await slow
+
+
 def test_a_response_is_counted_with_its_request(
     tight: Gateway, tight_stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
