@@ -148,7 +148,11 @@ class Triton:
         False where this Triton loads no model on request, since it polls its repository. Where it cannot load the model
         (`model-failed`, with a note of the reason), what it had loaded stays.
         """
-        return await self._control(model, "load", {} if config is None else {"parameters": {"config": config}})
+        document = {} if config is None else {"parameters": {"config": config}}
+        try:
+            return await self._control(model, "load", document)
+        finally:  # its config may say other instances and other names now
+            self._configurations = {key: each for key, each in self._configurations.items() if key[0] != model}
 
     async def unload(self, model: str, seconds: float = 0.0) -> bool:
         """Unload a model, and wait so long until it is gone: Triton replies before, and finishes its requests."""

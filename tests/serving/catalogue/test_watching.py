@@ -126,6 +126,18 @@ def served(catalogue: Catalogue) -> list[str]:
     return [model.name for model in catalogue.models()]
 
 
+async def test_a_model_that_is_loaded_again_is_asked_for_its_instances_again() -> None:
+    fake = FakeTriton()
+    async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        async with Triton(f"{host}:{port}", 2**20) as triton:
+            assert await triton.instances("good", 1) == 1
+            more = json.dumps(json.loads(CONFIGURATION) | {"instance_group": [{"count": 4}]})
+            fake.respond = lambda _: reply(more, tensors=False)  # type: ignore[method-assign]
+            await triton.load("good")
+            assert await triton.instances("good", 1) == 4
+
+
 async def test_a_config_that_only_triton_can_read_concerns_its_model(repository: Path) -> None:
     config = repository / "bad" / "config.pbtxt"
     config.write_text(f"{config.read_text()}\nof_a_newer_triton: true\n")
