@@ -115,6 +115,7 @@ class Prediction:
     caller: Caller  # who pays once the arrays are checked, whether the rest succeeds or not
     policy: Policy = ANY  # what the caller wants where an output may not be accurate enough
     latest: bool = False  # whether no version was named, so that another one of the model may take over from this one
+    paid: bool = False  # whether the caller has paid, for a version that has gone before it was computed
     reference: bool = False  # whether the classical solver computes the outputs instead of the model
     ticket: Ticket | None = None  # counts the memory of the request, if it is one of a client
     limit: asyncio.Timeout | None = None  # set on the way
@@ -206,7 +207,8 @@ class InputReader:
             request.ticket.settle(exchange.size + taken)
         self._metrics.parsed(card.model, inputs.grid, time.perf_counter() - start)
         solved = request.reference or policy.bypasses(card)
-        request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
+        if not request.paid:
+            request.caller.spend(inputs.samples, inputs.cost * (SOLVER_COST if solved else 1))
         return inputs
 
     async def _padded(

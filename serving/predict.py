@@ -294,7 +294,7 @@ class Predictor:
             raise problem
         left = request.deadline - asyncio.get_running_loop().time()  # half of it is the work's
         card = await self._catalogue.newest(request.card.model, seconds=left / 2)
-        return replace(request, card=card, latest=False)
+        return replace(request, card=card, latest=False, paid=True)
 
 
 def respond(

@@ -11,8 +11,11 @@ from typing import Any
 
 import httpx2
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from serving.errors import Problem
+from serving.limits import Caller
 from tests.conftest import Gateway, RunService
 from tests.serving.conftest import npy
 
@@ -25,6 +28,29 @@ def test_a_large_batch_comes_back_in_order(gateway: Gateway, blur: Callable[[NDA
     response = httpx2.post(gateway.url + PATH, content=npy(fields), headers=NPY, timeout=60)
     assert response.status_code == 200, response.text
     np.testing.assert_allclose(np.load(io.BytesIO(response.content)), blur(fields), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("model", "route"), [("blur", "predict"), ("growth", "rollout")])
+def test_a_request_whose_version_goes_meanwhile_is_paid_once(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, model: str, route: str
+) -> None:
+    predictor, spent = gateway.service.predictor, list[int]()
+    infer, answers = predictor.infer, iter([False])
+
+    async def gone_once(*args: Any) -> Any:
+        if next(answers, True):
+            return await infer(*args)
+        raise Problem("model-not-ready", "it has just gone")
+
+    monkeypatch.setattr(predictor, "infer", gone_once)
+    monkeypatch.setattr(Caller, "spend", lambda _, samples, each: spent.append(samples * each))
+    fields = {"blur": (9, 9), "growth": (16,)}[model]
+    url = f"{gateway.url}/v1/models/{model}/{route}"
+    headers = NPY if route == "predict" else {"Content-Type": "application/x-npy"}
+    response = httpx2.post(url, content=npy(np.ones(fields, np.float32)), headers=headers)
+    assert response.status_code == 200, response.text
+    assert next(answers, None) is None
+    assert len(spent) == 1
 
 
 def test_calls_beyond_the_queue_of_a_model_are_refused(
