@@ -76,8 +76,8 @@ class Repository:
                 stamps[name] = self.stamps.get(name, frozenset())
             for path in paths:
                 number = _number(path.parent.name)
-                if not name.isprintable():  # such as bytes that are not UTF-8, which no response and no metric can hold
-                    self._warn(path, f"expected a name of printable text but found {name!r}")
+                if not (name.isascii() and name.isprintable()):  # which no header can hold, nor a metric some others
+                    self._warn(path, f"expected a name of printable ASCII but found {name!r}")
                 elif number is not None:
                     card = self._cards.get(name, {}).get(number) or self._card(path)
                     found.setdefault(name, {}).update({} if card is None else {number: card})

@@ -367,17 +367,19 @@ async def test_a_card_that_cannot_be_read_is_logged_once_and_its_model_is_missin
     await bad_is_missing(repository, caplog)
 
 
-async def test_a_folder_whose_name_is_no_text_costs_itself_only(
-    repository: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("name", [b"caf\xe9", "\u6e29\u5ea6".encode()], ids=["no text", "no ASCII"])
+async def test_a_folder_whose_name_no_header_can_hold_costs_itself_only(
+    repository: Path, caplog: pytest.LogCaptureFixture, name: bytes
 ) -> None:
-    shutil.copytree(repository / "good", repository / os.fsdecode(b"caf\xe9"))
+    shutil.copytree(repository / "good", repository / os.fsdecode(name))
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(OUTPUT)
-        fake.index = reply(INDEX.replace("]", ', {"name": "caf?"}]'), tensors=False).replace(b"?", b"\xe9")
+        fake.index = reply(INDEX.replace("]", f', {{"name": "{"?" * len(name)}"}}]'), tensors=False)
+        fake.index = fake.index.replace(b"?" * len(name), name)
         await catalogue.look()
         await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
         assert catalogue.readiness().ready
-    assert caplog.text.count("expected a name of printable text but found 'caf\\udce9'") == 1
+    assert caplog.text.count(f"expected a name of printable ASCII but found {os.fsdecode(name)!r}") == 1
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"worst": Infinity}', '{"a": ' * 5000 + "1" + "}" * 5000])
