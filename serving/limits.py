@@ -96,6 +96,7 @@ class Ticket:
     def hold(self, count: int) -> None:
         """Count bytes that are kept, or refuse them (`overloaded`)."""
         admission = self._admission
+        self._check(self.held + count)
         if admission.bytes + count > admission.max_bytes:
             detail = f"{admission.bytes} bytes of requests are in flight, of at most {admission.max_bytes}"
             raise Problem("overloaded", detail)
@@ -106,13 +107,17 @@ class Ticket:
 
     def settle(self, count: int) -> None:
         """Hold so many bytes from now on, more or fewer than before; more than all may take are `body-too-large`."""
-        if count > self._admission.max_bytes:
-            detail = f"the request takes {count} bytes of memory, of at most {self._admission.max_bytes} for all"
-            raise Problem("body-too-large", f"{detail}: send fewer samples, or accept a binary format")
+        self._check(count)
         if count > self.held:
             self.hold(count - self.held)
         else:
             self.add(count - self.held)
+
+    def _check(self, count: int) -> None:
+        """Refuse what would be too much if there were no other request (`body-too-large`): to try again is no help."""
+        if count > self._admission.max_bytes:
+            detail = f"the request takes {count} bytes of memory, of at most {self._admission.max_bytes} for all"
+            raise Problem("body-too-large", f"{detail}: send fewer samples, or accept a binary format")
 
     def add(self, count: int) -> None:
         """Count bytes that are kept in any case, of a response that has been computed; fewer, if negative."""

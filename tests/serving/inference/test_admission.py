@@ -31,7 +31,21 @@ def test_a_failing_request_gives_back_what_it_held() -> None:
     admission = Admission(1, 100)
     for _ in range(3):
         with refused("overloaded"), admission.admit() as ticket:
-            ticket.hold(101)
+            ticket.hold(60)
+            admission.count(40, "")
+            try:
+                ticket.hold(1)
+            finally:
+                admission.count(-40, "")
+    assert admission.bytes == 0
+
+
+def test_a_request_that_never_fits_is_too_large_and_not_to_be_repeated() -> None:
+    admission = Admission(1, 100)
+    with refused("body-too-large", match="101 bytes of memory, of at most 100") as caught, admission.admit() as ticket:
+        ticket.hold(60)
+        ticket.hold(41)
+    assert "Retry-After" not in caught.value.headers
     assert admission.bytes == 0
 
 
