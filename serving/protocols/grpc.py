@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 SERVICE = "inference.GRPCInferenceService"
 TYPE_HEADER = "petrov-problem-type"
 SHORT = 2**16  # bytes of a message without tensors
+MOST_DETAIL = 1024  # characters of an error: clients take 8 KiB of metadata, where one outside ASCII may be nine bytes
 # As long as HTTP keeps an idle connection. A client that has vanished without a word is noticed after two of them.
 IDLE_SECONDS = 75.0
 CODES = {
@@ -322,11 +323,13 @@ class Call:
 
     async def abort(self, problem: Problem) -> None:
         """End the call with an error; never returns. One that the client has left counts as cancelled."""
-        code = CODES[problem.status]
+        code, detail = CODES[problem.status], problem.detail
+        if len(detail) > MOST_DETAIL:
+            detail = f"{detail[:MOST_DETAIL]}…"
         headers = {ID_HEADER: self.id, TYPE_HEADER: problem.details().type, **problem.headers}
         trailing = tuple((name.lower(), value) for name, value in headers.items())
         try:
-            await self._context.abort(code, problem.detail, trailing)
+            await self._context.abort(code, detail, trailing)
         except grpc.aio.AbortError:
             self._service.metrics.rejected.labels(problem.kind).inc()
             self.code = code.name

@@ -22,6 +22,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
 import petrov_client
+from serving.errors import Problem
 from serving.limits import Ticket
 from serving.local_triton.server import TritonServer
 from serving.protocols import grpc as grpc_chapter
@@ -455,6 +456,19 @@ def test_readiness_follows_the_gateways(gateway: Gateway, triton_client: Any) ->
         assert triton_client.is_server_live()
     finally:
         gateway.service.catalogue.draining = False
+
+
+def test_an_error_that_lists_many_models_keeps_its_code(
+    gateway: Gateway, stub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(*_: Any) -> Any:
+        raise Problem("unknown-model", f"there are {', '.join(['a_model_of_some_name'] * 2000)}")
+
+    monkeypatch.setattr(gateway.service.catalogue, "find", find)
+    with pytest.raises(grpc.RpcError, match="there are a_model_of_some_name, ") as caught:
+        stub.ModelReady(service_pb2.ModelReadyRequest(name="none"))
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+    assert "x-request-id" in dict(caught.value.trailing_metadata())
 
 
 def test_a_message_about_a_model_is_short(stub: Any) -> None:
