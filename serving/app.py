@@ -210,7 +210,8 @@ class Gateway(uvicorn.Server):
     """
 
     def __init__(self, settings: Settings, key: str = "") -> None:
-        app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes, key))
+        addresses = {"address": settings.triton_address, "grpc_address": settings.triton_grpc_address}
+        app = create_app(settings, Triton(**addresses, message_bytes=settings.max_body_bytes, key=key))
         super().__init__(configuration(app, settings))
         self.settings = settings
         self.state = app.state

@@ -238,3 +238,8 @@ class Settings(BaseSettings):
     def triton_address(self) -> str:
         """The HTTP address of the Triton in use, local or remote."""
         return self.triton or f"127.0.0.1:{self.triton_http_port}"
+
+    @property
+    def triton_grpc_address(self) -> str:
+        """The gRPC address of the local Triton; empty for one that runs elsewhere, of which it is not known."""
+        return "" if self.triton else f"127.0.0.1:{self.triton_grpc_port}"

@@ -237,7 +237,8 @@ def run_gateway() -> Callable[..., AbstractContextManager[Gateway]]:
         for port in filter(None, (settings.port, settings.grpc_port)):
             if fault := system.port_fault(settings.host, port, "it"):
                 raise StartupError(fault)
-        app = create_app(settings, Triton(settings.triton_address, settings.max_body_bytes, key))
+        addresses = {"address": settings.triton_address, "grpc_address": settings.triton_grpc_address}
+        app = create_app(settings, Triton(**addresses, message_bytes=settings.max_body_bytes, key=key))
         if triton is not None and triton.device is not None:
             app.state.service.computes_on(triton.device)
             app.state.service.catalogue.budget.measured = triton.memory

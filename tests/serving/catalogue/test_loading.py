@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc
@@ -23,13 +25,32 @@ from tritonclient.utils import InferenceServerException
 from serving.local_triton import environment
 from serving.local_triton import server as triton_server
 from serving.settings import Settings
-from serving.triton import KEY_HEADER
+from serving.triton import KEY_HEADER, Run, Triton
 from tests.conftest import Gateway, RunService, wait_until
 from tests.processes import below
+from tests.refusals import refused
 from tests.serving.http.test_gateway import sample
 from tests.serving.triton.test_faults import add, publish, tritons
 
 KEY = "0123456789abcdef"
+#: A model that is loaded once there is a file beside it, and that says when it has begun to be.
+WAITING = """\
+import time
+from pathlib import Path
+class TritonPythonModel:
+    def initialize(self, args):
+        folder = Path(args["model_repository"])
+        (folder / "begun").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.05)
+"""
+CONFIG = """\
+name: "waiting"
+backend: "python"
+input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
+instance_group { count: 1 kind: KIND_CPU }
+"""
 FIELD = {"inputs": {"coefficient": [[1.0] * 16] * 16}}
 
 
@@ -47,6 +68,33 @@ def loaded(settings: Settings) -> set[str]:
     url = f"http://127.0.0.1:{settings.triton_http_port}/v2/repository/index"
     index = httpx2.post(url, headers={KEY_HEADER: KEY}).json()
     return {each["name"] for each in index if each.get("state") == "READY"}
+
+
+async def test_a_load_holds_up_no_prediction(
+    toy_repository: Path, tmp_path: Path, make_settings: Callable[..., Settings], run_triton: Callable[..., Any]
+) -> None:
+    shutil.copytree(toy_repository / "blur", tmp_path / "blur")
+    waiting = tmp_path / "waiting"
+    (waiting / "1").mkdir(parents=True)
+    (waiting / "1" / "model.py").write_text(WAITING)
+    (waiting / "config.pbtxt").write_text(CONFIG)
+    settings = make_settings(tmp_path)
+    field = {"coefficient": np.ones((1, 8, 8), np.float32)}
+    async with Triton(settings.triton_address, 2**20, KEY, settings.triton_grpc_address) as triton:
+        with run_triton(settings, KEY, empty=True):
+            assert await triton.load("blur")
+            loading = asyncio.create_task(triton.load("waiting"))
+            await asyncio.to_thread(wait_until, (waiting / "begun").exists)
+            calls = [triton.infer("blur", 1, field, Run.within(20)) for _ in range(20)]
+            assert len(await asyncio.gather(*calls)) == 20
+            assert not loading.done()
+            (waiting / "go").touch()
+            assert await loading
+            with refused("model-failed", match='could not load "none"') as caught:
+                await triton.load("none")
+            assert re.match("[A-Z_]+: .*none", caught.value.__notes__[0])  # Triton's own sentence
+        with refused("triton-unavailable", match=f"at {settings.triton_grpc_address} does not respond"):
+            await triton.load("blur")
 
 
 def example(gateway: Gateway, model: str) -> dict[str, Any]:
