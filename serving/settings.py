@@ -88,6 +88,11 @@ class Settings(BaseSettings):
     triton: str = Field(
         "", description="HTTP address `HOST:PORT` of a Triton that runs elsewhere; empty: start one here."
     )
+    triton_grpc: str = Field(
+        "",
+        description="gRPC address `HOST:PORT` of that Triton, by which it loads models; empty: by its HTTP, which "
+        "answers little else until a model is loaded.",
+    )
     triton_key: Annotated[str, Field(pattern=r"^[\w-]*$")] = Field(
         "",
         repr=False,
@@ -167,7 +172,7 @@ class Settings(BaseSettings):
         description="Whether the local Triton sends spans, too; only for single requests, since it crashes under load.",
     )
 
-    @field_validator("triton")
+    @field_validator("triton", "triton_grpc")
     @classmethod
     def _check(cls, address: str) -> str:
         if "," in address:
@@ -241,5 +246,5 @@ class Settings(BaseSettings):
 
     @property
     def triton_grpc_address(self) -> str:
-        """The gRPC address of the local Triton; empty for one that runs elsewhere, of which it is not known."""
-        return "" if self.triton else f"127.0.0.1:{self.triton_grpc_port}"
+        """The gRPC address of the Triton in use; empty where it is not known."""
+        return self.triton_grpc if self.triton else f"127.0.0.1:{self.triton_grpc_port}"

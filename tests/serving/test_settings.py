@@ -21,6 +21,7 @@ def test_a_local_triton_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings()
     assert settings.embedded
     assert settings.triton_address == "127.0.0.1:9001"
+    assert settings.triton_grpc_address == "127.0.0.1:8001"
 
 
 def test_a_triton_that_runs_elsewhere_has_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,14 +29,17 @@ def test_a_triton_that_runs_elsewhere_has_one_address(monkeypatch: pytest.Monkey
     settings = Settings()
     assert not settings.embedded
     assert settings.triton_address == "one:8000"
+    assert settings.triton_grpc_address == ""
+    assert Settings.model_validate({"triton_grpc": "one:8001"}).triton_grpc_address == "one:8001"
     with pytest.raises(ValidationError, match="for several Tritons name a load balancer"):
         Settings.model_validate({"triton": "one:8000,two:8000"})
 
 
 @pytest.mark.parametrize("address", ["host", ":8001", "host:", "host:0", "host:99999"])
-def test_an_address_without_host_and_port_is_refused(address: str) -> None:
+@pytest.mark.parametrize("name", ["triton", "triton_grpc"])
+def test_an_address_without_host_and_port_is_refused(name: str, address: str) -> None:
     with pytest.raises(ValidationError, match="expected HOST:PORT"):
-        Settings.model_validate({"triton": address})
+        Settings.model_validate({name: address})
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "-1", "0", "1e9"])

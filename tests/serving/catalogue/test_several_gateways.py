@@ -41,7 +41,10 @@ def test_gateways_of_one_triton_share_what_is_loaded_and_its_memory(
     add(repository, "other")
     server = make_settings(repository)
     address = f"127.0.0.1:{server.triton_http_port}"
-    one, two = (make_settings(repository, triton=address, triton_key=KEY, gpu_memory="1GB") for _ in range(2))
+    one, two = (
+        make_settings(repository, triton=address, triton_grpc=by, triton_key=KEY, gpu_memory="1GB")
+        for by in ("", f"127.0.0.1:{server.triton_grpc_port}")
+    )
     with ExitStack() as stack:
         stack.enter_context(run_triton(server, KEY, empty=True))  # type: ignore[arg-type]
         for each in (one, two):
