@@ -26,6 +26,11 @@ from pydantic import (
 from schema.faults import PartError
 from schema.parts import Axis, Frozen, Name, Parameter, Quantity, check_names, check_symmetries
 
+#: By which names files have the times of frames.
+TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan", "sim_time"})
+#: The largest part of a step in time by which two steps may differ.
+UNEVEN = 1e-2
+
 
 class SizeLimits(Frozen):
     """Points per axis, or tokens of a sequence: the accepted range, and the sizes that are measured and warmed up.

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
+from schema.problem import UNEVEN
 from training.data.new_file import new_hdf5
-from training.data.readers import UNEVEN, DataFile, named_in, natural, open_file
+from training.data.readers import DataFile, named_in, natural, open_file
 from training.data.readers.unwritten import unwritten
 from training.files import expect_room, locked, write_json
 from training.problems.checks import check, remarks

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from training.data.readers import SPACE, TIMES, LazyArray, last_name, roughness
+from schema.problem import TIMES
+from training.data.readers import SPACE, LazyArray, last_name, roughness
 from training.problems.checks import FILLS
 
 COMPONENTS = 4  # the most components that an unnamed axis is taken for

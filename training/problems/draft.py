@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from schema.problem import TIMES
 from training.data.readers import (
-    TIMES,
     DataFile,
     LazyArray,
     are_splits,

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from schema.parts import Axis, candidate_symmetries
+from schema.problem import TIMES
 from training.data.readers import (
     SPACE,
-    TIMES,
     DataFile,
     LazyArray,
     as_column,

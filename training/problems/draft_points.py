@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.card import AREA, BOUNDARY, COORDINATES, DISTANCE
-from training.data.readers import UNEVEN, DataFile, LazyArray, last_name
+from schema.problem import UNEVEN
+from training.data.readers import DataFile, LazyArray, last_name
 from training.problems.ambiguity import times_of
 from training.problems.draft_file import Draft, DraftError, Tensor, plain_name, shown
 from training.problems.draft_stacked import add_sensors

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from training.data.readers import SPACE, TIMES, DataFile, LazyArray, last_name
+from schema.problem import TIMES
+from training.data.readers import SPACE, DataFile, LazyArray, last_name
 from training.problems.ambiguity import COMPONENTS, NOISE, STEPS, smoothness
 from training.problems.draft_file import Draft, DraftError, Tensor, shown
 from training.problems.roles import is_positive

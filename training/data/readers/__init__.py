@@ -1,7 +1,6 @@
 """Readers of the files in which people keep simulations, one layout per file."""
 
 from training.data.readers.data_file import (
-    UNEVEN,
     DataFile,
     LazyArray,
     ReadError,
@@ -18,7 +17,6 @@ from training.data.readers.data_file import (
 from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
 from training.data.readers.splits import (
     SPACE,
-    TIMES,
     are_splits,
     files_of_splits,
     folders_of_splits,
@@ -29,8 +27,6 @@ from training.data.readers.splits import (
 __all__ = [
     "READERS",
     "SPACE",
-    "TIMES",
-    "UNEVEN",
     "DataFile",
     "LazyArray",
     "ReadError",

@@ -24,8 +24,6 @@ from training.messages import UserError
 
 Rows = Callable[[int, int], NDArray[Any]]
 
-UNEVEN = 1e-2  # the largest part of a step in time by which two steps may differ
-
 
 class ReadError(UserError):
     """A data file cannot be read: the message names the file and says what was expected and what was found."""

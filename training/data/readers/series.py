@@ -24,8 +24,9 @@ from meshio.xdmf.time_series import TimeSeriesReader
 from numpy.typing import NDArray
 
 from schema.card import AREA, BOUNDARY, COORDINATES, DISTANCE, NORMAL
+from schema.problem import UNEVEN
 from training.data.readers import exodus
-from training.data.readers.data_file import UNEVEN, DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import LISTS, entries_of, is_temporal, lists_in, meshes_in, named_in
 from training.data.readers.guards import guarded
 from training.data.readers.mesh import (

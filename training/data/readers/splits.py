@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.problem import TIMES
 from training.data.readers.data_file import DataFile, LazyArray, samples_last
 
 VALIDATION, TEST = 1, 2
@@ -19,9 +20,8 @@ SPLITS = {"train": 0, "training": 0, "test": TEST, "testing": TEST}
 SPLITS |= dict.fromkeys(("valid", "val", "validation", "dev"), VALIDATION)
 """What groups and files of samples for training, validation and test are called."""
 LOOKED_AT_BYTES = 1 << 24  # of an array, to see how much neighbours have in common
-TIMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan", "sim_time"})
 SPACE = frozenset({"x", "y", "z", "lat", "lon", "latitude", "longitude", "x_coordinate", "y_coordinate"})
-"""Names of arrays that hold the times of frames, and the coordinates of an axis."""
+"""Names of arrays that hold the coordinates of an axis."""
 
 
 def last_name(one: LazyArray) -> str:

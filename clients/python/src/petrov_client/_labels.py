@@ -15,7 +15,7 @@ from petrov_client import _times as times
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._quality import issue
-from petrov_client._schema import COMPONENT, FRAME, HISTORY, TensorInfo
+from petrov_client._schema import COMPONENT, FRAME, HISTORY, TIMES, TensorInfo
 
 SAME_LENGTH = 0.05  # relative difference below which an axis is as long as that of the training data
 
@@ -45,7 +45,7 @@ def _check_times(info: ModelInfo, name: str, array: Any) -> None:
     """Check that the frames of a labelled input are one step of the model apart, where its coordinates say times."""
     axes = next((each.axes for each in info.arguments if each.name == name), ())
     for axis, dim in zip(axes[-array.ndim :], array.dims, strict=False):
-        timed = axis in {FRAME, HISTORY} and str(dim).lower() in times.NAMES and dim in array.coords
+        timed = axis in {FRAME, HISTORY} and str(dim).lower() in TIMES and dim in array.coords
         if timed and (unlike := times.unlike(array.coords[dim].values, info)):
             raise InvalidInput(f'by its coordinate "{dim}", {unlike}: {times.REMEDY}', where=Where(name))
 

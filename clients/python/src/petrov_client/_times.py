@@ -13,14 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._models import ModelInfo
-from petrov_client._schema import FRAME, HISTORY
+from petrov_client._schema import FRAME, HISTORY, TIMES, UNEVEN
 
-#: The largest part of a step by which two steps may differ, as in a training.
-UNEVEN = 1e-2
 #: Times of files have six digits or more.
 ROUNDED = 1e-6
-#: By which names files have the times of frames.
-NAMES = frozenset({"t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan", "sim_time"})
 REMEDY = (
     "take frames that are one step apart (leave out those between, or interpolate in time), or leave the times out "
     "where they only count frames"
@@ -51,7 +47,7 @@ def unlike(times: Sequence[float | None] | npt.NDArray[Any], info: ModelInfo) ->
 def of_arrays(arrays: Any, info: ModelInfo) -> tuple[str, str]:
     """Return how the times among arrays by name differ from the steps of a model, and the name of the array."""
     taken = {each.name for each in info.arguments}
-    for name in (each for each in arrays if each.rpartition("/")[2].lower() in NAMES and each not in taken):
+    for name in (each for each in arrays if each.rpartition("/")[2].lower() in TIMES and each not in taken):
         try:
             values = arrays[name]
         except (ValueError, BadZipFile):  # Python objects in an archive, or a damaged member, which no model takes

@@ -9,22 +9,17 @@ import numpy as np
 import pytest
 import xarray
 
-from petrov_client import ModelInfo, _times
+from petrov_client import ModelInfo
 from petrov_client._mesh_series import of_meshes
 from physics.numerics.cell_types import HEXAHEDRON
 from tests.toy_meshes import write_exodus
-from training.data.readers import TIMES, ReadError, open_file
+from training.data.readers import ReadError, open_file
 from training.data.readers.exodus import ORDER
 from training.data.readers.mesh import exodus_meshes
 
 MODEL = ModelInfo("heat", 1, (1,), (), (), 8)
 SQUARES = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [2, 0], [2, 1]])
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
-
-
-def test_the_client_knows_the_names_of_times_that_a_training_knows() -> None:
-    """It imports nothing of the project, so it has a table of its own."""
-    assert _times.NAMES == TIMES
 
 
 @pytest.mark.parametrize("engine", ["scipy", "h5netcdf"])
