@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def sort_out(made: Draft, one: LazyArray, outputs: Collection[str] = ()) -> bool
     """Leave out an array that holds no real numbers or only a record of the run, and return whether it was left out."""
     if one.dtype.kind not in NUMERIC:
         kind = "struct" if one.dtype.names else str(one.dtype)
-        made.left_out[one.name] = f"it holds {KINDS.get(one.dtype.kind, 'no real numbers')} ({kind})"
+        made.left_out[one.name] = f"it holds {held_in(one)} ({kind})"
     elif plain_name(one.name) in RECORDS.split() and one.name not in outputs and np.prod(one.shape[1:]) == 1:
         table = f"[parameters.{wire_name(one.name)}] with the key {one.name!r}"
         made.left_out[one.name] = f"its name is that of a record of the run: if outputs depend on it, write {table}"
@@ -69,6 +70,16 @@ def sort_out(made: Draft, one: LazyArray, outputs: Collection[str] = ()) -> bool
         made.left_out[one.name] = "it is one number for all samples"
         made.constants[one.name] = float(one.rows(0, 1))
     return one.name in made.left_out
+
+
+def held_in(one: LazyArray) -> str:
+    """Return in a word what an array holds that are no numbers."""
+    if one.dtype.kind == "V" and not one.dtype.names:
+        return "bytes of a type that the file does not tell, as of bfloat16: save it as float32"
+    metadata: Any = one.dtype.metadata or {}
+    if vlen := metadata.get("vlen"):  # of HDF5
+        return "text" if vlen in {str, bytes} else "lists of lengths of their own"
+    return KINDS.get(one.dtype.kind, "no real numbers")
 
 
 def doubt_of_number(one: LazyArray) -> str:

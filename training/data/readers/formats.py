@@ -81,7 +81,7 @@ UNREAD = (
     dict.fromkeys((".pkl", ".pickle", ".joblib"), f"pickled Python objects, which are never unpickled: {SAVE_ARRAYS}")
     | dict.fromkeys((".tfrecord", ".tfrecords"), f"records of TensorFlow, as MeshGraphNets has them: {SAVE_ARRAYS}")
     | dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet: save it as .csv")
-    | dict.fromkeys((".cgns", ".cas", ".dat", ".plt", ".szplt", ".ensi", ".case", ".frd"), SAVE_MESHES)
+    | dict.fromkeys((".cgns", ".cas", ".dat", ".tec", ".plt", ".szplt", ".ensi", ".case", ".frd"), SAVE_MESHES)
     | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".stl", ".ply", ".obj"), SAVE_MESHES)
     | dict.fromkeys((".vtm", ".vtmb"), "a list of blocks: name the mesh of the domain in it, internal.vtu of OpenFOAM")
     | {".foam": "a mark of a case of OpenFOAM: foamToVTK writes its meshes, and a .vtm.series of all times"}

@@ -101,7 +101,7 @@ def describe(path: Path, file: h5py.Group) -> DataFile:
     if not groups:
         arrays = without_records({name: array(file[name], name) for name in datasets(file)})
         whole = of_splits(path, [*file], arrays) or DataFile(path, "hdf5", of_file(file.attrs, arrays) | arrays)
-        return replace(whole, left_out=dict.fromkeys(empty(file), "it is empty"))
+        return replace(whole, left_out={**dict.fromkeys(empty(file), "it is empty"), **links(file)})
     said = (f"one group per sample: {groups[0]} … {groups[-1]}",), f"one group per sample, {groups[0]} …"
     numbers, left_out = attributes(file, groups)
     beside = {f"/{name}" if name in file[groups[0]] else name: file[name] for name in file if name not in groups}
@@ -179,6 +179,22 @@ def empty(group: h5py.Group) -> list[str]:
         lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and not is_array(item) else None
     )
     return names
+
+
+def links(group: h5py.Group) -> dict[str, str]:
+    """Say of the links below a group that no data set is listed by which one they name, or that it is not there."""
+    listed = {group[name]: name for name in datasets(group)}
+    found: dict[str, str] = {}
+
+    def note(name: str, link: object) -> None:
+        item = group.get(name)
+        if isinstance(link, h5py.SoftLink) and item is None:
+            found[name] = f"a link to {link.path!r}, which is not there"
+        elif is_array(item) and listed.get(item) != name:
+            found[name] = f"another name of {listed.get(item, item.name)!r}"
+
+    group.visititems_links(note)
+    return found
 
 
 def is_array(item: Any) -> bool:

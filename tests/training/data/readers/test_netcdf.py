@@ -12,6 +12,7 @@ import pytest
 import xarray
 
 from training.data.readers import ReadError, open_file
+from training.problems.draft import draft
 
 K = np.random.default_rng(0).random((20, 8, 8))
 
@@ -63,3 +64,31 @@ def test_a_filter_that_hdf5_lacks_is_named(tmp_path: Path) -> None:
     sentence = r"a\.h5: 'k' cannot be read: HDF5 does not have the filter 32099 .*h5repack -f NONE a\.h5 new\.h5"
     with open_file(tmp_path / "a.h5") as found, pytest.raises(ReadError, match=sentence):
         found.array("k").read()
+
+
+def test_links_of_hdf5_that_are_not_listed_are_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["runs/k"], file["u"] = K, K
+        file["latest"], file["alias"], file["old"] = file["u"], h5py.SoftLink("/runs/k"), h5py.SoftLink("/gone")
+        file["runs/up"] = file["runs"]
+    with open_file(tmp_path / "a.h5") as found:
+        assert {*found.arrays} == {"latest", "runs/k"}
+        assert found.left_out == {
+            "u": "another name of 'latest'",
+            "alias": "another name of 'runs/k'",
+            "old": "a link to '/gone', which is not there",
+        }
+
+
+def test_what_holds_no_numbers_is_called_what_it_is(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["k"], file["u"], file["bytes"] = K, 2 * K, np.zeros(K.shape, "V2")
+        file.create_dataset("names", data=["a"] * 20, dtype=h5py.string_dtype())
+        file.create_dataset("lists", (20,), h5py.vlen_dtype("f8"))
+    with open_file(tmp_path / "a.h5") as found:
+        left_out = draft(found, [tmp_path / "a.h5"], outputs=["u"]).left_out
+    assert left_out == {
+        "bytes": "it holds bytes of a type that the file does not tell, as of bfloat16: save it as float32 (|V2)",
+        "names": "it holds text (object)",
+        "lists": "it holds lists of lengths of their own (object)",
+    }
