@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -31,6 +32,9 @@ MEMBERS = (*SAMPLE, "number")
 COMPONENT = ("component", "components", "channel", "channels")
 KEPT = {*MEMBERS, *TIME, *INITIAL, *LEAD, *COMPONENT}
 """Names of dimensions that are no axes of a grid, however few points they have."""
+
+EAST, NORTH = re.compile(r"(?i)longitude|lon|(?<![a-z])x(?![a-z])"), {"longitude": "latitude", "lon": "lat", "x": "y"}
+"""The word of a coordinate in its name, and that of the other one."""
 
 
 @contextmanager
@@ -162,6 +166,7 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     said = all(dimension is not None and dimension.lower() in counts for dimension in samples)
     named = f"the dimension {', '.join(sorted(map(str, samples)))}" if samples and said else ""
     remarks = tuple(f"{name} has one point, and is no axis" for name in single)
+    remarks += tuple(scattered(data))
     remarks += tuple(
         f"{lead_dimension(value)} is the time of forecasts, which {sample_dimension(value)} counts"
         for value in forecasts[:1]
@@ -198,6 +203,18 @@ def without_single_points(data: xarray.Dataset) -> tuple[xarray.Dataset, list[st
     single = [str(dim) for dim, size in data.sizes.items() if size == 1 and dim not in first]
     single = [dim for dim in single if dim.lower() not in KEPT]
     return data.isel(dict.fromkeys(single, 0)), single
+
+
+def scattered(data: xarray.Dataset) -> Iterator[str]:
+    """Say that points of a dimension have two coordinates each, as cells of ICON and nodes of UGRID: it is no line."""
+    lines = {str(name): value.dims[0] for name, value in data.variables.items() if value.ndim == 1}
+    for name, dim in lines.items():
+        other = EAST.sub(lambda word: NORTH[word[0].lower()], name)
+        if other != name and lines.get(other) == dim and dim not in {name, other}:
+            yield (
+                f"{name} and {other} have a number for each {dim}: if these are points of a mesh, and on no line, save "
+                f"np.savez('data.npz', coordinates=np.stack([ds.{name}, ds.{other}], -1), u=ds.u), u [sample, point]"
+            )
 
 
 def sample_dimension(value: xarray.DataArray) -> str | None:

@@ -92,3 +92,16 @@ def test_what_holds_no_numbers_is_called_what_it_is(tmp_path: Path) -> None:
         "names": "it holds text (object)",
         "lists": "it holds lists of lengths of their own (object)",
     }
+
+
+@pytest.mark.parametrize("names", [("clon", "clat"), ("mesh_node_x", "mesh_node_y"), ("longitude", "latitude")])
+def test_points_of_two_coordinates_are_said_to_be_on_no_line(names: tuple[str, str], tmp_path: Path) -> None:
+    places = {name: ("cell", np.random.default_rng(1).random(8)) for name in names}
+    xarray.Dataset({"k": (("sample", "cell"), K[:, 0])}, places).to_netcdf(tmp_path / "a.nc")
+    sentence = f"{names[0]} and {names[1]} have a number for each cell: if these are points of a mesh"
+    with open_file(tmp_path / "a.nc") as found:
+        assert [remark[: len(sentence)] for remark in found.remarks] == [sentence]
+    axes = {"x": ("x", np.arange(8.0)), "y": ("y", np.arange(8.0)), "max": ("x", np.arange(8.0))}
+    xarray.Dataset({"k": (("sample", "y", "x"), K)}, axes).to_netcdf(tmp_path / "b.nc")
+    with open_file(tmp_path / "b.nc") as found:
+        assert not found.remarks
