@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -9,9 +10,10 @@ import shutil
 import time
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from filelock import FileLock
@@ -23,6 +25,7 @@ WEIGHTS, CONFIG, CALIBRATION = "weights.safetensors", "config.json", "calibratio
 LONGEST_TOML = 1 << 20  # the most bytes of a TOML file that is read
 UMASK = os.umask(0o077)  # which can only be read by setting it
 os.umask(UMASK)
+NOT_ALLOCATED = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}  # of systems that give files no space in advance
 ABANDONED_SECONDS = 3600.0  # without a write, after which a part is one of a killed process
 
 
@@ -78,6 +81,28 @@ def expect_room(folder: Path, needed: int) -> None:
         raise UserError(f"{folder}: expected a writable folder but found a read-only one")
     if (free := shutil.disk_usage(folder).free) < needed:
         raise UserError(f"{folder}: expected {needed / 1e6:.0f} MB of free disk space but found {free / 1e6:.0f} MB")
+
+
+def expect_files(folder: Path, count: int, size: int) -> None:
+    """Check that so many files of a size can be written into a folder at one time, and leave none.
+
+    Their space is allocated, and not written: a quota and a limit of the size of files do not show in the free space of
+    the disk.
+
+    Raises:
+        UserError: They cannot.
+    """
+    with ExitStack() as stack:
+        try:
+            for _ in range(count):
+                file = stack.enter_context(TemporaryFile(dir=folder))
+                os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno in NOT_ALLOCATED:
+                return
+            raise UserError(
+                f"{folder}: expected room for {count} files of {size / 1e6:.1f} MB each but found: {error.strerror}"
+            ) from error
 
 
 def write_text(path: Path, text: str) -> None:

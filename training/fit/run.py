@@ -21,16 +21,18 @@ from torch import Tensor, nn
 from schema.card import CheckpointCard
 from training import calibration, checkpoint
 from training.data.pools import RayPool, ThisProcess, chosen
-from training.files import expect_room
+from training.files import expect_files, expect_room
 from training.fit import search
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run_folder import (
+    STATES,
     RunError,
     RunFolder,
     RunLog,
     StateIO,
     from_first,
     is_first,
+    least_state_bytes,
     local_process_count,
     process_count,
     progress,
@@ -99,7 +101,7 @@ def train(
         CorpusError: There are no samples.
         RecipeError: The recipe cannot be trained, or `resume` would go on with another recipe than it began.
         RunError: Another training runs in `folder`, or the finished checkpoint could not be measured.
-        UserError: A folder is not writable, or a disk is full.
+        UserError: A folder is not writable, a disk is full, or a quota or a limit has no room for states.
     """
     keep_freed_memory()
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # without its tips and its hardware report
@@ -107,10 +109,13 @@ def train(
         recipe = recipe.model_copy(update={"race": ()})  # the weights are of one network
     work, run = workload(recipe, data), RunFolder(folder)
     work.check()  # what can be checked before samples are generated
-    expect_room(run.path, state_bytes(work.parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))
+    parameters = work.parameters
+    expect_room(run.path, state_bytes(parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))
     expect_room(work.data, work.sample_bytes)
     with run.alone():
         state = from_first(lambda: run.open(recipe, resume=resume))
+        if state is None and is_first():  # two whole states and the one that is being written, or an epoch is in vain
+            expect_files(run.path, STATES - 1, least_state_bytes(parameters, work.recipe.fit))
         race: dict[str, Any] = {}
         if isinstance(recipe, Recipe) and recipe.race:
             check_shares(recipe.fit.batch, recipe)

@@ -176,6 +176,12 @@ def state_bytes(parameters: int) -> int:
     return 4 * parameters * COPIES * STATES + RESERVE
 
 
+def least_state_bytes(parameters: int, fit: Any) -> int:
+    """Return what a state takes at least: the weights, the optimiser's moments of each, and their mean."""
+    moments = 1 if getattr(fit, "optimiser", "muon") == "muon" else 2
+    return 4 * parameters * (1 + moments + bool(getattr(fit, "average", 0.0)))
+
+
 #: The first columns; the metric, which has the problem's name for it, is the third. Other error measures follow.
 COLUMNS = ("epoch", "loss", "{metric}", "rate", "share", "seconds")
 

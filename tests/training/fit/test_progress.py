@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -18,9 +19,9 @@ from training.data import generate
 from training.data.generate import Request
 from training.data.pools import ThisProcess
 from training.data.prepare import prepare
-from training.files import expect_room, write_json
-from training.fit.run import train
-from training.fit.run_folder import RunFolder, line, state_bytes
+from training.files import expect_files, expect_room, write_json
+from training.fit.run import fit, train, workload
+from training.fit.run_folder import RunFolder, least_state_bytes, line, state_bytes
 from training.messages import UserError
 from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
@@ -44,6 +45,37 @@ def test_a_full_disk_is_reported_before_anything_is_generated(tmp_path: Path) ->
         train(recipe, tmp_path / "run", tmp_path / "data")
     assert not any((tmp_path / "data").iterdir())
     assert state_bytes(10**9) > 4 * 10**9
+
+
+def test_a_limit_of_the_size_of_files_is_reported_before_the_first_epoch(tmp_path: Path) -> None:
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["data.train=4", "data.validation=1", "data.test=1"])
+    work = workload(recipe, tmp_path / "data", progress=False)
+    work.prepare()
+    least = least_state_bytes(work.parameters, recipe.fit)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (least - 1, hard))
+    try:
+        with pytest.raises(UserError, match=r"run: expected room for 3 files of \d+\.\d MB each but found: File too"):
+            train(recipe, tmp_path / "run", tmp_path / "data")
+        expect_files(tmp_path, 3, least - 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    left = {path.name for path in tmp_path.rglob("*")}
+    assert not {"metrics.csv", "state"} & left
+    assert not any("tmp" in name for name in left)
+
+
+def test_a_state_takes_at_least_what_is_checked_for_it(tmp_path: Path) -> None:
+    settings = ["data.train=4", "data.validation=1", "data.test=1", "data.grids=[64]", "fit.epochs=1", "fit.batch=4"]
+    for more in (["fit.optimiser='muon'"], ["fit.average=0.9"]):
+        recipe = recipes.read(recipes.find("burgers-tiny"), [*settings, *more])
+        work, run = workload(recipe, tmp_path / "data", progress=False), RunFolder(tmp_path / more[0])
+        run.path.mkdir()
+        fit(work.task(), work, run, run.open(recipe, resume=False), keep=False)
+        newest = run.newest()
+        assert newest is not None
+        size, least = newest.stat().st_size, least_state_bytes(work.parameters, recipe.fit)
+        assert least <= size < 1.5 * least
 
 
 def test_samples_are_not_begun_on_a_disk_without_room_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
