@@ -20,6 +20,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
+from schema.parts import check_symmetries
 from schema.problem import Description
 from training.calibration import affordable
 from training.data import augment, generate
@@ -178,6 +179,7 @@ class Batches(Workload[Recipe]):
             weight=tensors[weight] if weight else None,
             measure=tensors[WEIGHTS] if self.file.weights is not None else None,
             share=tensors.get(augment.SHARE),
+            axes=len(self.file.axes),
         )
 
     @property
@@ -274,6 +276,20 @@ class SplitBatches(Dataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         return (self[position] for position in range(len(self)))
+
+
+def check_settings(recipe: Recipe, file: ProblemFile | Description) -> None:
+    """Refuse settings that the samples of a problem cannot have."""
+    name, fit = recipe.name, recipe.fit
+    if not isinstance(fit.symmetries, bool):
+        try:
+            check_symmetries(fit.drawn_symmetries(file.symmetries), file.axes, file.tensors)
+        except ValueError as error:
+            raise RecipeError(f"{name}: fit.symmetries: {error}") from error
+    if file.scattered and fit.h1:
+        raise RecipeError(f"{name}: fit.h1: expected 0 on points: the order of points makes no neighbours")
+    if fit.points is not None and not file.scattered:
+        raise RecipeError(f"{name}: fit.points: expected it of samples that have points of their own")
 
 
 # Prepared samples of a problem file, and trajectories that our solvers make

@@ -25,7 +25,7 @@ from training.data.prepare import prepare
 from training.evaluation import measures, rows
 from training.evaluation.drawn import CALIBRATION_SEED
 from training.evaluation.measures import LOST, Measures, estimates, parities, processor
-from training.fit.batches import STATISTICS_SAMPLES, Batches
+from training.fit.batches import STATISTICS_SAMPLES, Batches, check_settings
 from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.losses.relative import scalar_errors, scalar_squares
@@ -56,7 +56,8 @@ class OperatorWorkload(Batches):
             self.figures = (*type(self).figures, "scalars")
 
     def check(self) -> None:
-        """Refuse a recipe whose samples are not there, or that has none to validate with."""
+        """Refuse settings that the problem cannot have, and samples that are not there, or none to validate with."""
+        check_settings(self.recipe, self.file)
         if self.drawn is None:
             self.prepare()
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
@@ -202,8 +202,8 @@ class Task(pl.LightningModule):
         if process_count() == 1:
             return batch
         mine = slice(process_rank(), None, process_count())
-        parts = (each[mine] if isinstance(each, Tensor) else each and [one[mine] for one in each] for each in batch)
-        return Batch._make(parts)
+        lists = ([one[mine] for one in each] if isinstance(each, Sequence) else each for each in batch)
+        return Batch._make(each[mine] if isinstance(each, Tensor) else each for each in lists)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Return the validation batches, the same after every epoch."""

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from training.metrics.fields import norm, relative_l2, unit
-from training.nn.grids import Field
+from training.nn.grids import Features
 
 PerSample = Float[Tensor, " batch"]
 
@@ -52,6 +52,7 @@ class Batch(NamedTuple):
     # The share of a sample's points that these are, `[batch]`, where a step sees some of them: what an integral over
     # them has to be divided by.
     share: Tensor | None = None
+    axes: int = 0  # of the grid, the last ones of fields; 0 for all but that of the samples
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,10 @@ class Loss:
     gradients: Callable[[Any], bool] = lambda fit: False  # noqa: ARG005 -- the settings do not matter
 
 
-def relative_differences(prediction: Field, truth: Field) -> PerSample:
+def relative_differences(prediction: Features, truth: Features, axes: int = 0) -> PerSample:
     """Return e_D of each sample, by differences of neighbours along every axis that are not divided by the spacing.
+
+    The axes are the last ones, all but that of the samples by default: components of a vector are no neighbours.
 
     Example:
         >>> relative_differences(torch.tensor([[0.0, 3.0, 6.0]]), torch.tensor([[0.0, 1.0, 2.0]]))
@@ -75,25 +78,27 @@ def relative_differences(prediction: Field, truth: Field) -> PerSample:
     """
     one = unit(truth)
     apart, truth = (prediction - truth) / one, truth / one
-    error = torch.stack([norm(torch.diff(apart, dim=axis)) for axis in range(1, truth.ndim)])
-    size = torch.stack([norm(torch.diff(truth, dim=axis)) for axis in range(1, truth.ndim)])
+    along = range(truth.ndim - axes if axes else 1, truth.ndim)
+    error = torch.stack([norm(torch.diff(apart, dim=axis)) for axis in along])
+    size = torch.stack([norm(torch.diff(truth, dim=axis)) for axis in along])
     return error.norm(dim=0) / size.norm(dim=0)
 
 
-def training_loss(prediction: Field, truth: Field, h1: float) -> Float[Tensor, ""]:
-    """Return the mean over the batch of e_L2 + h1 * e_D, of fields `[batch, *grid]`.
+def training_loss(prediction: Features, truth: Features, h1: float, axes: int = 0) -> Float[Tensor, ""]:
+    """Return the mean over the batch of e_L2 + h1 * e_D, of fields `[batch, (component), *grid]`; see both for `axes`.
 
     Example:
         >>> training_loss(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]), h1=0.1)
         tensor(2.2000)
     """
     loss = relative_l2(prediction, truth)
-    return (loss + h1 * relative_differences(prediction, truth) if h1 else loss).mean()
+    return (loss + h1 * relative_differences(prediction, truth, axes) if h1 else loss).mean()
 
 
 def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:
     """Return the mean of `training_loss` over the outputs, with the weight `fit.h1`."""
-    losses = [training_loss(one, truth, fit.h1) for one, truth in zip(predictions, batch.outputs, strict=True)]
+    pairs = zip(predictions, batch.outputs, strict=True)
+    losses = [training_loss(*pair, fit.h1, batch.axes) for pair in pairs]
     return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
 

@@ -217,7 +217,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
     """
     found = load(run)
     work, rows = OperatorWorkload(found.recipe, data), run_folder.read_log(run / "metrics.csv")
-    work.check()
+    work.prepare()  # an earlier release may have trained it with settings that `check` refuses
     if not rows:
         raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
     problem, errors = found.recipe.file, errors_by_split(found.operator, work)

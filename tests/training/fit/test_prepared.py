@@ -71,6 +71,41 @@ def test_settings_that_steady_fields_would_not_follow_are_refused(samples: Sampl
         changed(recipe(samples, "tiny"), [f"fit.{setting}"])
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ('symmetries=["flip_row"]', r"fit.symmetries: expected none with vector fields \(f\)"),
+        ('symmetries=["flip_x"]', "fit.symmetries: expected some of .* but got flip_x"),
+        ("points=8", "fit.points: expected it of samples that have points of their own"),
+    ],
+)
+def test_settings_that_the_problem_cannot_have_are_refused_before_a_training(
+    samples: SampleFile, tmp_path: Path, setting: str, message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        train(changed(short(samples), [f"fit.{setting}"]), tmp_path / "run", samples.path.parent)
+
+
+def test_the_h1_loss_of_a_vector_takes_differences_along_the_grid_alone(tmp_path: Path) -> None:
+    f, u = np.random.default_rng(0).standard_normal((2, 20, 2, *SIDES))
+    np.savez(tmp_path / "heat.npz", f=f, u=u + np.array([0.0, 100.0])[:, None, None])
+    vector = {"components": ["x", "y"]}
+    chosen = problem(data={"files": ["heat.npz"]}, inputs={"f": vector}, parameters={}, outputs={"u": vector})
+    work = OperatorWorkload(
+        changed(recipe(SampleFile(prepare(chosen, tmp_path, tmp_path / "data"), chosen), "tiny"), ["fit.h1=1.0"]),
+        tmp_path / "data",
+    )
+    network, batch = work.network(), work.batch(range(4))
+    with torch.no_grad():
+        found, [truth] = network(*batch.inputs), batch.outputs
+        l2 = (found - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)
+        rough = [
+            torch.cat([each.diff(dim=axis).flatten(1) for axis in (2, 3)], dim=1) for each in (found - truth, truth)
+        ]
+        expected = (l2 + rough[0].norm(dim=1) / rough[1].norm(dim=1)).mean()
+        assert work.loss(network, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_samples_are_prepared_once_and_split_in_order(samples: SampleFile, tmp_path: Path) -> None:
     assert samples.counts == (32, 4, 4)
     assert samples.sides == SIDES
@@ -333,6 +368,8 @@ def test_weights_of_points_weigh_loss_and_errors(tmp_path: Path) -> None:
         }
     )
     samples = SampleFile(prepare(chosen, tmp_path, tmp_path / "data"), chosen)
+    with pytest.raises(RecipeError, match=r"fit.h1: expected 0 on points"):
+        OperatorWorkload(changed(recipe(samples, "tiny"), ["fit.h1=0.1"]), tmp_path / "data").check()
     made = recipe(samples, "tiny").model_copy(update={"samples": samples.path.name})
     work = OperatorWorkload(made, tmp_path / "data")
     net, batch = work.network(), work.batch(range(8))

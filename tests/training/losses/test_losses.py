@@ -100,3 +100,12 @@ def test_the_relative_losses_follow_their_formula() -> None:
     prediction = truth + torch.tensor([[0.0, 5.0, 0.0]])
     assert relative_differences(prediction, truth).item() == pytest.approx((50 / 25) ** 0.5)
     assert training_loss(prediction, truth, 0.5).item() == pytest.approx(1 + 0.5 * 2**0.5)
+
+
+def test_components_of_a_vector_are_no_neighbours() -> None:
+    truth = torch.stack([torch.linspace(0, 1, 9), 1000 + torch.linspace(0, 1, 9)])[None]
+    prediction = truth.clone()
+    prediction[:, 0] *= 2
+    assert relative_differences(prediction, truth, axes=1).item() == pytest.approx(0.5**0.5, rel=1e-4)
+    scalar = truth[:, 0], prediction[:, 0]
+    assert relative_differences(*scalar, axes=1).item() == relative_differences(*scalar).item()
