@@ -44,7 +44,7 @@ UNROLL = (1, 1, 2)  # steps of training rollouts, each for an equal share of the
 LONGER = 1.2  # of a preset's time for trajectories
 BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
 """Fields of each quantity that are looked at, and what waves beyond the band may hold of a field's deviation."""
-FORCED_FRAMES = 8  # about how many frames of an input that changes in time are looked at
+BAND_FRAMES = 8  # about how many frames of what changes in time are looked at
 OVERSAMPLING = 4
 """Points per wave number of the band: products of fields hold twice its wave numbers, products of those four times."""
 
@@ -319,12 +319,24 @@ def working_grid(samples: SampleFile) -> tuple[int, ...]:
     numbers = []
     for one in (*problem.outputs, *(one for one in problem.inputs if one.name not in problem.states)):
         values = samples.file[one.name]
-        # Of what is known in advance some frames, as it may vanish in the last one.
-        frames = (-1,) if one in problem.outputs else (slice(None, None, max(1, values.shape[1] // FORCED_FRAMES)),)
-        found = values[rows.start : rows.stop, *(frames if one.name in problem.timed else ())]
-        numbers.append(band(found.reshape(-1, *samples.sides)))
+        every = (values[rows.start : rows.stop, *frames] for frames in looked_at(problem, one, values.shape))
+        numbers += [band(found.reshape(-1, *samples.sides)) for found in every]
     most = np.max(numbers, axis=0)
     return tuple(min(side, OVERSAMPLING * int(number)) for side, number in zip(samples.sides, most, strict=True))
+
+
+def looked_at(problem: ProblemFile, one: Quantity, shape: tuple[int, ...]) -> list[tuple[int | slice, ...]]:
+    """Return the frames of a field that show its band, one by one or some together.
+
+    Of states it is each of some frames that are predicted: fine waves of the first ones may decay, and a front may be
+    steepest in between. What is known in advance may vanish in any of them.
+    """
+    if one.name not in problem.timed or problem.time is None:
+        return [()]
+    if one not in problem.outputs:
+        return [(slice(None, None, max(1, shape[1] // BAND_FRAMES)),)]
+    first, count = problem.time.history, shape[1]
+    return [(frame,) for frame in sorted({*range(first, count, max(1, (count - first) // BAND_FRAMES)), count - 1})]
 
 
 def band(fields: NDArray[Any]) -> list[int]:

@@ -264,6 +264,17 @@ def test_smooth_trajectories_are_learned_on_a_grid_that_resolves_them(tmp_path: 
 def test_every_whole_training_damps_waves_and_a_turn_of_a_race_none(samples: SampleFile, tmp_path: Path) -> None:
     work = workload(samples)
 
+@pytest.mark.parametrize("faded", [lambda frame: frame, lambda frame: np.abs(frame - FRAMES // 2)])
+def test_the_grid_resolves_waves_that_are_gone_in_the_last_frame(faded: Any, tmp_path: Path) -> None:
+    x = 2 * np.pi * np.arange(256) / 256
+    sample, frame = np.ogrid[:SAMPLES, :FRAMES]
+    u = (sample + 1)[..., None] * np.sin(2 * x) + 0.1 ** (3.0 * faded(frame))[..., None] * np.sin(12 * x)
+    text = WAVES.replace("[inputs.depth]\npositive = true\n[parameters.drag]\n", "").replace("history = 2\n", "")
+    (tmp_path / "waves.toml").write_text(text)
+    np.savez(tmp_path / "waves.npz", u=u)
+    assert working_grid(opened(tmp_path / "waves.toml")) == (48,)
+
+
     def gains(*, keep: bool) -> torch.Tensor:
         run, task = RunFolder(tmp_path / f"run-{keep}"), work.task()
         run.path.mkdir()
