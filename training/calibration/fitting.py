@@ -226,8 +226,9 @@ def affordable(count: int, sample_bytes: int) -> int:
 def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
     """Return every other training sample as fitted, the rest as inputs, and the validation samples.
 
-    Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame. Those
-    of a built-in problem are the cases of every measured grid.
+    Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame. States of
+    one are alike, so that few trajectories would tell little of how unusual others may be. Those of a built-in problem
+    are the cases of every measured grid.
     """
     if work.drawn is not None:
         fitted, held, checked = work.drawn.calibrating(vary=network.optional)
@@ -239,8 +240,9 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
         )
     splits = {name: np.asarray(work.samples.split(name)) for name in ("train", "validation", "test")}
     if work.is_trajectory:
-        fitted, held, test = (states(work, rows) for rows in splits.values())
-        return CalibrationSamples([fitted], [held], [test])
+        parts = splits["train"][::2], splits["test"], splits["validation"], splits["train"][1::2]
+        fitted, test, *held = (states(work, rows) for rows in parts if len(rows))
+        return CalibrationSamples([fitted], held, [test])
     size, points = work.samples.sample_bytes, {"grid": list(work.samples.sides)} if work.file.scattered else {}
     rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
     validation, test = (

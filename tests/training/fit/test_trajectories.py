@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from training import calibration, checkpoint
+from training.calibration import calibration_samples
+from training.calibration.statistics import Measured
 from training.commands import app
 from training.data import dataset as sample_files
 from training.data.dataset import SampleFile
@@ -329,6 +332,18 @@ def test_trajectories_are_calibrated_with_new_ones_of_files(
     assert renewed.samples.counts == (7, 10, 7)
     of_run = workload(samples)
     [row, *_] = renewed.estimated(operator, of_run.measure(operator, of_run.problem, Scope())["rollout"])
+def test_states_of_many_trajectories_say_how_unusual_others_are(
+    samples: SampleFile, operator: TrajectoryOperator
+) -> None:
+    def trajectories(some: Iterable[Measured]) -> list[set[int]]:
+        return [{*one.inputs[0].flatten(1).mean(dim=1).int().tolist()} for one in some]
+
+    found = calibration_samples(workload(samples), operator)
+    assert trajectories(found.fitted) == [{0, 2, 4, 6, 8}]
+    assert trajectories(found.calibration) == [{10}, {1, 3, 5, 7, 9}]
+    assert trajectories(found.test) == [{11}]
+
+
     assert (row["trajectories"], row["coverage"]) == (7, pytest.approx(6 / 7, abs=1 / 7 + 1e-4))
     assert row["relative_l2"] > 0
 
