@@ -12,6 +12,7 @@ take the place of a user's data, and fields are in two groups, `train` and `test
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -176,6 +177,19 @@ class SampleFile(SampleGroup):
         """
         axes = self.problem.point_axes
         return {name: self.pick(name, rows, points if name in axes else None) for name in self.problem.stored}
+
+    def digests(self, rows: range) -> Iterator[bytes]:
+        """Return what tells samples apart: inputs and parameters, of trajectories all frames, without padding."""
+        problem, axes = self.problem, self.problem.point_axes
+        names = [name for name in problem.stored if problem.time is not None or name not in problem.output_names]
+        for row in rows:
+            found = {name: self.pick(name, range(row, row + 1))[0] for name in names}
+            valid = slice(int(found["counts"]) if problem.scattered else None)
+            digest = hashlib.blake2b(digest_size=16)
+            for name, values in found.items():
+                cut = (slice(None),) * (axes[name] - 1) + (valid,) if name in axes else ()
+                digest.update(np.ascontiguousarray(values[cut]).tobytes())
+            yield digest.digest()
 
     def windows(
         self, rows: Rows, starts: Sequence[int] | Rows, length: int, points: Rows | None = None

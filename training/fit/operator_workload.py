@@ -21,11 +21,12 @@ from torch import Tensor
 from training.calibration import FEWEST_FITTED, CalibrationSamples, affordable, calibration_samples
 from training.checkpoint import MOST_EXAMPLES, CheckpointError, Tensors, unlike
 from training.data import generate
+from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.evaluation import measures, rows
 from training.evaluation.drawn import CALIBRATION_SEED
 from training.evaluation.measures import LOST, Measures, estimates, parities, processor
-from training.fit.batches import STATISTICS_SAMPLES, Batches, check_settings
+from training.fit.batches import STATISTICS_SAMPLES, Batches, check_new, check_settings
 from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.losses.relative import scalar_errors, scalar_squares
@@ -365,6 +366,8 @@ class OperatorWorkload(Batches):
                 "validation samples calibrate"
             )
         recipe = self.recipe.model_copy(update={"problem": problem, "samples": path.name, "coarse": None})
+        if files:
+            check_new(self.recipe, self.data, SampleFile(path, problem))
         return type(self)(recipe, self.data, progress=self.progress)
 
     def estimated(self, network: Any, rollout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

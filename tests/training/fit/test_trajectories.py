@@ -319,19 +319,6 @@ def test_frames_have_conformal_estimates_where_the_held_trajectories_suffice(
     assert "error_estimate" not in found.summary(0.5, held[:8])["rollout"][0]
 
 
-def test_a_user_s_new_samples_cannot_be_drawn(samples: SampleFile) -> None:
-    with pytest.raises(ScopeError, match="waves-tiny: a user's samples cannot be drawn: --files names files"):
-        workload(samples).renewed(500)
-
-
-def test_trajectories_are_calibrated_with_new_ones_of_files(
-    samples: SampleFile, operator: TrajectoryOperator, tmp_path: Path
-) -> None:
-    np.savez(tmp_path / "new.npz", **{name: np.concatenate([each, each + 20]) for name, each in arrays().items()})
-    renewed = workload(samples).renewed(0, (str(tmp_path / "new.npz"),))
-    assert renewed.samples.counts == (7, 10, 7)
-    of_run = workload(samples)
-    [row, *_] = renewed.estimated(operator, of_run.measure(operator, of_run.problem, Scope())["rollout"])
 def test_states_of_many_trajectories_say_how_unusual_others_are(
     samples: SampleFile, operator: TrajectoryOperator
 ) -> None:
@@ -357,6 +344,22 @@ def test_trajectories_of_a_solver_are_calibrated_with_new_ones(tmp_path: Path) -
     assert result.exit_code == 0, result.output
     old, new = (read_json(each / checkpoint.CARD) for each in (before, folder))
     for one, other in zip(old["rollout"], new["rollout"], strict=True):
+def test_a_user_s_new_samples_cannot_be_drawn(samples: SampleFile) -> None:
+    with pytest.raises(ScopeError, match="waves-tiny: a user's samples cannot be drawn: --files names files"):
+        workload(samples).renewed(500)
+
+
+def test_trajectories_are_calibrated_with_new_ones_of_files(
+    samples: SampleFile, operator: TrajectoryOperator, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "new.npz", **{name: np.concatenate([each + 20, each]) for name, each in arrays().items()})
+    with pytest.raises(ScopeError, match="sample 12 of --files is the sample 0 of the training"):
+        workload(samples).renewed(0, (str(tmp_path / "new.npz"),))
+    np.savez(tmp_path / "new.npz", **{name: np.concatenate([each + 40, each + 20]) for name, each in arrays().items()})
+    renewed = workload(samples).renewed(0, (str(tmp_path / "new.npz"),))
+    assert renewed.samples.counts == (7, 10, 7)
+    of_run = workload(samples)
+    [row, *_] = renewed.estimated(operator, of_run.measure(operator, of_run.problem, Scope())["rollout"])
         assert one["relative_l2"] == other["relative_l2"]
         assert one["error_estimate"] != other["error_estimate"]
     [row] = new["calibration"]["test"]
