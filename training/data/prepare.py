@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from glob import glob
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -145,9 +146,12 @@ def write(
 
         box: list[Array] = []
 
+        frames: dict[str, list[list[bytes]]] = {name: [] for name in problem.states.values()}
         def sink(name: str, start: int, values: Array) -> None:
             file[name][start : start + len(values)] = values
             if problem.scattered and name == "coordinates":
+            if name in frames:
+                frames[name] += [[hashlib.blake2b(one, digest_size=16).digest() for one in each] for each in values]
                 train = values[: max(0, problem.data.counts(columns[name].samples)[0] - start)]
                 box.extend(corner for sample in train for corner in (sample.min(axis=0), sample.max(axis=0)))
 
@@ -163,6 +167,7 @@ def write(
             file.attrs[UNVERSIONED] = unversioned
         integrals = unlike_integrals(problem, columns) if problem.integrals else []
         file.attrs["remarks"] = "\n".join([*remarks(columns, found), *integrals, *said])
+        said += shared_steps(problem, [*frames.values()])
 
 
 # The files
@@ -307,6 +312,24 @@ def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
 
 
 def known_positions(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, list[tuple[DataFile, NDArray[Any]]]]:
+def shared_steps(problem: ProblemFile, frames: Sequence[Sequence[Sequence[bytes]]]) -> list[str]:
+    """Say how many trajectories that are kept apart have a step of a training trajectory, if any, in a sentence.
+
+    `frames` are what tells the frames of every trajectory apart, by output. A state that stays as it is makes no such
+    step: many trajectories may end at rest.
+    """
+    every = [pairwise(zip(*each, strict=True)) for each in zip(*frames, strict=True)]
+    steps = [{(before, after) for before, after in each if before != after} for each in every]
+    train = problem.data.counts(len(steps))[0] if steps else 0
+    known, apart = {step for each in steps[:train] for step in each}, steps[train:]
+    shared = sum(not each.isdisjoint(known) for each in apart)
+    sentence = (
+        f"{shared} of {len(apart)} validation and test trajectories have steps of training trajectories, so figures on "
+        "unseen samples are too good: cut series into parts that do not overlap, and keep their order"
+    )
+    return [sentence] if shared else []
+
+
     """Return by axis of the grid the files that say where its points lie, with their positions `[point]`."""
     found: dict[str, list[tuple[DataFile, NDArray[Any]]]] = {}
     for axis in () if problem.scattered else problem.axis_names:

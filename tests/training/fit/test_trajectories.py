@@ -264,8 +264,18 @@ def test_smooth_trajectories_are_learned_on_a_grid_that_resolves_them(tmp_path: 
     assert (step.working, step.modes, step.layers, step.gated) == ((20,), 11, 0, True)
 
 
-def test_every_whole_training_damps_waves_and_a_turn_of_a_race_none(samples: SampleFile, tmp_path: Path) -> None:
-    work = workload(samples)
+def test_windows_of_one_series_that_overlap_between_splits_are_named(tmp_path: Path) -> None:
+    series = np.random.default_rng(0).standard_normal((60, POINTS))
+    text = WAVES.replace("[inputs.depth]\npositive = true\n[parameters.drag]\n", "").replace('conserved = ["u"]\n', "")
+    for apart, said in (2, "2 of 4 validation and test trajectories have steps of training trajectories"), (5, ""):
+        windows = np.stack([series[start : start + 6] for start in range(0, 50, apart)])
+        if not said:
+            windows[:, 4:] = 1.0  # all end at rest
+        folder = tmp_path / str(apart)
+        folder.mkdir()
+        found = str(opened(problem_file(folder, text, u=windows)).file.attrs["remarks"])
+        assert found.startswith(said) if said else found == ""
+
 
 @pytest.mark.parametrize("faded", [lambda frame: frame, lambda frame: np.abs(frame - FRAMES // 2)])
 def test_the_grid_resolves_waves_that_are_gone_in_the_last_frame(faded: Any, tmp_path: Path) -> None:
@@ -277,6 +287,9 @@ def test_the_grid_resolves_waves_that_are_gone_in_the_last_frame(faded: Any, tmp
     np.savez(tmp_path / "waves.npz", u=u)
     assert working_grid(opened(tmp_path / "waves.toml")) == (48,)
 
+
+def test_every_whole_training_damps_waves_and_a_turn_of_a_race_none(samples: SampleFile, tmp_path: Path) -> None:
+    work = workload(samples)
 
     def gains(*, keep: bool) -> torch.Tensor:
         run, task = RunFolder(tmp_path / f"run-{keep}"), work.task()
@@ -331,19 +344,6 @@ def test_states_of_many_trajectories_say_how_unusual_others_are(
     assert trajectories(found.test) == [{11}]
 
 
-    assert (row["trajectories"], row["coverage"]) == (7, pytest.approx(6 / 7, abs=1 / 7 + 1e-4))
-    assert row["relative_l2"] > 0
-
-
-def test_trajectories_of_a_solver_are_calibrated_with_new_ones(tmp_path: Path) -> None:
-    """The estimates of the frames are new; the errors of the card stay those of its own test trajectories."""
-    folder, before = tmp_path / "waves", ROOT / "checkpoints" / "kuramoto_sivashinsky"
-    shutil.copytree(before, folder, ignore=shutil.ignore_patterns("published"))
-    arguments = ["calibrate", str(folder), "--samples", "10", "--data", str(tmp_path)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    old, new = (read_json(each / checkpoint.CARD) for each in (before, folder))
-    for one, other in zip(old["rollout"], new["rollout"], strict=True):
 def test_a_user_s_new_samples_cannot_be_drawn(samples: SampleFile) -> None:
     with pytest.raises(ScopeError, match="waves-tiny: a user's samples cannot be drawn: --files names files"):
         workload(samples).renewed(500)
@@ -360,6 +360,19 @@ def test_trajectories_are_calibrated_with_new_ones_of_files(
     assert renewed.samples.counts == (7, 10, 7)
     of_run = workload(samples)
     [row, *_] = renewed.estimated(operator, of_run.measure(operator, of_run.problem, Scope())["rollout"])
+    assert (row["trajectories"], row["coverage"]) == (7, pytest.approx(6 / 7, abs=1 / 7 + 1e-4))
+    assert row["relative_l2"] > 0
+
+
+def test_trajectories_of_a_solver_are_calibrated_with_new_ones(tmp_path: Path) -> None:
+    """The estimates of the frames are new; the errors of the card stay those of its own test trajectories."""
+    folder, before = tmp_path / "waves", ROOT / "checkpoints" / "kuramoto_sivashinsky"
+    shutil.copytree(before, folder, ignore=shutil.ignore_patterns("published"))
+    arguments = ["calibrate", str(folder), "--samples", "10", "--data", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    old, new = (read_json(each / checkpoint.CARD) for each in (before, folder))
+    for one, other in zip(old["rollout"], new["rollout"], strict=True):
         assert one["relative_l2"] == other["relative_l2"]
         assert one["error_estimate"] != other["error_estimate"]
     [row] = new["calibration"]["test"]
