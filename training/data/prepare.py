@@ -36,6 +36,7 @@ from training.problems.wire_names import wire_name
 
 READ_AS = 5
 """The version of what readers make of files: raise it where values of the same files become others."""
+LIKE = 1e-3  # the largest part by which the extent of an axis may differ from what its file says
 UNVERSIONED = "unversioned"  # the attribute that has the name without the version of the readers
 FIELD = ("key", "units", "meaning", "positive", "components", "component_axis", "frame", "default")
 IDENTITY = {
@@ -131,7 +132,7 @@ def write(
     """
     said = unlike_times(problem, files)
     positions = known_positions(problem, [*files, *(file for each in others.values() for file in each)])
-    said += unlike_positions(positions)
+    said += [*unlike_positions(positions), *unlike_axes(problem, positions)]
     said += unwritten(dict.fromkeys(file.path for each in (files, *others.values()) for file in each))
     columns = columns_of(problem, files, others)
     if problem.integrals:
@@ -145,13 +146,13 @@ def write(
             file.create_dataset(name, shape, np.float32, chunks=chunk if column.on_grid else None)
 
         box: list[Array] = []
-
         frames: dict[str, list[list[bytes]]] = {name: [] for name in problem.states.values()}
+
         def sink(name: str, start: int, values: Array) -> None:
             file[name][start : start + len(values)] = values
-            if problem.scattered and name == "coordinates":
             if name in frames:
                 frames[name] += [[hashlib.blake2b(one, digest_size=16).digest() for one in each] for each in values]
+            if problem.scattered and name == "coordinates":
                 train = values[: max(0, problem.data.counts(columns[name].samples)[0] - start)]
                 box.extend(corner for sample in train for corner in (sample.min(axis=0), sample.max(axis=0)))
 
@@ -166,8 +167,8 @@ def write(
         if unversioned:
             file.attrs[UNVERSIONED] = unversioned
         integrals = unlike_integrals(problem, columns) if problem.integrals else []
-        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *integrals, *said])
         said += shared_steps(problem, [*frames.values()])
+        file.attrs["remarks"] = "\n".join([*remarks(columns, found), *integrals, *said])
 
 
 # The files
@@ -311,7 +312,6 @@ def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
     return lines
 
 
-def known_positions(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, list[tuple[DataFile, NDArray[Any]]]]:
 def shared_steps(problem: ProblemFile, frames: Sequence[Sequence[Sequence[bytes]]]) -> list[str]:
     """Say how many trajectories that are kept apart have a step of a training trajectory, if any, in a sentence.
 
@@ -330,6 +330,7 @@ def shared_steps(problem: ProblemFile, frames: Sequence[Sequence[Sequence[bytes]
     return [sentence] if shared else []
 
 
+def known_positions(problem: ProblemFile, files: Sequence[DataFile]) -> dict[str, list[tuple[DataFile, NDArray[Any]]]]:
     """Return by axis of the grid the files that say where its points lie, with their positions `[point]`."""
     found: dict[str, list[tuple[DataFile, NDArray[Any]]]] = {}
     for axis in () if problem.scattered else problem.axis_names:
@@ -368,4 +369,28 @@ def unlike_positions(by_axis: Mapping[str, Sequence[tuple[DataFile, NDArray[Any]
                 lines.append(
                     f"the axis {axis} runs {said[0]} and {said[1]}: the model takes all samples to lie on one grid"
                 )
+    return lines
+
+
+def unlike_axes(problem: ProblemFile, by_axis: Mapping[str, Sequence[tuple[DataFile, NDArray[Any]]]]) -> list[str]:
+    """Return where the positions of points that files say are not those of `[axes]`, in sentences."""
+    lines: list[str] = []
+    for axis in problem.axes:
+        for file, positions in by_axis.get(axis.name, ()):
+            if positions.ndim > 1:
+                break
+            apart, step = np.abs(np.diff(positions.astype(np.float64))), axis.spacing(len(positions))
+            span, expected = float(apart.sum()), step * len(apart)
+            if (np.abs(apart - apart.mean()) > UNEVEN * apart.mean()).any():
+                lines.append(
+                    f"the axis {axis.name} has from {apart.min():g} to {apart.max():g} between two points in "
+                    f"{file.path}: gradients, integrals and other grids take its points to be equally spaced"
+                )
+                break
+            if abs(span - expected) > max(step / 2, LIKE * span):
+                lines.append(
+                    f"the points of the axis {axis.name} extend over {span:g} in {file.path}, and those of "
+                    f'[axes.{axis.name}] over {expected:g}, by length = {axis.length:g} and points = "{axis.points}"'
+                )
+                break
     return lines

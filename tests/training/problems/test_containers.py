@@ -20,9 +20,11 @@ from typer.testing import CliRunner
 
 from tests.drafts import read
 from training.commands import app
+from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.data.readers import ReadError
 from training.problems.draft_file import DraftError
+from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError, unconfirmed
 
 RNG = np.random.default_rng(0)
@@ -407,6 +409,31 @@ def test_a_folder_of_other_files_is_said_to_hold_them(tmp_path: Path) -> None:
         (tmp_path / f"k_{number}.png").write_bytes(b"image")
     with pytest.raises(ReadError, match=r"found 3 files \.png; \.png is not read: an image: save arrays of numbers"):
         described(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("x", "axis", "said"),
+    [
+        (np.linspace(0, 2, 21), {"length": 2.0, "points": "nodes"}, ""),
+        (np.linspace(2, 0, 21), {"length": 2.0, "points": "nodes"}, ""),
+        ((np.arange(20) + 0.5) / 10, {"length": 2.0, "points": "cells"}, ""),
+        (np.linspace(0, 6.2832, 20, endpoint=False), {"length": 6.283, "boundary": "periodic", "points": "left"}, ""),
+        (np.linspace(0, 2, 21), {"points": "nodes"}, "the points of the axis x extend over 2 in .* over 1, by length"),
+        (np.linspace(0, 2, 21), {"length": 2.0, "points": "cells"}, "extend over 2 in .* over 1.90476, by length"),
+        (np.linspace(0, 1, 21), {"boundary": "periodic", "points": "left"}, "extend over 1 in .* over 0.952381"),
+        (1 - np.cos(np.linspace(0, np.pi, 21)), {"length": 2.0, "points": "nodes"}, "axis x has from 0.0123117 to"),
+    ],
+)
+def test_points_that_lie_elsewhere_than_the_problem_file_says_are_named(
+    x: NDArray[np.float64], axis: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    k = np.random.default_rng(0).random((20, len(x)))
+    fields = {"k": (("sample", "x"), k), "u": (("sample", "x"), k + 1)}
+    xarray.Dataset(fields, {"x": x}).to_netcdf(tmp_path / "line.nc")
+    document = {"data": {"files": ["line.nc"]}, "inputs": {"k": {}}, "outputs": {"u": {}}, "axes": {"x": axis}}
+    problem = ProblemFile.model_validate({"name": "line", **document})
+    found = str(SampleFile(prepare(problem, tmp_path, tmp_path / "data"), problem).file.attrs["remarks"])
+    assert re.search(said, found) if said else found == ""
 
 
 def test_an_axis_that_runs_backwards_in_another_file_is_refused(tmp_path: Path) -> None:
