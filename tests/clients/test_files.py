@@ -36,7 +36,7 @@ def write(path: Path, *arguments: Any) -> trajectories.Written:
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz", "flow.npy"])
+@pytest.mark.parametrize("name", ["flow.h5", "flow.nc", "flow.zarr", "flow.npz", "flow.npy"])
 def test_trajectories_are_written_in_every_format(tmp_path: Path, name: str, batch: tuple[int, ...]) -> None:
     path, info = tmp_path / name, described()
     local.check_output(path, local.TRAJECTORIES)
@@ -55,7 +55,7 @@ def test_trajectories_are_written_in_every_format(tmp_path: Path, name: str, bat
         assert read(path).shape[-2] == 1
 
 
-@pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz"])
+@pytest.mark.parametrize("name", ["flow.h5", "flow.nc", "flow.zarr", "flow.npz"])
 def test_an_interrupted_write_leaves_no_file(tmp_path: Path, name: str) -> None:
     def frame(number: int) -> dict[str, Any]:
         if number:
@@ -167,7 +167,7 @@ def test_a_folder_is_removed_though_another_thread_removes_a_file_of_it(
 
 
 @pytest.mark.parametrize("size", [100, 60_000])  # bytes: of a head of a file alone, or of some of the frames, too
-@pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz", "flow.npy"])
+@pytest.mark.parametrize("name", ["flow.h5", "flow.nc", "flow.zarr", "flow.npz", "flow.npy"])
 def test_a_full_disk_is_an_error_that_leaves_no_file(tmp_path: Path, name: str, size: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     frame = {"state": np.random.default_rng(0).random(30_000, np.float32)}
@@ -188,7 +188,7 @@ def test_a_memory_map_has_its_space_on_the_disk(tmp_path: Path) -> None:
     assert 512 * (tmp_path / "a.npy").stat().st_blocks >= 4_000_000
 
 
-@pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npy"])
+@pytest.mark.parametrize("name", ["flow.h5", "flow.nc", "flow.zarr", "flow.npy"])
 def test_memory_holds_a_few_frames_of_a_trajectory(tmp_path: Path, name: str) -> None:
     frame = np.zeros(2**16, np.float32)
     with Kept(tmp_path / name, {}, resume=False) as kept:
@@ -207,7 +207,7 @@ def test_memory_holds_a_few_frames_of_a_trajectory(tmp_path: Path, name: str) ->
 
 
 @pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("name", ["flow.h5", "flow.zarr", "flow.npz", "flow.npy"])
+@pytest.mark.parametrize("name", ["flow.h5", "flow.nc", "flow.zarr", "flow.npz", "flow.npy"])
 def test_what_is_known_about_frames_is_written_beside_them(tmp_path: Path, name: str, batch: tuple[int, ...]) -> None:
     path, info = tmp_path / name, replace(described(), quality=("error_estimate", "novelty"))
     frames = []
@@ -237,7 +237,7 @@ def test_a_movie_shows_outputs_alone(tmp_path: Path) -> None:
 
 
 def read(path: Path, name: str = "state") -> Any:
-    if path.suffix == ".h5":
+    if path.suffix in {".h5", ".nc"}:
         with h5py.File(path) as file:
             return file[name][:]
     if path.suffix == ".zarr":
@@ -274,7 +274,7 @@ def test_frames_replace_only_those_of_the_same_series(tmp_path: Path) -> None:
         trajectories.check_series(source, target, mesh)
     (folder / "frame_1.vtu").unlink()
     read = {"state": np.zeros(3, np.float32)}
-    trajectories.write_series(target, trajectories.SeriesTarget(target, mesh), lambda _: read, described(), 2)
+    trajectories.write_series(target, trajectories.Start(target, mesh), lambda _: read, described(), 2)
     trajectories.check_series(source, target, mesh)
     with pytest.raises(ValueError, match=r"would replace .*flow_frames, which has"):
         trajectories.check_series(folder / "frame_2.vtu", target, mesh)

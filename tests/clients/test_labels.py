@@ -17,10 +17,12 @@ import xarray
 from scipy import io
 
 from petrov_client import Client, InvalidInput
-from petrov_client._formats import netcdf_bytes
+from petrov_client._formats import frames_dataset, netcdf_bytes
 from petrov_client._inputs import check_input
+from petrov_client._labels import Labels
 from petrov_client._schema import TensorInfo
-from tests import toy_fields
+from tests import toy_fields, toy_rollouts
+from tests.clients.test_movie import described
 
 GRID = (12, 9)
 DAYS = ("monday", "tuesday", "friday")
@@ -206,6 +208,56 @@ def test_rollouts_and_many_samples_come_from_netcdf_too(
     with Client(gateway.url) as client, h5py.File(tmp_path / "out.h5") as found:
         for name, array in client.predict("drift", **inputs).items():
             np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("runs", [["a", "b"], None])
+def test_a_rollout_to_netcdf_has_the_times_of_its_frames_and_the_coordinates_of_its_start(
+    petrov: Callable[..., Any], gateway: Any, tmp_path: Path, runs: list[str] | None
+) -> None:
+    state = np.random.default_rng(0).random((2, 16), np.float32)
+    coords = {"run": ["a", "b"], "x": np.linspace(0, 1, 16), "depth": ("x", np.arange(16.0)), "place": "lake"}
+    start = xarray.Dataset({"u": (("run", "x"), state)}, coords).assign_coords(
+        time=xarray.Variable((), 3.0, {"units": "hours since 2020-01-01"})
+    )
+    (start if runs else start.isel(run=0)).to_netcdf(tmp_path / "start.nc", engine="h5netcdf")
+    options = ("--frames", 4, "--parameter", "rate=0.5", "--url", gateway.url)
+    done = petrov("rollout", "growth", tmp_path / "start.nc", tmp_path / "out.nc", *options)
+    assert done.returncode == 0, done.stderr
+    expected = toy_rollouts.compute(state, 0.5, 4)
+    with xarray.open_dataset(tmp_path / "out.nc", decode_times=False) as found:
+        assert found["state"].dims == (("run",) if runs else ()) + ("frame", "x")
+        np.testing.assert_allclose(found["state"], expected if runs else expected[0], rtol=1e-6)
+        assert found["state"].attrs == {"units": "1", "long_name": "height"}
+        assert found["error_estimate"].dims == found["state"].dims[:-1]
+        for name, each in (start if runs else start.isel(run=0)).coords.items():
+            if name != "time":
+                xarray.testing.assert_identical(found[name].variable, each.variable)
+        np.testing.assert_array_equal(found["time"], [3.5, 4.0, 4.5, 5.0])  # a step is 0.5
+        assert (found["time"].dims, found["time"].attrs) == (("frame",), {"units": "hours since 2020-01-01"})
+        assert "time" in found["state"].coords
+    with xarray.open_dataset(tmp_path / "out.nc") as found:
+        assert found["time"].values[0] == np.datetime64("2020-01-01T03:30")
+
+
+def test_the_times_of_frames_have_a_name_that_no_other_dimension_has() -> None:
+    info, shapes = described(), {"state": (3, 4, 16)}
+    tensors, times = {"state": info.outputs[0]}, np.arange(1.0, 5.0)
+
+    def labels(dims: tuple[str, ...], history: int = 0) -> Labels | None:
+        axes = ("batch", "history", "x") if history else ("batch", "x")
+        array = np.zeros((3, history, 16) if history else (3, 16))
+        coords = {dim: np.arange(float(size)) for dim, size in zip(dims, array.shape, strict=True)}
+        return Labels(xarray.DataArray(array, coords, dims), replace(info.inputs[0], axes=axes), dims)
+
+    for start, name, first in (
+        (None, "time", 1),
+        (labels(("run", "t", "x"), history=3), "t", 3),
+        (labels(("time", "x")), "frame", 1),
+    ):
+        found = frames_dataset(shapes, tensors, times, start)
+        assert found["state"].dims[1:] == ("frame", "x")
+        np.testing.assert_array_equal(found["state"].coords[name], first + np.arange(4))
+    assert found["state"].dims[0] == "time"
 
 
 def test_a_netcdf_file_that_is_none_is_refused(petrov: Callable[..., Any], gateway: Any, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_frames_that_are_all_there_are_not_asked_for(
     assert read(tmp_path / "out.h5", "outside").tolist() == [[1] * 8, [0] * 8]
 
 
-@pytest.mark.parametrize("suffix", ["h5", "zarr"])
+@pytest.mark.parametrize("suffix", ["h5", "nc", "zarr"])
 def test_a_finished_rollout_is_continued(
     petrov: Callable[..., Any], gateway: Gateway, start: Path, tmp_path: Path, suffix: str
 ) -> None:
@@ -182,14 +182,14 @@ def test_a_finished_rollout_is_continued(
     assert names(tmp_path) == {"start.npy", out.name, whole.name}
 
 
-@pytest.mark.parametrize("name", ["out.h5 changed", "out.zarr cut", "out.zarr removed"])
+@pytest.mark.parametrize("name", ["out.h5 changed", "out.nc changed", "out.zarr cut", "out.zarr removed"])
 def test_a_finished_file_that_is_damaged_is_not_continued(
     petrov: Callable[..., Any], gateway: Gateway, start: Path, tmp_path: Path, name: str
 ) -> None:
     out = tmp_path / name.partition(" ")[0]
     command = ("rollout", "growth", start, out, "--url", gateway.url, "--parameter", RATE)
     assert petrov(*command, "--frames", 3).returncode == 0
-    if out.suffix == ".h5":
+    if out.suffix != ".zarr":
         with h5py.File(out, "r+") as file:
             file["state"][0, 1, 2] += 1
     else:
@@ -207,7 +207,10 @@ def test_a_finished_file_that_does_not_say_what_it_is_from_is_refused(
 ) -> None:
     (tmp_path / name).touch()
     done = petrov("rollout", "growth", start, tmp_path / name, "--resume", "--url", "http://127.0.0.1:1")  # not asked
-    assert (done.returncode, "so only .h5 and .hdf5 and .zarr are continued" in done.stderr) == (2, True)
+    assert (done.returncode, "so only .h5 and .hdf5 and .nc and .nc4 and .zarr are continued" in done.stderr) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

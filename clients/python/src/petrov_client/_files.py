@@ -33,7 +33,7 @@ SEVERAL = HDF5 | NETCDF | {".npz", MATLAB}
 ARRAYS = SEVERAL | {".npy"}
 ZARR, MOVIE = ".zarr", ".mp4"
 #: Suffixes of files, or a folder, for trajectories.
-TRAJECTORIES = (ARRAYS - NETCDF - {MATLAB}) | {ZARR, MOVIE, SERIES}
+TRAJECTORIES = (ARRAYS - {MATLAB}) | {ZARR, MOVIE, SERIES}
 
 
 @contextmanager
@@ -160,17 +160,34 @@ def write(
 
 
 @contextmanager
-def new_hdf5(path: Path, **options: Any) -> Iterator[Any]:
+def new_hdf5(path: Path, begun: bytes = b"", **options: Any) -> Iterator[Any]:
     """Make an HDF5 file, which is a new one or nothing that can be read.
+
+    It goes on from a file that has been begun, if there is one.
 
     Raises:
         OSError: The disk is full, or the file would be larger than it may be.
     """
     with WithoutFaults(path) as target:
-        with hdf5().File(target, "w", **options) as file:
+        target.write(begun)
+        if target.fault is not None:
+            raise target.fault
+        with hdf5().File(target, "r+" if begun else "w", **options) as file:
             yield file
         if target.fault is not None:
             raise target.fault
+
+
+@contextmanager
+def new_netcdf(path: Path, described: Any) -> Iterator[Any]:
+    """Make a netCDF file with the dimensions and coordinates of a dataset, and open it for its variables."""
+    begun = bytes(described.drop_vars(described.data_vars).to_netcdf(engine="h5netcdf"))
+    with new_hdf5(path, begun) as file, library("h5netcdf", "").File(file, "r+") as opened:
+        opened.attrs.pop("coordinates", None)  # those of no variable, as long as there are none
+        for name, size in described.sizes.items():
+            if name not in opened.dimensions:
+                opened.dimensions[name] = size
+        yield opened
 
 
 @contextmanager

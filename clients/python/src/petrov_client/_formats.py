@@ -7,13 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from petrov_client._guards import check_heaps, is_mistake
+from petrov_client._labels import Labels
 from petrov_client._libraries import hdf5, library, scipy_io, xarray
 from petrov_client._matlab import complex_variables
 from petrov_client._models import ModelInfo, attributes_of
-from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo
+from petrov_client._schema import COMPONENT, FRAME, ParameterInfo, TensorInfo
 
 NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
+TIME_ATTRIBUTES = ("standard_name", "long_name", "units", "calendar")
 
 
 @contextmanager
@@ -57,6 +62,53 @@ def netcdf_arrays(path: Path, info: ModelInfo) -> Iterator[dict[str, Any]]:
 
 def netcdf_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> bytes:
     """Return a netCDF file of outputs with units and meaning; those that are labelled keep their coordinates."""
+    return bytes(_dataset(outputs, tensors).to_netcdf(engine="h5netcdf"))
+
+
+def new_variable(file: Any, variable: Any, chunks: tuple[int, ...]) -> Any:
+    """Make a variable of a netCDF file as a dataset has it, but for its values, and return it to be written."""
+    made = file.create_variable(variable.name, variable.dims, "float32", fillvalue=np.float32(np.nan), chunks=chunks)
+    beside = " ".join(sorted(str(name) for name in variable.coords if name not in variable.dims))
+    made.attrs.update(variable.attrs | ({"coordinates": beside} if beside else {}))
+    return made
+
+
+def frames_dataset(
+    shapes: Mapping[str, tuple[int, ...]],
+    tensors: Mapping[str, TensorInfo],
+    times: npt.NDArray[np.floating[Any]],
+    labels: Labels | None,
+) -> Any:
+    """Return trajectories as a dataset of xarray, labelled like the state they start from, without their values.
+
+    The times of the frames are a coordinate. It is called `time`, or as that of the state, whose time they go on from;
+    or `frame` where the name is that of another dimension, such as of the samples.
+
+    Args:
+        shapes: The shape of each output or column, `[(batch), frame, (component), *grid]`.
+        tensors: What they are, with the axis of the frames.
+        times: Those of the frames, where the state does not say its own.
+        labels: Those of the state.
+    """
+    unwritten: dict[str, Any] = {name: np.broadcast_to(np.float32(np.nan), shape) for name, shape in shapes.items()}
+    if labels is not None:
+        unwritten = {name: labels.labelled(array, tensors[name]) for name, array in unwritten.items()}
+    found, start = _dataset(unwritten, tensors), None if labels is None else labels.time
+    first = next(iter(tensors.values()))
+    frame = found[first.name].dims[first.axes.index(FRAME) - len(first.axes)]  # as a forcing calls it, with its times
+    found = found.drop_vars([each for each in found.coords if frame in found[each].dims]).rename({frame: FRAME})
+    name, attributes = "time", {"long_name": "time"}
+    if start is not None:
+        name, times = str(start.name), times + float(start)
+        attributes = {key: each for key, each in start.attrs.items() if key in TIME_ATTRIBUTES}
+        found = found.drop_vars(name, errors="ignore")  # of the state alone
+    if name in found.variables or name in found.dims:
+        name = FRAME
+    return found.assign_coords({name: (FRAME, times, attributes)})
+
+
+def _dataset(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> Any:
+    """Return outputs with units and meaning as a dataset of xarray."""
     library, made = xarray(), list[Any]()
     axes = {axis for tensor in tensors.values() for axis in tensor.axes}
     every = (dim for array in outputs.values() for dim in getattr(array, "dims", ()))
@@ -73,7 +125,7 @@ def netcdf_bytes(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | 
         made.append(labelled.drop_encoding().rename(name))
     found = library.merge(made, join="exact", compat="no_conflicts")
     found.attrs.clear()  # those of the first output
-    return bytes(found.to_netcdf(engine="h5netcdf"))
+    return found
 
 
 def matlab_arrays(path: Path, info: ModelInfo) -> dict[str, Any]:

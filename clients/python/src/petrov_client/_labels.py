@@ -29,6 +29,11 @@ class Labels:
     order: tuple[str, ...]  # the dimensions in the caller's order
 
     def put_on(self, output: npt.NDArray[Any], tensor: TensorInfo, piece: slice | None = None) -> Any:
+        """Return an output as `labelled` does, its dimensions in the caller's order where it has the same ones."""
+        found = self.labelled(output, tensor, piece)
+        return found.transpose(*self.order) if set(found.dims) == set(self.order) else found
+
+    def labelled(self, output: npt.NDArray[Any], tensor: TensorInfo, piece: slice | None = None) -> Any:
         """Return an output as a `DataArray` with the dimensions and coordinates of the input that fit it."""
         template = self.template if piece is None else self.template[piece]
         names = dict(zip(self.tensor.axes[-template.ndim :], template.dims, strict=True))
@@ -37,8 +42,18 @@ class Labels:
         coords = {name: each for name, each in template.coords.items() if each.sizes.items() <= sizes.items()}
         if tensor.components and COMPONENT in dims:
             coords[COMPONENT] = list(tensor.components)  # which may be others than the input's
-        labelled = type(template)(output, coords, dims, tensor.name, attributes_of(tensor))
-        return labelled.transpose(*self.order) if set(dims) == set(self.order) else labelled
+        return type(template)(output, coords, dims, tensor.name, attributes_of(tensor))
+
+    @property
+    def time(self) -> Any:
+        """The time of the state that a rollout starts from, with its name and attributes; None where none is said."""
+        axes = dict(zip(self.template.dims, self.tensor.axes[-self.template.ndim :], strict=True))
+        for name, each in self.template.coords.items():
+            if str(name).lower() in times.NAMES and each.dtype.kind in "fiu":
+                last = each if not each.dims else each[-1] if [axes[dim] for dim in each.dims] == [HISTORY] else None
+                if last is not None and np.isfinite(last):
+                    return last
+        return None
 
 
 def _check_times(info: ModelInfo, name: str, array: Any) -> None:

@@ -44,8 +44,8 @@ def scipy_io() -> Any:
 
 def xarray() -> Any:
     """Return the library xarray."""
-    for name in ("h5netcdf", "xarray"):
-        found = library(name, "netCDF files need two libraries: pip install xarray h5netcdf")
+    for name in ("h5py", "h5netcdf", "xarray"):
+        found = library(name, "netCDF files need three libraries: pip install xarray h5netcdf h5py")
     _hold_at_forks()
     return found
 

@@ -1,7 +1,8 @@
-"""Files of trajectories, made of frames one after another: HDF5, zarr, NumPy, a movie or a series of meshes.
+"""Files of trajectories, made of frames one after another: HDF5, netCDF, zarr, NumPy, a movie or a series of meshes.
 
-Memory holds a few frames. HDF5, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie are made from
-`.npy` files on the disk. A series of meshes is a list `.pvd` of a mesh file for each frame, as ParaView reads it.
+Memory holds a few frames. HDF5, netCDF, zarr and `.npy` take the frames themselves. A `.npz` archive and a movie are
+made from `.npy` files on the disk. A series of meshes is a list `.pvd` of a mesh file for each frame, as ParaView reads
+it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import functools
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,14 +23,16 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from petrov_client import _files as files
+from petrov_client import _formats as formats
 from petrov_client._arrays import Fields
 from petrov_client._kept import Description
+from petrov_client._labels import Labels
 from petrov_client._libraries import meshio
 from petrov_client._mesh_series import SERIES
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._quality import columns
-from petrov_client._schema import COORDINATES, TensorInfo
+from petrov_client._schema import COORDINATES, FRAME, TensorInfo
 
 Shape = tuple[int, ...]
 
@@ -37,7 +40,7 @@ Shape = tuple[int, ...]
 #: Bytes of one chunk of a file, and of the frames that are held in memory, unless one frame takes more.
 CHUNK_BYTES = 2**18
 #: Suffixes of the formats that say what their frames depend on, so that a finished rollout can be continued.
-CONTINUED = files.HDF5 | {files.ZARR}
+CONTINUED = files.HDF5 | formats.NETCDF | {files.ZARR}
 #: Suffixes of the formats that have a place for what is known about the errors of frames.
 WITH_COLUMNS = files.SEVERAL | {files.ZARR}
 #: The attribute of such a file with the checksum of its outputs.
@@ -56,12 +59,13 @@ class Written:
 
 
 @dataclass(frozen=True)
-class SeriesTarget:
-    """What a series of meshes is called in the end, the mesh, of meshio, and the time of the frame it starts from."""
+class Start:
+    """What a file of trajectories goes on from, and what it is called in the end."""
 
-    path: Path
-    mesh: Any
-    time: float = 0.0
+    path: Path  # the file in the end
+    mesh: Any = None  # of meshio
+    time: float = 0.0  # of the state, where a series of meshes says it
+    labels: Labels | None = None  # of the state, where a netCDF file has them
 
 
 def write(
@@ -70,7 +74,7 @@ def write(
     info: ModelInfo,
     total: int,
     described: Description | None = None,
-    series: SeriesTarget | None = None,
+    start: Start | None = None,
 ) -> Written:
     """Write trajectories `[(batch), frame, (component), *grid]`, and columns `[(batch), frame]`.
 
@@ -81,36 +85,40 @@ def write(
         info: The model.
         total: How many frames there are, at least one.
         described: What the frames depend on, for the formats in `CONTINUED`.
-        series: Of a series of meshes where it stands in the end, and its mesh.
+        start: Of a series of meshes, and where a netCDF file has coordinates, what they go on from.
     """
-    suffix = path.suffix.lower()
-    if suffix == SERIES and series is not None:
-        return write_series(path, series, read, info, total)
+    suffix, start = path.suffix.lower(), start or Start(path)
+    if suffix == SERIES:
+        return write_series(path, start, read, info, total)
     first, reported = read(0), columns(info) if suffix in WITH_COLUMNS else ()
     tensors = [tensor for tensor in (*info.outputs, *reported) if tensor.name in first]
     most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in first.values())))
     arrays, spans = dict[str, Any](), dict[str, Any]()
-    with _group_or_folder(path) as (group, folder):
-        axes = {tensor.name: _axis(info, tensor, first[tensor.name].ndim) for tensor in tensors}
+    axes = {tensor.name: _axis(info, tensor, first[tensor.name].ndim) for tensor in tensors}
+    shapes = {name: (*first[name].shape[:axis], total, *first[name].shape[axis:]) for name, axis in axes.items()}
+    labelled = _labelled(shapes, tensors, info, total, start) if suffix in formats.NETCDF else None
+    with _group_or_folder(path, labelled) as (group, folder):
         for tensor in tensors:
-            whole, axis = first[tensor.name].shape, axes[tensor.name]
-            shape, field = (*whole[:axis], total, *whole[axis:]), whole[axis:]
+            whole, axis, shape = first[tensor.name].shape, axes[tensor.name], shapes[tensor.name]
+            field = whole[axis:]
             samples = [min(count, max(1, CHUNK_BYTES // (4 * math.prod(field)))) for count in whole[:axis]]
             if group is None:
                 file = path if suffix == ".npy" else folder / f"{tensor.name}.npy"
                 array = new_array(file, shape)
+            elif labelled is not None:
+                array = formats.new_variable(group, labelled[tensor.name], (*samples, most, *field))
             else:
                 make = group.create_dataset if suffix in files.HDF5 else group.create_array
                 array = make(tensor.name, shape=shape, dtype="float32", chunks=(*samples, most, *field))
                 array.attrs.update(files.attributes(tensor))
             arrays[tensor.name] = array
         checksum = 0
-        for start in range(0, total, most):
-            frames = [read(number) for number in range(start, min(start + most, total))]
+        for begin in range(0, total, most):
+            frames = [read(number) for number in range(begin, min(begin + most, total))]
             checksum = functools.reduce(lambda known, frame: _checksum(frame, info, known), frames, checksum)
             for name, array in arrays.items():
                 part = np.stack([frame[name] for frame in frames], axes[name])
-                array[(slice(None),) * axes[name] + (slice(start, start + len(frames)),)] = part
+                array[(slice(None),) * axes[name] + (slice(begin, begin + len(frames)),)] = part
                 spans[name] = _span(np.append(spans.get(name, ()), part))
         if group is not None:
             group.attrs.update({**(described or {}), CHECKSUM: checksum})
@@ -119,22 +127,31 @@ def write(
         elif suffix == ".npz":
             with path.open("wb") as archive:  # NumPy would append another suffix to one in upper case
                 np.savez(archive, **arrays)
-        return Written({name: array.shape for name, array in arrays.items()}, spans)
+        return Written(shapes, spans)
+
+
+def _labelled(
+    shapes: Mapping[str, Shape], tensors: Sequence[TensorInfo], info: ModelInfo, total: int, start: Start
+) -> Any:
+    """Return the dimensions, coordinates and attributes of trajectories as a dataset of xarray."""
+    described = {each.name: each if FRAME in each.axes else replace(each, axes=(*each.axes, FRAME)) for each in tensors}
+    times = start.time + (info.frames.step if info.frames else 1.0) * np.arange(1, total + 1)
+    return formats.frames_dataset(shapes, described, times, start.labels)
 
 
 def write_series(
-    path: Path, series: SeriesTarget, read: Callable[[int], Mapping[str, Fields]], info: ModelInfo, total: int
+    path: Path, start: Start, read: Callable[[int], Mapping[str, Fields]], info: ModelInfo, total: int
 ) -> Written:
     """Write the trajectories of one mesh: a file for each frame in a folder beside the target, and their list.
 
     Args:
         path: Where the list is written first.
-        series: What it is called in the end; its folder is `NAME_frames` beside it.
+        start: What it is called in the end, and its mesh; its folder is `NAME_frames` beside it.
         read: As for `write`.
         info: The model.
         total: How many frames there are.
     """
-    folder, step = frames_folder(series.path), info.frames.step if info.frames else 1.0
+    folder, step = frames_folder(start.path), info.frames.step if info.frames else 1.0
     entries, spans, shapes = list[str](), dict[str, Any](), dict[str, Shape]()
     with files.replacing(folder) as temporary:
         temporary.mkdir()
@@ -142,8 +159,8 @@ def write_series(
             frame = read(number)
             outputs = {tensor.name: frame[tensor.name] for tensor in info.outputs}
             name = f"{FRAME_FILE}{number + 1:0{len(str(total))}}.vtu"
-            meshio().write(temporary / name, with_outputs(series.mesh, outputs, info.outputs))
-            time, file = f"{series.time + step * (number + 1):.9g}", escape(f"{folder.name}/{name}", quote=True)
+            meshio().write(temporary / name, with_outputs(start.mesh, outputs, info.outputs))
+            time, file = f"{start.time + step * (number + 1):.9g}", escape(f"{folder.name}/{name}", quote=True)
             entries.append(f'    <DataSet timestep="{time}" group="" part="0" file="{file}"/>')
             for output, values in outputs.items():
                 spans[output] = _span(np.append(spans.get(output, ()), values))
@@ -185,10 +202,13 @@ def check_series(source: Path, target: Path, mesh: Any) -> None:
 
 
 @contextmanager
-def _group_or_folder(path: Path) -> Iterator[tuple[Any, Path]]:
+def _group_or_folder(path: Path, labelled: Any) -> Iterator[tuple[Any, Path]]:
     """Open a new file or folder that takes arrays; or None, and where `.npy` files become the arrays."""
     suffix = path.suffix.lower()
-    if suffix in files.HDF5 | {files.ZARR}:
+    if labelled is not None:
+        with files.new_netcdf(path, labelled) as group:
+            yield group, path
+    elif suffix in files.HDF5 | {files.ZARR}:
         with files.group(path, "w") as group:
             yield group, path
     elif suffix == ".npy":

@@ -53,7 +53,7 @@ def rollout(
         Path,
         typer.Argument(
             metavar="OUT",
-            help="The trajectories: .npy, .npz, .h5 or, of one sample, .mp4; a new folder .zarr; .pvd of a mesh.",
+            help="The trajectories: .npy, .npz, .h5, .nc or, of one sample, .mp4; a new folder .zarr; .pvd of a mesh.",
         ),
     ],
     frames: Annotated[
@@ -84,11 +84,13 @@ def rollout(
     After an error, an interrupt or a kill the same command with --resume
     goes on behind the last whole frame in OUT.partial, and the trajectories
     become the same. It refuses the frames of another model, input or
-    parameter. An .h5 or .zarr that is complete is continued to more --frames.
-    Without --resume the rollout starts again.
+    parameter. An .h5, .nc or .zarr that is complete is continued to more
+    --frames. Without --resume the rollout starts again.
 
-    .npz, .h5 and .zarr also hold what is known about the error of every
+    .npz, .h5, .nc and .zarr also hold what is known about the error of every
     frame: error_estimate, novelty and outside, where the model reports them.
+    An .nc has the times of the frames. Of a netCDF file as IN it keeps the
+    dimensions and coordinates, and the times go on from that of the file.
     A movie shows every output frame by frame, with one scale for all frames.
     A .pvd lists a mesh file for each frame, in the folder OUT_frames beside it:
     ParaView plays them. As IN, as an .xdmf or .exo with steps, it is what the
@@ -147,8 +149,8 @@ def rollout(
                     ended = warning
                 count = min(_whole(kept), total)
                 with kept.finishing() as whole:
-                    series = trajectories.SeriesTarget(target, found.mesh, found.time)
-                    written = trajectories.write(whole, kept.read, info, count, job, series)
+                    start = trajectories.Start(target, found.mesh, found.time, checked.labels)
+                    written = trajectories.write(whole, kept.read, info, count, job, start)
                 if ended is None:
                     kept.remove()
                 else:
