@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpcore2
 import pytest
 
-from petrov_client import ConnectionFailed, _flow
-from tests.clients.conftest import AnyClient, Done
+from petrov_client import ConnectionFailed, PetrovError, _flow
+from tests.clients.conftest import AnyClient, Done, HttpService
 from tests.conftest import Gateway
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
@@ -128,6 +130,62 @@ def test_another_name_is_named_as_the_reason(
 def test_a_server_that_does_not_encrypt_is_named_as_the_reason(any_client: AnyClient, gateway: Gateway) -> None:
     plain = {True: gateway.settings.port, False: gateway.settings.grpc_port}
     assert "the server does not encrypt there" in fault(any_client, "127.0.0.1", plain)
+
+
+def test_a_server_that_encrypts_is_named_as_the_reason(any_client: AnyClient, encrypted: dict[bool, int]) -> None:
+    port = encrypted[any_client.http]
+    with pytest.raises(ConnectionFailed, match=r"the server encrypts there \(TLS\), so use https://.* grpcs://"):
+        any_client.call(f"http://127.0.0.1:{port}" if any_client.http else f"127.0.0.1:{port}", "models")
+
+
+@pytest.mark.parametrize(
+    ("page", "encrypts"),
+    [
+        (b"<center>The plain HTTP request was sent to HTTPS port</center>", True),
+        (b"Client sent an HTTP request to an HTTPS server.\n", True),
+        (b"Reason: You're speaking plain HTTP to an SSL-enabled server port.<br />", True),
+        (b"<h1>Bad request</h1>", False),
+    ],
+)
+def test_a_server_that_says_that_it_encrypts_is_named_as_the_reason(
+    http_client: AnyClient, http_service: HttpService, page: bytes, encrypts: bool
+) -> None:
+    http_service.replies = {"/v1/models": [(400, {"Content-Type": "text/html"}, page)]}
+    with pytest.raises(PetrovError) as failure:
+        http_client.call(http_service.address, "models")
+    assert ("the server encrypts there (TLS), so use https://" in str(failure.value)) == encrypts
+
+
+@pytest.mark.parametrize("answer", [b"", b"220 mail ready\r\n", b"\x15\x03\x01"])
+def test_a_server_that_breaks_off_without_encryption_is_not_said_to_encrypt(
+    any_client: AnyClient, answer: bytes
+) -> None:
+    received = list[bytes]()
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(0.2)
+                with suppress(OSError):
+                    received.append(connection.recv(65536))
+                    connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(PetrovError) as failure:
+            any_client.call(f"http://{address}" if any_client.http else address, "models", options={"api_key": KEY})
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert "TLS" not in str(failure.value)
+    greetings = [each for each in received if each[:1] == b"\x16"]  # the records of TLS that begin a connection
+    assert greetings
+    assert not any(KEY.encode() in each for each in greetings)
 
 
 @pytest.mark.parametrize(("name", "reason"), [("damaged.pem", "certificate"), ("missing.pem", "No such file")])

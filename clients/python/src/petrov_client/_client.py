@@ -213,6 +213,7 @@ class Client(SyncPredictor):
         super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport, compression))
         self._compression = _compression.compression(compression)
         self._proxy = _environment.over_http(self._url) if transport is None else ""
+        self._direct = transport is None and not self._proxy
         self._connections = Connections(self._connect)
 
     def close(self) -> None:
@@ -229,7 +230,9 @@ class Client(SyncPredictor):
         """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
         deadline, opened = Deadline(seconds), self._connections.get()
         arguments = http.arguments(request, seconds, self._compression)
-        with http.faults(self._url, self._proxy), opened.sender.stream(**arguments) as response:
+        faults = http.faults(self._url, self._proxy, direct=self._direct)
+        with faults as answer, opened.sender.stream(**arguments) as response:
+            answer.begun = True
             replies = http.Replies(request, response, deadline, self._proxy)
             for chunk in response.iter_bytes():
                 for reply in replies.add(chunk):
@@ -262,6 +265,7 @@ class AsyncClient(AsyncPredictor):
         super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport, compression))
         self._compression = _compression.compression(compression)
         self._proxy = _environment.over_http(self._url) if transport is None else ""
+        self._direct = transport is None and not self._proxy
         self._connections = LoopConnections(self._connect)
 
     async def close(self) -> None:
@@ -279,11 +283,12 @@ class AsyncClient(AsyncPredictor):
         deadline, opened = Deadline(seconds), await self._connections.get()
         prepared = partial(http.arguments, request, seconds, self._compression)
         arguments = await asyncio.to_thread(prepared) if self._compression.applies(request.body) else prepared()
-        with http.faults(self._url, self._proxy):
+        with http.faults(self._url, self._proxy, direct=self._direct) as answer:
             async with AsyncExitStack() as stack:
                 async with deadline.limit():
                     sent = opened.sender.stream(**arguments)
                     response = await stack.enter_async_context(sent)
+                    answer.begun = True
                     chunks = response.aiter_bytes()
                 replies = http.Replies(request, response, deadline, self._proxy)
                 while True:

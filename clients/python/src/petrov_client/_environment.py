@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,9 @@ import httpx2
 
 _OVER_HTTP = ("http_proxy", "https_proxy", "all_proxy")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+#: For the greeting of a server that may speak TLS.
+PROBE_SECONDS = 2.0
+ENCRYPTS = "; the server encrypts there (TLS), so use https://, or gRPC with tls, which is grpcs:// in a command"
 #: What OpenSSL and gRPC say of a server that is not the one that was meant, and what helps; the first that is found.
 _REMEDIES = {
     "certificate is not valid for|Hostname Verification": "use a name that is in the certificate of the server",
@@ -105,6 +109,22 @@ def authorities() -> bytes | None:
     with usable():
         ssl.create_default_context(cafile=path)  # gRPC itself would say that nothing listens
         return Path(path).read_bytes()
+
+
+def encrypts(host: str, port: int, seconds: float) -> bool:
+    """Return whether a server speaks TLS: it is greeted without trust, and told nothing but the name of its host."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), seconds) as connection,
+            context.wrap_socket(connection, server_hostname=host),
+        ):
+            return True
+    except ssl.SSLError as error:
+        return "ALERT" in str(error.reason)  # a refusal, such as without a certificate of the client, is TLS, too
+    except (OSError, ValueError):  # a ValueError: no name of a host
+        return False
 
 
 def remedy(fault: str) -> str:

@@ -117,6 +117,9 @@ class TransportError(PetrovError):
 class ConnectionFailed(TransportError):
     """The server does not listen, or the connection broke."""
 
+    #: Host and port of a direct connection without encryption that broke: the server may expect it.
+    unencrypted: tuple[str, int] | None = None
+
 
 class InvalidResponse(TransportError):
     """A response arrived that no Petrov service sends."""

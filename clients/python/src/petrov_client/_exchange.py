@@ -12,7 +12,8 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from petrov_client._arrays import Arrays, PredictionInput
-from petrov_client._errors import InvalidInput, PetrovError, RequestError, UnknownModel
+from petrov_client._environment import ENCRYPTS, PROBE_SECONDS, encrypts
+from petrov_client._errors import ConnectionFailed, InvalidInput, PetrovError, RequestError, UnknownModel
 from petrov_client._flow import AsyncDriver, Attempts, Call, OtherServer, SyncDriver, checked_timeout, reporting
 from petrov_client._inputs import check_input
 from petrov_client._models import ModelInfo, checked_name
@@ -54,6 +55,11 @@ class Exchange:
                 return await self.once(call, attempts.remaining())
             except PetrovError as fault:
                 seen: PetrovError = fault
+                server = fault.unencrypted if isinstance(fault, ConnectionFailed) else None
+                if server is not None:
+                    greeted: bool = await self.driver.work(partial(encrypts, *server, min(PROBE_SECONDS, seconds)))
+                    if greeted:
+                        raise ConnectionFailed(f"{fault}{ENCRYPTS}") from fault.__cause__
                 if held is not None and isinstance(fault, UnknownModel):
                     text = f"version {held}, which the batch has begun with, is no longer there: send it again"
                     seen = OtherServer(text, problem=fault.problem)

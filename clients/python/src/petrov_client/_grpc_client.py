@@ -178,6 +178,7 @@ class GrpcClient(SyncPredictor):
     ) -> None:
         operations = Operations(GrpcWire(), SyncDriver(self._receive), timeout)
         super().__init__(operations, checked_address(address), (address, api_key, timeout, tls))
+        self._tls = tls
         self._connections = Connections(lambda: _connected(_channel(grpc, address, tls=tls)))
 
     def close(self) -> None:
@@ -188,7 +189,7 @@ class GrpcClient(SyncPredictor):
         """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
         opened, options = self._connections.get(), _options(self._key, request, seconds)
         method = getattr(opened.sender, request.method)
-        with _faults(self._shown, forked=self._connections.inherited):
+        with _faults(self._shown, tls=self._tls, forked=self._connections.inherited):
             if not request.responses:
                 yield method(request.message, **options)
                 return
@@ -210,6 +211,7 @@ class AsyncGrpcClient(AsyncPredictor):
     ) -> None:
         operations = Operations(GrpcWire(), AsyncDriver(self._receive), timeout)
         super().__init__(operations, checked_address(address), (address, api_key, timeout, tls))
+        self._tls = tls
         self._connections = LoopConnections(lambda: _connected_aio(address, tls=tls))
 
     async def close(self) -> None:
@@ -220,7 +222,7 @@ class AsyncGrpcClient(AsyncPredictor):
         """Send a request and yield its replies as they arrive."""
         opened, options = await self._connections.get(), _options(self._key, request, seconds)
         method = getattr(opened.sender, request.method)
-        with _faults(self._shown):
+        with _faults(self._shown, tls=self._tls):
             if not request.responses:
                 yield await method(request.message, **options)
                 return
@@ -309,7 +311,7 @@ def _frame(response: Any) -> Any:
 
 
 @contextmanager
-def _faults(address: str, *, forked: bool = False) -> Iterator[None]:
+def _faults(address: str, *, tls: bool, forked: bool = False) -> Iterator[None]:
     """Turn an error of gRPC, from here or from the server, into one of ours.
 
     Tracebacks do not show gRPC's own error, which has the texts of the server as they are. In a process that was forked
@@ -323,9 +325,12 @@ def _faults(address: str, *, forked: bool = False) -> Iterator[None]:
         if any(refusal in message for refusal in _REFUSED_HERE):
             raise InvalidResponse(f"the response is too large or compressed: {message}") from None
         if (status == "UNAVAILABLE" and _NO_SERVER.search(message)) or _BROKEN_OFF in message:
-            raise ConnectionFailed(
-                f"no response from {address}: {message}{remedy(message)}{over_grpc(address)}"
-            ) from None
+            proxy = over_grpc(address)
+            fault = ConnectionFailed(f"no response from {address}: {message}{remedy(message)}{proxy}")
+            if not (tls or proxy):
+                host, _, port = address.rpartition(":")
+                fault.unencrypted = host.strip("[]"), int(port)
+            raise fault from None
         if status == "DEADLINE_EXCEEDED":
             advice = ": gRPC was in use when this process was forked, so start processes with spawn, or use HTTP"
             raise DeadlineExceeded(

@@ -18,7 +18,7 @@ from petrov_client import _codecs as codecs
 from petrov_client._arrays import Arrays
 from petrov_client._compression import Compression
 from petrov_client._descriptions import model_info, readable
-from petrov_client._environment import remedy
+from petrov_client._environment import ENCRYPTS, remedy
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
@@ -31,6 +31,8 @@ CONNECT_SECONDS = 5.0
 #: The header that the service repeats in its response, and how the ids of this client begin.
 ID, ID_PREFIX = "x-request-id", "petrov-client-"
 JSON, PROBLEM = "application/json", "application/problem+json"
+#: What servers that encrypt say to a request that is not: nginx, Go's and Apache's.
+_TLS_ALONE = re.compile(rb"to (an )?(HTTPS|SSL-enabled server) (port|server)")
 #: Bytes of the longest response whose shapes are not known beforehand.
 LONGEST_RESPONSE = 256 * 2**20
 #: Bytes of a response beside its arrays: names, or a problem instead.
@@ -233,12 +235,22 @@ def checked_url(url: str) -> httpx2.URL:
     return parsed
 
 
+@dataclass
+class Answer:
+    """Whether a response has begun."""
+
+    begun: bool = False
+
+
 @contextmanager
-def faults(url: httpx2.URL, proxy: str) -> Iterator[None]:
-    """Turn an error of `httpx2`, after which there is no complete reply, into one of ours; `proxy` are words on it."""
-    address = f"{url.host}:{url.port}" if url.port else url.host
+def faults(url: httpx2.URL, proxy: str, *, direct: bool) -> Iterator[Answer]:
+    """Turn an error of `httpx2`, after which there is no complete reply, into one of ours; `proxy` are words on it.
+
+    A `direct` connection is one to the address itself. The block says when a response begins.
+    """
+    address, answer = f"{url.host}:{url.port}" if url.port else url.host, Answer()
     try:
-        yield
+        yield answer
     except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise ConnectionFailed(f"no connection to {address} in time{proxy}") from error
     except httpx2.TimeoutException as error:
@@ -247,7 +259,11 @@ def faults(url: httpx2.URL, proxy: str) -> Iterator[None]:
         raise InvalidResponse(f"the response from {address} is compressed wrongly: {error}") from error
     except httpx2.HTTPError as error:
         reason = str(error) or type(error).__name__
-        raise ConnectionFailed(f"no response from {address}: {reason}{remedy(reason)}{proxy}") from error
+        fault = ConnectionFailed(f"no response from {address}: {reason}{remedy(reason)}{proxy}")
+        connected = not isinstance(error, httpx2.ConnectError)
+        if direct and url.scheme == "http" and connected and not answer.begun:
+            fault.unencrypted = url.host.strip("[]"), url.port or 80
+        raise fault from error
 
 
 def bearer(api_key: str | None) -> dict[str, str]:
@@ -377,5 +393,7 @@ def _fault(reply: HttpReply) -> PetrovError:
     problem = problem if isinstance(problem, Mapping) else {}
     if reply.status == 404 and not problem:
         return InvalidResponse(f"expected a Petrov service but got a bare 404: is the address right?{reply.proxy}")
+    if reply.status == 400 and not problem and _TLS_ALONE.search(reply.body):
+        return InvalidResponse(f"the response has status 400{ENCRYPTS}")
     message = None if problem or not reply.proxy else f"the response has status {reply.status}{reply.proxy}"
     return service_fault(reply.status, problem, message, wait=reply.headers.get("retry-after"))
