@@ -23,7 +23,10 @@ from tests.conftest import Gateway
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
 KEY = "a-key-that-is-not-shown"
-AUTHORITY = "if you trust it, let SSL_CERT_FILE name a file with the certificate of its authority"
+AUTHORITY = (
+    "if you trust it, name a file with the certificate of its authority by root_certificates "
+    "(--root-certificates in a command) or SSL_CERT_FILE"
+)
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +95,10 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_flow, "ATTEMPTS", 1)  # others would end as the first does
 
 
-def models(any_client: AnyClient, address: str) -> list[str]:
+def models(any_client: AnyClient, address: str, **arguments: Any) -> list[str]:
     """Return the names of the models by a client that encrypts."""
     target, options = (f"https://{address}", {}) if any_client.http else (address, {"tls": True})
-    return [info.name for info in any_client.call(target, "models", options={"api_key": KEY, **options})]
+    return [info.name for info in any_client.call(target, "models", options={"api_key": KEY, **options, **arguments})]
 
 
 def fault(any_client: AnyClient, host: str, ports: dict[bool, int]) -> str:
@@ -110,6 +113,45 @@ def test_the_certificates_of_a_file_are_trusted(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "server.pem"))
     assert "blur" in models(any_client, f"localhost:{encrypted[any_client.http]}")
+
+
+def test_the_certificates_of_a_folder_are_trusted(
+    any_client: AnyClient,
+    encrypted: dict[bool, int],
+    certificates: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = f"localhost:{encrypted[any_client.http]}"
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    for name in ("other.pem", "damaged.pem", "server.pem"):
+        shutil.copy(certificates / name, tmp_path)
+    if not any_client.http:
+        with pytest.raises(ValueError, match=rf"in {tmp_path} \(SSL_CERT_DIR\) but: no certificate .* 1a2b3c4d\.0"):
+            models(any_client, address)
+    subprocess.run(["openssl", "rehash", str(tmp_path)], check=True, capture_output=True)
+    (tmp_path / "00000000.0").write_text("no certificate")
+    monkeypatch.setenv("SSL_CERT_DIR", f"{tmp_path / 'missing'}:{tmp_path}")
+    assert "blur" in models(any_client, address)
+    (tmp_path / "server.pem").unlink()
+    with pytest.raises(ConnectionFailed, match="certificate"):
+        models(any_client, address)
+
+
+def test_the_certificates_of_the_argument_are_trusted_instead_of_those_of_the_environment(
+    any_client: AnyClient, encrypted: dict[bool, int], certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"localhost:{encrypted[any_client.http]}"
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "other.pem"))
+    assert "blur" in models(any_client, address, root_certificates=certificates / "server.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates / "server.pem"))
+    with pytest.raises(ConnectionFailed, match="certificate"):
+        models(any_client, address, root_certificates=certificates / "other.pem")
+    with pytest.raises(ValueError, match=r"in .*damaged\.pem \(root_certificates\) but"):
+        models(any_client, address, root_certificates=certificates / "damaged.pem")
+    plain = f"http://{address}" if any_client.http else address
+    with pytest.raises(ValueError, match="root_certificates are for https://"):
+        any_client.call(plain, "models", options={"root_certificates": certificates / "server.pem"})
 
 
 def test_another_authority_is_named_as_the_reason(
@@ -202,6 +244,8 @@ def test_the_command_encrypts(petrov: Callable[..., Done], encrypted: dict[bool,
     trusted = {"SSL_CERT_FILE": str(certificates / "server.pem"), "PETROV_API_KEY": KEY}
     for url in (f"https://localhost:{encrypted[True]}", f"grpcs://localhost:{encrypted[False]}"):
         done = petrov("models", "--url", url, **trusted)
+        assert (done.returncode, "blur" in done.stdout) == (0, True)
+        done = petrov("models", "--url", url, "--root-certificates", certificates / "server.pem")
         assert (done.returncode, "blur" in done.stdout) == (0, True)
         done = petrov("models", "--url", url.replace("localhost", "127.0.0.1"), **trusted)
         assert (done.returncode, KEY in done.stderr) == (5, False)

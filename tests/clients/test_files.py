@@ -292,7 +292,7 @@ def test_what_is_reported_of_numbers_are_columns_in_every_file() -> None:
 
 
 def test_a_job_on_a_cluster_is_shown_without_its_key() -> None:
-    job = Job(described(), "in.h5", None, {}, Options(), 1.0, ("http://here",), "secret", 1, "out")
+    job = Job(described(), "in.h5", None, {}, Options(), 1.0, ("http://here",), "secret", None, 1, "out")
     assert "secret" not in repr(job)
 
 

@@ -19,6 +19,7 @@ import httpx2
 from petrov_client import _compression, _environment
 from petrov_client import _http as http
 from petrov_client._connections import Connections, LoopConnections, Opened
+from petrov_client._environment import RootCertificates
 from petrov_client._errors import InvalidInput
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Deadline, SyncDriver, iterate, run
 from petrov_client._http_operations import HttpOperations
@@ -191,9 +192,12 @@ class Client(SyncPredictor):
         transport: What carries the requests instead of sockets, for proxies, certificates and tests.
         compression: How bodies are sent and accepted, "gzip" or "zstd" (the extra `[zstd]`), where the service reads
             such bodies; by default as they are, since fields of numbers hardly shrink.
+        root_certificates: A file (PEM) of the authorities that are trusted, for https. By default they are those in the
+            file `SSL_CERT_FILE` or the folder `SSL_CERT_DIR`, or else those of the system.
 
     Raises:
-        ValueError: `url` is no HTTP address, no header can carry the key, or there is no such compression.
+        ValueError: `url` is no HTTP address, no header can carry the key, or there is no such compression. Certificates
+            that cannot be used are one at the first request.
     """
 
     example = _run(HttpOperations.example)
@@ -207,10 +211,14 @@ class Client(SyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx2.BaseTransport | None = None,
         compression: Literal["gzip", "zstd"] | None = None,
+        root_certificates: RootCertificates | None = None,
     ) -> None:
         self._url = http.checked_url(url)
         operations = HttpOperations(http.HttpWire(), SyncDriver(self._receive), timeout)
-        super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport, compression))
+        arguments = (url, api_key, timeout, transport, compression, root_certificates)
+        super().__init__(operations, http.address(self._url), arguments)
+        encrypted = self._url.scheme == "https" and transport is None
+        _environment.checked_roots(root_certificates, encrypted=encrypted)
         self._compression = _compression.compression(compression)
         self._proxy = _environment.over_http(self._url) if transport is None else ""
         self._direct = transport is None and not self._proxy
@@ -221,9 +229,10 @@ class Client(SyncPredictor):
         self._connections.close()
 
     def _connect(self) -> Opened[httpx2.Client]:
-        *_, transport, _ = self._arguments
-        with _environment.usable():
-            sender = httpx2.Client(transport=transport, **http.settings(self._url, self._key, self._compression))
+        *_, transport, _, roots = self._arguments
+        with _environment.usable(roots):
+            settings = http.settings(self._url, self._key, self._compression, roots)
+            sender = httpx2.Client(transport=transport, **settings)
         return Opened(sender, sender.close)
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
@@ -259,10 +268,14 @@ class AsyncClient(AsyncPredictor):
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx2.AsyncBaseTransport | None = None,
         compression: Literal["gzip", "zstd"] | None = None,
+        root_certificates: RootCertificates | None = None,
     ) -> None:
         self._url = http.checked_url(url)
         operations = HttpOperations(http.HttpWire(), AsyncDriver(self._receive), timeout)
-        super().__init__(operations, http.address(self._url), (url, api_key, timeout, transport, compression))
+        arguments = (url, api_key, timeout, transport, compression, root_certificates)
+        super().__init__(operations, http.address(self._url), arguments)
+        encrypted = self._url.scheme == "https" and transport is None
+        _environment.checked_roots(root_certificates, encrypted=encrypted)
         self._compression = _compression.compression(compression)
         self._proxy = _environment.over_http(self._url) if transport is None else ""
         self._direct = transport is None and not self._proxy
@@ -273,9 +286,10 @@ class AsyncClient(AsyncPredictor):
         await self._connections.close()
 
     def _connect(self) -> Opened[httpx2.AsyncClient]:
-        *_, transport, _ = self._arguments
-        with _environment.usable():
-            sender = httpx2.AsyncClient(transport=transport, **http.settings(self._url, self._key, self._compression))
+        *_, transport, _, roots = self._arguments
+        with _environment.usable(roots):
+            settings = http.settings(self._url, self._key, self._compression, roots)
+            sender = httpx2.AsyncClient(transport=transport, **settings)
         return Opened(sender, sender.aclose)
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:

@@ -1,6 +1,7 @@
 """What environment variables say of connections: the proxies before a service, and the certificates that are trusted.
 
-An error that they may have caused, or that they can mend, says so.
+A client may be told the certificates instead, by `root_certificates`, as Triton's client over gRPC calls them, too. An
+error that the variables may have caused, or that they can mend, says so.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
@@ -18,6 +19,9 @@ import httpx2
 
 _OVER_HTTP = ("http_proxy", "https_proxy", "all_proxy")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+#: Names of the files in a folder of certificates that OpenSSL reads.
+_HASHED = re.compile(r"[0-9a-fA-F]{8}\.[0-9]+")
+RootCertificates = str | os.PathLike[str]
 #: For the greeting of a server that may speak TLS.
 PROBE_SECONDS = 2.0
 ENCRYPTS = "; the server encrypts there (TLS), so use https://, or gRPC with tls, which is grpcs:// in a command"
@@ -25,13 +29,14 @@ ENCRYPTS = "; the server encrypts there (TLS), so use https://, or gRPC with tls
 _REMEDIES = {
     "certificate is not valid for|Hostname Verification": "use a name that is in the certificate of the server",
     "has expired|not yet valid": "renew the certificate of the server, or set the clock of this machine",
-    "CERTIFICATE_VERIFY_FAILED": "if you trust it, let SSL_CERT_FILE name a file with the certificate of its authority",
+    "CERTIFICATE_VERIFY_FAILED": "if you trust it, name a file with the certificate of its authority by "
+    "root_certificates (--root-certificates in a command) or SSL_CERT_FILE",
     "WRONG_VERSION_NUMBER": "the server does not encrypt there, so use http://, or gRPC without tls",
 }
 
 
 @contextmanager
-def usable() -> Iterator[None]:
+def usable(root_certificates: RootCertificates | None = None) -> Iterator[None]:
     """Make a client, which prepares the proxies of all variables, also those that other hosts are reached through.
 
     Raises:
@@ -40,11 +45,12 @@ def usable() -> Iterator[None]:
     try:
         yield
     except OSError as error:  # also those of `ssl`
-        name = _first(os.environ, _CERTIFICATES)
+        name = _first(os.environ, _CERTIFICATES) if root_certificates is None else "root_certificates"
         if name is None:
             raise
+        shown = os.environ.get(name) if root_certificates is None else root_certificates
         reason = error.strerror or error
-        raise ValueError(f"expected certificates in {os.environ[name]} ({name}) but: {reason}") from error
+        raise ValueError(f"expected certificates in {shown} ({name}) but: {reason}") from error
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
         names = " and ".join(sorted(name for name in os.environ if name.lower() in _OVER_HTTP and os.environ[name]))
         if not names:
@@ -95,20 +101,43 @@ def _is_exempt(host: str, listed: str) -> bool:
     return False
 
 
-def authorities() -> bytes | None:
+def checked_roots(root_certificates: RootCertificates | None, *, encrypted: bool) -> None:
+    """Check that certificates are passed only to a client that looks at them."""
+    if root_certificates is not None and not encrypted:
+        raise ValueError("root_certificates are for https:// without a transport, and for gRPC with tls")
+
+
+def authorities(root_certificates: RootCertificates | None = None) -> bytes | None:
     """Return the certificates for gRPC, which are those for HTTP; None for its own, where the system has no file.
 
     Raises:
         ValueError: They cannot be used.
     """
-    path = os.environ.get("SSL_CERT_FILE")
-    if not path and not os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"):  # which gRPC reads
+    path, folders = root_certificates or os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not (path or folders or os.environ.get("GRPC_DEFAULT_SSL_ROOTS_FILE_PATH")):  # which gRPC reads
         path = ssl.get_default_verify_paths().cafile
-    if not path:
+    if not (path or folders):
         return None
-    with usable():
+    with usable(root_certificates):
+        if not path:
+            return _in_folders((folders or "").split(os.pathsep))
         ssl.create_default_context(cafile=path)  # gRPC itself would say that nothing listens
         return Path(path).read_bytes()
+
+
+def _in_folders(folders: Sequence[str]) -> bytes:
+    """Return the certificates in folders, of which OpenSSL reads the files whose names are hashes."""
+    entries = [each for folder in map(Path, folders) if folder.is_dir() for each in sorted(folder.iterdir())]
+    found, context = list[bytes](), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for each in entries:
+        if _HASHED.fullmatch(each.name):
+            with suppress(OSError, UnicodeDecodeError):  # OpenSSL passes over what it cannot read, too
+                text = each.read_bytes()
+                context.load_verify_locations(cadata=text.decode("ascii"))
+                found.append(text)
+    if not found:
+        raise OSError("no certificate is there in a file such as 1a2b3c4d.0; openssl rehash names files so")
+    return b"\n".join(found)
 
 
 def encrypts(host: str, port: int, seconds: float) -> bool:

@@ -28,7 +28,7 @@ from petrov_client._arrays import Arrays
 from petrov_client._client import AsyncPredictor, SyncPredictor
 from petrov_client._connections import Connections, LoopConnections, Opened
 from petrov_client._descriptions import readable, signature, vocabulary
-from petrov_client._environment import authorities, over_grpc, remedy
+from petrov_client._environment import RootCertificates, authorities, checked_roots, over_grpc, remedy
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Call, Deadline, Perform, SyncDriver
 from petrov_client._http import LONGEST_RESPONSE, check_id, new_id, trace_context
@@ -166,7 +166,9 @@ class GrpcClient(SyncPredictor):
         address: `HOST:PORT` of the server; the gateway's gRPC port on this machine by default.
         api_key: Sent as a bearer token in the metadata, never shown.
         timeout: Seconds for each request, its repetitions included.
-        tls: Whether to encrypt, with the certificates that the system trusts, or those in the file `SSL_CERT_FILE`.
+        tls: Whether to encrypt.
+        root_certificates: A file (PEM) of the authorities that are trusted, for `tls`. By default they are those in the
+            file `SSL_CERT_FILE` or the folder `SSL_CERT_DIR`, or else those of the system.
 
     Raises:
         ValueError: `address` is not HOST:PORT, or no header can carry the key. Certificates that cannot be used are one
@@ -174,12 +176,19 @@ class GrpcClient(SyncPredictor):
     """
 
     def __init__(
-        self, address: str = ADDRESS, api_key: str | None = None, timeout: float = TIMEOUT_SECONDS, tls: bool = False
+        self,
+        address: str = ADDRESS,
+        api_key: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        tls: bool = False,
+        root_certificates: RootCertificates | None = None,
     ) -> None:
         operations = Operations(GrpcWire(), SyncDriver(self._receive), timeout)
-        super().__init__(operations, checked_address(address), (address, api_key, timeout, tls))
+        arguments = (address, api_key, timeout, tls, root_certificates)
+        super().__init__(operations, checked_address(address), arguments)
+        checked_roots(root_certificates, encrypted=tls)
         self._tls = tls
-        self._connections = Connections(lambda: _connected(_channel(grpc, address, tls=tls)))
+        self._connections = Connections(lambda: _connected(_channel(grpc, address, tls, root_certificates)))
 
     def close(self) -> None:
         """Close the connection."""
@@ -207,12 +216,19 @@ class AsyncGrpcClient(AsyncPredictor):
     """An asynchronous client over gRPC; arguments as `GrpcClient`."""
 
     def __init__(
-        self, address: str = ADDRESS, api_key: str | None = None, timeout: float = TIMEOUT_SECONDS, tls: bool = False
+        self,
+        address: str = ADDRESS,
+        api_key: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        tls: bool = False,
+        root_certificates: RootCertificates | None = None,
     ) -> None:
         operations = Operations(GrpcWire(), AsyncDriver(self._receive), timeout)
-        super().__init__(operations, checked_address(address), (address, api_key, timeout, tls))
+        arguments = (address, api_key, timeout, tls, root_certificates)
+        super().__init__(operations, checked_address(address), arguments)
+        checked_roots(root_certificates, encrypted=tls)
         self._tls = tls
-        self._connections = LoopConnections(lambda: _connected_aio(address, tls=tls))
+        self._connections = LoopConnections(lambda: _connected_aio(address, tls, root_certificates))
 
     async def close(self) -> None:
         """Close the connection of this event loop."""
@@ -247,10 +263,11 @@ def checked_address(address: str) -> str:
     return address
 
 
-def _channel(library: Any, address: str, *, tls: bool) -> Any:
+def _channel(library: Any, address: str, tls: bool, root_certificates: RootCertificates | None) -> Any:
     """Return a channel of `grpc` or `grpc.aio`."""
     if tls:
-        return library.secure_channel(address, grpc.ssl_channel_credentials(authorities()), options=CHANNEL)
+        trusted = grpc.ssl_channel_credentials(authorities(root_certificates))
+        return library.secure_channel(address, trusted, options=CHANNEL)
     return library.insecure_channel(address, options=CHANNEL)
 
 
@@ -258,7 +275,7 @@ def _connected(channel: Any) -> Opened[Any]:
     return Opened(service_pb2_grpc.GRPCInferenceServiceStub(channel), channel.close)
 
 
-def _connected_aio(address: str, *, tls: bool) -> Opened[Any]:
+def _connected_aio(address: str, tls: bool, root_certificates: RootCertificates | None) -> Opened[Any]:
     """Open a channel of `grpc.aio`; in a process that was forked while another one was open, gRPC ends the process."""
     if os.getpid() not in (_aio_process or [os.getpid()]):
         raise RuntimeError(
@@ -268,7 +285,7 @@ def _connected_aio(address: str, *, tls: bool) -> Opened[Any]:
     if not _aio_process and hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_keep_inherited_channels)
     _aio_process[:] = [os.getpid()]
-    channel = _channel(grpc.aio, address, tls=tls)
+    channel = _channel(grpc.aio, address, tls, root_certificates)
     _aio_channels.add(channel)
     return _connected(channel)
 

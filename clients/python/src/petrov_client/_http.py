@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import ssl
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from petrov_client import _codecs as codecs
 from petrov_client._arrays import Arrays
 from petrov_client._compression import Compression
 from petrov_client._descriptions import model_info, readable
-from petrov_client._environment import ENCRYPTS, remedy
+from petrov_client._environment import ENCRYPTS, RootCertificates, remedy
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
@@ -198,10 +199,15 @@ def _status(part: codecs.Part) -> int:
     return status if isinstance(status, int) and 400 <= status < 600 else 500
 
 
-def settings(url: httpx2.URL, key: Mapping[str, str], compression: Compression) -> dict[str, Any]:
+def settings(
+    url: httpx2.URL, key: Mapping[str, str], compression: Compression, root_certificates: RootCertificates | None
+) -> dict[str, Any]:
     """Return the options of the `httpx2` client. Certificates, which take 0.1 s to load, are loaded for https only."""
     headers = {"accept-encoding": compression.name, "user-agent": "petrov-client", **key}
-    return {"base_url": url, "headers": headers, "verify": url.scheme == "https"}
+    trusted = (
+        url.scheme == "https" if root_certificates is None else ssl.create_default_context(cafile=root_certificates)
+    )
+    return {"base_url": url, "headers": headers, "verify": trusted}
 
 
 def arguments(request: HttpRequest, seconds: float, compression: Compression) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import numpy.typing as npt
 from petrov_client import _files as files
 from petrov_client._arrays import Arrays, PredictionInput, PredictionOutput
 from petrov_client._client import AsyncClient
+from petrov_client._environment import RootCertificates
 from petrov_client._errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -88,6 +90,7 @@ def score(
     in_flight: int = AsyncClient.in_flight,
     api_key: str | None = None,
     timeout: float = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates | None = None,
     patience: float = PATIENCE_SECONDS,
     progress: Progress = False,
 ) -> Scored:
@@ -116,6 +119,7 @@ def score(
         in_flight: Pieces in flight per gateway; on a Ray cluster, of every task that runs.
         api_key: Sent to every gateway as a bearer token.
         timeout: Seconds for each request; a piece that takes longer returns to the queue.
+        root_certificates: As for `Client`; the machines of a cluster see the file by the same path, too.
         patience: Seconds without a response from any gateway before the last fault is raised.
         progress: True for a progress bar, or a function of (fields done, fields in all).
 
@@ -131,6 +135,7 @@ def score(
     """
     target = Path(target)
     paths = str(Path(source).resolve()), str(kept_path(target).resolve())
+    roots = None if root_certificates is None else str(Path(root_certificates).resolve())
     files.check_output(target, files.HDF5 | {files.ZARR}, resumed=True)
     if in_flight < 1 or not urls:
         raise ValueError(f"expected gateways and requests in flight but got {len(urls)} and {in_flight}")
@@ -146,7 +151,8 @@ def score(
 
     async def scored() -> Scored:
         async with AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(AsyncClient(url, api_key, timeout)) for url in urls]
+            opened = partial(AsyncClient, api_key=api_key, timeout=timeout, root_certificates=root_certificates)
+            clients = [await stack.enter_async_context(opened(url)) for url in urls]
             info = await _described(clients, model)
             options = Options(
                 version or info.version, timeout, quality=bool(info.quality), tolerance=tolerance, outside=outside
@@ -173,6 +179,7 @@ def score(
                             patience=patience,
                             urls=tuple(urls),
                             api_key=api_key,
+                            root_certificates=roots,
                             in_flight=in_flight,
                             folder=paths[1],
                         )

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ class Job:
     patience: float
     urls: tuple[str, ...]
     api_key: str | None = field(repr=False)
+    root_certificates: str | None
     in_flight: int
     folder: str
 
@@ -88,8 +90,9 @@ def compute(job: Job, numbers: Sequence[int]) -> None:
 
     async def computed() -> None:
         async with AsyncExitStack() as stack:
-            timeout = job.options.timeout
-            clients = [await stack.enter_async_context(AsyncClient(url, job.api_key, timeout)) for url in job.urls]
+            timeout, roots = job.options.timeout, job.root_certificates
+            opened = partial(AsyncClient, api_key=job.api_key, timeout=timeout, root_certificates=roots)
+            clients = [await stack.enter_async_context(opened(url)) for url in job.urls]
             await bulk.run(clients, job.in_flight, records, lambda _: None, numbers)
 
     with files.opened(Path(job.source), job.info, job.dataset, job.parameters) as found:

@@ -28,6 +28,14 @@ Url = Annotated[
     ),
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds for each request, its repetitions included.")]
+RootCertificates = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The authorities that are trusted, for https:// and grpcs://: a file of certificates (PEM). By default "
+        "SSL_CERT_FILE, SSL_CERT_DIR or the system says them.",
+    ),
+]
 Name = Annotated[str, typer.Argument(help="A model of the list that `petrov models` prints.")]
 Version = Annotated[int | None, typer.Option(min=1, help="A version of the model; the newest by default.")]
 Parameters = Annotated[
@@ -87,22 +95,22 @@ def points_of(option: str | None) -> list[int] | None:
         raise typer.BadParameter(f"expected points such as 32,48 but got {option}", param_hint="--grid") from error
 
 
-def connected(url: str, timeout: float) -> SyncPredictor:
+def connected(url: str, timeout: float, root_certificates: Path | None) -> SyncPredictor:
     """Return the client for an address: over gRPC for `grpc://`, encrypted for `grpcs://`, else over HTTP."""
     key = os.environ.get("PETROV_API_KEY")
     scheme, _, address = url.partition("://")
     if scheme in _GRPC:
         from petrov_client import GrpcClient  # noqa: PLC0415  optional
 
-        return GrpcClient(address, key, timeout, tls=scheme == "grpcs")
-    return Client(url, key, timeout)
+        return GrpcClient(address, key, timeout, scheme == "grpcs", root_certificates)
+    return Client(url, key, timeout, root_certificates=root_certificates)
 
 
-def connected_over_http(url: str, timeout: float, command: str) -> Client:
+def connected_over_http(url: str, timeout: float, command: str, root_certificates: Path | None) -> Client:
     """Return a client of the gateway's HTTP port, the only one that has samples and solvers."""
     if url.partition("://")[0] in _GRPC:
         raise typer.BadParameter(f"{command} needs the gateway's HTTP address", param_hint="--url")
-    return Client(url, os.environ.get("PETROV_API_KEY"), timeout)
+    return Client(url, os.environ.get("PETROV_API_KEY"), timeout, root_certificates=root_certificates)
 
 
 def checked_files(

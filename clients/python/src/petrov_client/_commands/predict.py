@@ -20,6 +20,7 @@ from petrov_client._commands.options import (
     Name,
     OutsideOption,
     Parameters,
+    RootCertificates,
     ShowProgress,
     Timeout,
     Tolerance,
@@ -69,6 +70,7 @@ def predict(
     url: Url = GATEWAY,
     version: Version = None,
     timeout: Timeout = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates = None,
     progress: ShowProgress = False,
 ) -> None:
     r"""Predict the outputs for all fields of IN, in physical units, and write them to OUT with the same rank.
@@ -103,7 +105,7 @@ def predict(
 
     Example: petrov predict listops "\[MAX 2 9 \[MIN 4 7 ] 0 ]"
     """
-    with connected(url, timeout) as client:
+    with connected(url, timeout, root_certificates) as client:
         if Path(source).suffix.lower() not in files.ARRAYS | READ | {files.ZARR}:
             texts.predict(client, model, source, target, version, progress)
             return
@@ -145,13 +147,14 @@ def reference(
     parameter: Parameters = None,
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates = None,
     progress: ShowProgress = False,
 ) -> None:
     """Solve all fields of IN with the classical solver of the model's problem, one by one, and write them to OUT.
 
     Example: petrov reference darcy permeability.npy solved.npy
     """
-    with connected_over_http(url, timeout, "reference") as client:
+    with connected_over_http(url, timeout, "reference", root_certificates) as client:
         info, start = checked_files(client, model, source, target), time.monotonic()
         with files.opened(source, info, given=numbers_of(parameter)) as found:
             arrays = files.with_numbers(found.arrays, numbers_of(parameter))
@@ -181,6 +184,7 @@ def score(
     in_flight: Annotated[int, typer.Option(min=1, help="Requests in flight per gateway.")] = AsyncClient.in_flight,
     version: Version = None,
     timeout: Annotated[float, typer.Option(help="Seconds for each request.")] = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates = None,
     patience: Annotated[
         float, typer.Option(help="Seconds without a response from any gateway before the command fails.")
     ] = PATIENCE_SECONDS,
@@ -218,6 +222,7 @@ def score(
         in_flight=in_flight,
         api_key=os.environ.get("PETROV_API_KEY"),
         timeout=timeout,
+        root_certificates=root_certificates,
         patience=patience,
         progress=progress,
     )
@@ -249,6 +254,7 @@ def invert(
     points: Annotated[tuple[int, int] | None, typer.Option(metavar="ROWS COLUMNS", help="Grid of the model.")] = None,
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates = None,
     progress: ShowProgress = False,
 ) -> None:
     """Infer an input of a model from its output at sensors, and write it with its uncertainty to OUT.
@@ -257,7 +263,7 @@ def invert(
     """
     files.check_output(target, frozenset({".npz"}))
     sensors = inversion.sensors(source, noise)
-    with connected_over_http(url, timeout, "invert") as client:
+    with connected_over_http(url, timeout, "invert", root_certificates) as client:
         found = client.invert(
             model,
             *sensors,

@@ -20,6 +20,7 @@ from petrov_client._commands.options import (
     GATEWAY,
     Name,
     Parameters,
+    RootCertificates,
     ShowProgress,
     Timeout,
     Url,
@@ -66,6 +67,7 @@ def rollout(
     url: Url = GATEWAY,
     version: Version = None,
     timeout: Timeout = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Keep the frames before an error, and the samples that do not fail.")
     ] = False,
@@ -111,7 +113,7 @@ def rollout(
             f"from, so only {' and '.join(sorted(trajectories.CONTINUED))} are continued; without --resume it is "
             "computed again"
         )
-    with connected(url, timeout) as client:
+    with connected(url, timeout, root_certificates) as client:
         info = checked_files(client, model, source, target, files.TRAJECTORIES, resumed=resume)
         time, number = time_axis(info), version or info.version
         with files.opened(source, info, given=numbers_of(parameter), frames=frames) as found:

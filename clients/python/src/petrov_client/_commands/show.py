@@ -18,6 +18,7 @@ from petrov_client._commands.options import (
     GATEWAY,
     AsJson,
     Name,
+    RootCertificates,
     Timeout,
     Url,
     connected,
@@ -58,12 +59,17 @@ SENTENCES = frozenset({"solver", "method"})
 CONDITIONS = "conditions"  # the key of a card that is the same sentence in some rows, which are a table of their own
 
 
-def models(as_json: AsJson = False, url: Url = GATEWAY, timeout: Timeout = TIMEOUT_SECONDS) -> None:
+def models(
+    as_json: AsJson = False,
+    url: Url = GATEWAY,
+    timeout: Timeout = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates = None,
+) -> None:
     """List the models that are ready: versions, inputs with their defaults, outputs, and sizes of the grid.
 
     Example: petrov models --url http://127.0.0.1:8080
     """
-    with connected(url, timeout) as client:
+    with connected(url, timeout, root_certificates) as client:
         infos = client.models()
     if as_json:
         print_json([document(info) for info in infos])
@@ -86,6 +92,7 @@ def model(
     as_json: AsJson = False,
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates = None,
 ) -> None:
     """Describe one model: its equation, its inputs, parameters and outputs, and its measured errors.
 
@@ -96,7 +103,7 @@ def model(
 
     Example: petrov model darcy
     """
-    with connected(url, timeout) as client:
+    with connected(url, timeout, root_certificates) as client:
         info = client.model(name)
     if as_json:
         print_json({**document(info), "card": info.card, "certificate": info.certificate})
@@ -121,6 +128,7 @@ def example(
     grid: Annotated[int | None, typer.Option(min=1, help="Points per axis of a new sample.")] = None,
     url: Url = GATEWAY,
     timeout: Timeout = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates = None,
 ) -> None:
     """Write an input of the model to OUT, for [bold]petrov predict[/].
 
@@ -131,7 +139,7 @@ def example(
 
     Example: petrov example heat in.npz truth.npz --index 2
     """
-    with connected_over_http(url, timeout, "example") as client:
+    with connected_over_http(url, timeout, "example", root_certificates) as client:
         info = client.model(model)
         if target is None and info.vocabulary is None:
             raise typer.BadParameter("expected a file for the inputs", param_hint="OUT")
