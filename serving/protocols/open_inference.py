@@ -12,7 +12,7 @@ are listed one by one. Protocol: https://github.com/kserve/open-inference-protoc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
@@ -56,6 +56,8 @@ WITHOUT_EFFECT = {
     "sequence_start",
     "triton_enable_empty_final_response",
 }
+#: Those of an input and of an output; over gRPC they change nothing, either.
+OF_INPUTS, OF_OUTPUTS = frozenset({"binary_data_size", "content_type"}), frozenset({"binary_data", "content_type"})
 #: What Triton's own clients may ask for, and why it is refused.
 NOT_OFFERED = {
     "shared_memory_region": "shared memory is not offered here; send the data themselves",
@@ -119,11 +121,22 @@ def read(
             raise Problem("invalid-parameter", f'there is no output "{name[:64]}"; the model has {known}')
     if len(set(requested)) < len(requested):
         raise Problem("invalid-parameter", "an output is requested twice")
-    for tensor in (*inputs, *outputs):
+    _check_parameters(inputs, OF_INPUTS)
+    _check_parameters(outputs, OF_OUTPUTS)
+    return {each.name: each.array(max_bytes) for each in sent}
+
+
+def _check_parameters(tensors: Sequence[Any], known: Collection[str]) -> None:
+    """Refuse parameters of tensors that are not offered, or that have no meaning."""
+    for tensor in tensors:
         for parameter, reason in NOT_OFFERED.items():
             if parameter in tensor.parameters:
                 raise Problem("invalid-parameter", f"{tensor.name[:64]}: {reason}")
-    return {each.name: each.array(max_bytes) for each in sent}
+        for parameter in tensor.parameters:
+            if parameter not in known:
+                listed = ", ".join(sorted(known))
+                detail = f'{tensor.name[:64]}: there is no parameter "{parameter[:32]}"; there are {listed}'
+                raise Problem("unknown-parameter", detail)
 
 
 def results(

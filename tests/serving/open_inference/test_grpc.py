@@ -177,6 +177,16 @@ BAD: dict[str, tuple[dict[str, Any], grpc.StatusCode, str]] = {
     ),
     "timeout": ({"parameters": {"timeout": {"string_param": "1"}}}, INVALID, "timeout: .* microseconds but got 1"),
     "misspelled": ({"parameters": {"tolerence": {"double_param": 1}}}, INVALID, 'no "tolerence"; there are after'),
+    "parameter of an input": (
+        {"inputs": [PLAIN | {"parameters": {"tolerance": {"double_param": 1}}}]},
+        INVALID,
+        'coefficient: there is no parameter "tolerance"; there are binary_data_size, content_type',
+    ),
+    "parameter of an output": (
+        {"outputs": [{"name": "solution", "parameters": {"binary_dat": {"bool_param": True}}}]},
+        INVALID,
+        'solution: there is no parameter "binary_dat"; there are binary_data, content_type',
+    ),
     "no value": ({"parameters": {"tolerance": {}}}, INVALID, 'tolerance: expected a positive number but got ""'),
     "other contents": (
         {"inputs": [PLAIN | {"contents": {"fp64_contents": [1.0] * 64}}], "raw_input_contents": []},

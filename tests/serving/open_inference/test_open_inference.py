@@ -220,6 +220,16 @@ BAD: dict[str, Case] = {
         400,
         'no "tolerence"; there are after',
     ),
+    "parameter of an input": (
+        {"inputs": [described(ONES, parameters={"tolerance": 1})]},
+        400,
+        'coefficient: there is no parameter "tolerance"; there are binary_data_size, content_type',
+    ),
+    "parameter of an output": (
+        {"inputs": [described(ONES)], "outputs": [{"name": OUTPUT, "parameters": {"binary_dat": True}}]},
+        400,
+        'solution: there is no parameter "binary_dat"; there are binary_data, content_type',
+    ),
     "flag": ({"inputs": [described(ONES)], "parameters": {"binary_data_output": 1}}, 422, "true or false but got 1"),
     "flag of an output": (
         {"inputs": [described(ONES)], "outputs": [{"name": OUTPUT, "parameters": {"binary_data": "yes"}}]},
