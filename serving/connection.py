@@ -15,6 +15,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import httptools
@@ -71,7 +72,9 @@ class Parser(httptools.HttpRequestParser):
             try:
                 super().feed_data(rest)
             except httptools.HttpParserError as error:
-                self._connection.fault = str(error)
+                if self._connection.fault is None:
+                    detail = f"the request is not HTTP/1.1: {error}"
+                    self._connection.fault = Problem("unreadable-request", detail)
                 raise
             except httptools.HttpParserUpgrade as offer:
                 rest = rest[offer.args[0] :]
@@ -96,7 +99,7 @@ class Connection(HttpToolsProtocol):
     warned: ClassVar[float] = -math.inf
     framing = b""  # headers of the body of a request that offers an upgrade
     repeats = False  # whether a head is parsed that only repeats them
-    fault = ""  # why what arrived is no HTTP
+    fault: Problem | None = None  # why what arrived is not read
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -162,8 +165,14 @@ class Connection(HttpToolsProtocol):
         if self.repeats:
             self.repeats, self.framing = False, b""
             return
-        self._in_head = False
         self._deadline.cancel()
+        said = b",".join(value for name, value in self.headers if name == b"transfer-encoding").decode("latin-1")
+        codings = [each for each in map(str.strip, said.lower().split(",")) if each]
+        if len(codings) > 1 and codings[-1] == "chunked":  # else the parser refuses it, since the body has no end
+            detail = f'expected Transfer-Encoding chunked but got "{", ".join(codings)[:64]}"'
+            self.fault = Problem("unknown-coding", detail)
+            raise self.fault  # which ends the parser
+        self._in_head = False
         super().on_headers_complete()
         if self.parser.should_upgrade():
             framing = {b"content-length", b"transfer-encoding"}
@@ -176,11 +185,11 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  which is the same for every fault
         """Close the connection of a client that does not speak HTTP, behind a response that has begun or a problem."""
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            problem = Problem("unreadable-request", f"the request is not HTTP/1.1: {self.fault}")
-            body = problem.details().model_dump_json(exclude_none=True)
+        unanswered = self.cycle is None or self.cycle.response_complete or not self.cycle.response_started
+        if self.fault is not None and unanswered:
+            status, body = HTTPStatus(self.fault.status), self.fault.details().model_dump_json(exclude_none=True)
             about = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-            self._outlet.write(f"HTTP/1.1 400 Bad Request\r\n{about}{body}".encode())
+            self._outlet.write(f"HTTP/1.1 {status} {status.phrase}\r\n{about}{body}".encode())
         self._close()
 
     def shutdown(self) -> None:

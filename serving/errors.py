@@ -81,6 +81,7 @@ KINDS = {
         422, "Value is not positive", "zero or negative where the quantity is positive by its meaning"
     ),
     "internal-error": Kind(500, "Internal error", "a fault of the gateway; the log has it under the request's id"),
+    "unknown-coding": Kind(501, "Unknown transfer coding", "the body has a coding beside chunked (RFC 9112, 6.1)"),
     "model-failed": Kind(502, "Model failed", "Triton refused or failed the inference"),
     "non-finite-output": Kind(502, "Model output is not finite", "NaN or infinite for a valid input"),
     "unavailable": Kind(503, "Unavailable", "not now; Retry-After says when to try again"),

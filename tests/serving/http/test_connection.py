@@ -159,6 +159,26 @@ def field() -> bytes:
     return npy(np.ones((16, 16), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("codings", "status", "kind"),
+    [
+        (b"Transfer-Encoding: gzip, chunked\r\n", 501, "unknown-coding"),
+        (b"Transfer-Encoding: GZip\r\nTransfer-Encoding: chunked\r\n", 501, "unknown-coding"),
+        (b"Transfer-Encoding: x-what\r\nTransfer-Encoding: ,Chunked \r\n" + H2C, 501, "unknown-coding"),
+        (b"Transfer-Encoding: gzip\r\n", 400, "unreadable-request"),
+    ],
+)
+def test_a_transfer_coding_that_is_not_read_is_a_problem(
+    hasty: Gateway, field: bytes, codings: bytes, status: int, kind: str
+) -> None:
+    with connection(hasty) as wire:
+        wire.sendall(PREDICT + codings + b"\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(field), field))
+        head, _, body = everything(wire).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert b"content-type: application/problem+json\r\n" in head
+    assert json.loads(body)["type"] == f"urn:petrov:problem:{kind}"
+
+
 @pytest.mark.parametrize("offer", [H2C, TLS, WEBSOCKET], ids=["h2c", "TLS", "websocket"])
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("pieces", ["at once", "head first", "byte by byte"])
