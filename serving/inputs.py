@@ -118,6 +118,7 @@ class Prediction:
     paid: bool = False  # whether the caller has paid, for a version that has gone before it was computed
     reference: bool = False  # whether the classical solver computes the outputs instead of the model
     ticket: Ticket | None = None  # counts the memory of the request, if it is one of a client
+    begun: float | None = None  # when its body was complete, on the clock of the event loop; None: now
     limit: asyncio.Timeout | None = None  # set on the way
 
     @property
@@ -167,7 +168,8 @@ class InputReader:
 
         All frames of an output may take `frame_bytes` as float32; of those that are `streamed`, memory holds few.
         """
-        start, begin = time.perf_counter(), asyncio.get_running_loop().time()
+        start = time.perf_counter()
+        begin = asyncio.get_running_loop().time() if request.begun is None else request.begun
         card, policy = request.card, request.policy
         if policy is not ANY:
             policy.check(card, solver=self._classical.solves(card))

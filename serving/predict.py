@@ -74,7 +74,7 @@ class Predictor:
 
     async def predict(self, request: Prediction, exchange: Exchange[Result]) -> Result:
         """Return what the exchange writes, or raise a `Problem`."""
-        async with self.limited(request.card) as limit:
+        async with self.limited(request.card, begun=request.begun) as limit:
             request = replace(request, limit=limit)
             while True:
                 try:
@@ -270,12 +270,14 @@ class Predictor:
         return await _replaced(found[0], mask, joined), found[1].continued(mask, SOLVER, both)
 
     @asynccontextmanager
-    async def limited(self, card: Card, end: float = math.inf) -> AsyncIterator[asyncio.Timeout]:
+    async def limited(
+        self, card: Card, end: float = math.inf, begun: float | None = None
+    ) -> AsyncIterator[asyncio.Timeout]:
         """Return a context that ends with an error after `request_seconds`, or at an end before; it counts failures.
 
-        What it yields may be rescheduled.
+        What it yields may be rescheduled. The seconds count from the time that it has `begun`, or from now on.
         """
-        start = asyncio.get_running_loop().time()
+        start = asyncio.get_running_loop().time() if begun is None else begun
         limit = asyncio.timeout_at(min(start + self.settings.request_seconds, end))
         try:
             async with limit:

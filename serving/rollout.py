@@ -37,7 +37,7 @@ async def stream(
     predictor: Predictor, request: Prediction, exchange: Exchange[Result]
 ) -> AsyncGenerator[Frame[Result]]:
     """Yield the frames of trajectories; a `Problem` ends them, after the first frame, too."""
-    async with predictor.limited(request.card) as limit:
+    async with predictor.limited(request.card, begun=request.begun) as limit:
         request = replace(request, limit=limit)
         try:
             trajectory = await _Trajectory.begin(predictor, request, exchange)

@@ -235,6 +235,7 @@ class GrpcServer:
                         await send(frame.written, last=frame.last)
 
     async def _wanted(self, call: Call, body: bytes | None, ticket: Ticket) -> tuple[Prediction, GrpcExchange]:
+        begun = asyncio.get_running_loop().time()
         ticket.hold(call.size)
         self._service.metrics.request_bytes.observe(call.size)
         request, contents = await offload(call.size, request_of, body)
@@ -242,7 +243,7 @@ class GrpcServer:
             await self._service.catalogue.newest(request.model_name)
         card = self._find(call, request.model_name, request.model_version)
         policy, latest = open_inference.policy(parameters_of(request), {}), not request.model_version
-        wanted = Prediction(card, call.id, call.caller, policy, latest=latest, ticket=ticket)
+        wanted = Prediction(card, call.id, call.caller, policy, latest=latest, ticket=ticket, begun=begun)
         return wanted, GrpcExchange(request, contents, call.size)
 
 

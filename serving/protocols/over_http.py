@@ -166,8 +166,8 @@ async def received(
     state.version = card.version
     limit = settings.max_json_bytes if json is None else settings.max_body_bytes
     body = await content(request, service, limit, POLICY if query is None else query, json=json, rollout=rollout)
-    of_caller = (card, state.request_id, state.caller, wanted)
-    return Prediction(*of_caller, latest=latest, reference=reference, ticket=state.ticket), body
+    begun, of_caller = asyncio.get_running_loop().time(), (card, state.request_id, state.caller, wanted)
+    return Prediction(*of_caller, latest=latest, reference=reference, ticket=state.ticket, begun=begun), body
 
 
 async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:

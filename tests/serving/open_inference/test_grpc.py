@@ -6,6 +6,7 @@ import asyncio
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -26,6 +27,7 @@ from serving.errors import Problem
 from serving.limits import Ticket
 from serving.local_triton.server import TritonServer
 from serving.protocols import grpc as grpc_chapter
+from serving.protocols import open_inference
 from serving.settings import Settings
 from tests.conftest import Gateway, wait_until
 from tests.serving.conftest import RunGateway, Toy
@@ -423,6 +425,27 @@ def test_the_parameter_timeout_is_a_deadline_in_microseconds(
         ):
             client.infer("blur", [field], timeout=100_000)
         assert client.infer("blur", [field], timeout=30_000_000).as_numpy(OUTPUT).shape == ONES.shape
+
+
+@pytest.mark.parametrize("library", [tritonclient.grpc, tritonclient.http])
+def test_the_time_counts_from_the_end_of_the_body_while_it_is_parsed_too(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, library: Any
+) -> None:
+    port = gateway.settings.grpc_port if library is tritonclient.grpc else gateway.settings.port
+    module, name = (grpc_chapter, "request_of") if library is tritonclient.grpc else (open_inference, "parsed")
+    parse = getattr(module, name)
+
+    def slowly(*args: Any) -> Any:
+        time.sleep(3)
+        return parse(*args)
+
+    monkeypatch.setattr(module, name, slowly)
+    field = library.InferInput(INPUT, ONES.shape, "FP32").set_data_from_numpy(ONES)
+    with (
+        library.InferenceServerClient(f"127.0.0.1:{port}") as client,
+        pytest.raises(InferenceServerException, match=r"no response within 2 s"),
+    ):
+        client.infer("blur", [field], timeout=2_000_000)
 
 
 def test_beyond_the_limit_calls_are_sent_away(triton: TritonServer, tight: Gateway, tight_stub: Any) -> None:
