@@ -49,7 +49,7 @@ class Labels:
         """The time of the state that a rollout starts from, with its name and attributes; None where none is said."""
         axes = dict(zip(self.template.dims, self.tensor.axes[-self.template.ndim :], strict=True))
         for name, each in self.template.coords.items():
-            if str(name).lower() in times.NAMES and each.dtype.kind in "fiu":
+            if str(name).lower() in TIMES and each.dtype.kind in "fiu":
                 last = each if not each.dims else each[-1] if [axes[dim] for dim in each.dims] == [HISTORY] else None
                 if last is not None and np.isfinite(last):
                     return last
