@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from petrov_client._guards import check_heaps, is_mistake
-from petrov_client._labels import Labels
 from petrov_client._libraries import hdf5, library, scipy_io, xarray
 from petrov_client._matlab import complex_variables
 from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._schema import COMPONENT, FRAME, ParameterInfo, TensorInfo
+
+if TYPE_CHECKING:
+    from petrov_client._labels import Labels
 
 NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
 TIME_ATTRIBUTES = ("standard_name", "long_name", "units", "calendar")
