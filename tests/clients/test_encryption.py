@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there i
 KEY = "a-key-that-is-not-shown"
 AUTHORITY = (
     "if you trust it, name a file with the certificate of its authority by root_certificates "
-    "(--root-certificates in a command) or SSL_CERT_FILE"
+    "(--ca-certs in a command) or SSL_CERT_FILE"
 )
 
 
@@ -245,7 +245,7 @@ def test_the_command_encrypts(petrov: Callable[..., Done], encrypted: dict[bool,
     for url in (f"https://localhost:{encrypted[True]}", f"grpcs://localhost:{encrypted[False]}"):
         done = petrov("models", "--url", url, **trusted)
         assert (done.returncode, "blur" in done.stdout) == (0, True)
-        done = petrov("models", "--url", url, "--root-certificates", certificates / "server.pem")
+        done = petrov("models", "--url", url, "--ca-certs", certificates / "server.pem")
         assert (done.returncode, "blur" in done.stdout) == (0, True)
         done = petrov("models", "--url", url.replace("localhost", "127.0.0.1"), **trusted)
         assert (done.returncode, KEY in done.stderr) == (5, False)

@@ -216,6 +216,7 @@ MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough
 
 
 BYTES = 2**28  # of all inputs of one grid in memory
+MANY = 30  # trajectories: states of fewer are too alike to tell which is one of a hundred
 
 
 def affordable(count: int, sample_bytes: int) -> int:
@@ -227,8 +228,8 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
     """Return every other training sample as fitted, the rest as inputs, and the validation samples.
 
     Of trajectories they are states without errors, for the novelty: rollouts have error estimates by frame. States of
-    one are alike, so that few trajectories would tell little of how unusual others may be. Those of a built-in problem
-    are the cases of every measured grid.
+    one are alike, so that a few validation trajectories tell little of how unusual others may be: half of the training
+    ones join them, if these are `MANY`. Those of a built-in problem are the cases of every measured grid.
     """
     if work.drawn is not None:
         fitted, held, checked = work.drawn.calibrating(vary=network.optional)
@@ -240,9 +241,9 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
         )
     splits = {name: np.asarray(work.samples.split(name)) for name in ("train", "validation", "test")}
     if work.is_trajectory:
-        parts = splits["train"][::2], splits["test"], splits["validation"], splits["train"][1::2]
-        fitted, test, *held = (states(work, rows) for rows in parts if len(rows))
-        return CalibrationSamples([fitted], held, [test])
+        train, validation, test = splits.values()
+        fitted, *held = (train[::2], validation, train[1::2]) if len(train) >= 2 * MANY else (train, validation)
+        return CalibrationSamples([states(work, fitted)], [states(work, rows) for rows in held], [states(work, test)])
     size, points = work.samples.sample_bytes, {"grid": list(work.samples.sides)} if work.file.scattered else {}
     rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
     validation, test = (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from training import calibration, checkpoint
-from training.calibration import calibration_samples
+from training.calibration import calibration_samples, fitting
 from training.calibration.statistics import Measured
 from training.commands import app
 from training.data import dataset as sample_files
@@ -333,11 +333,15 @@ def test_frames_have_conformal_estimates_where_the_held_trajectories_suffice(
 
 
 def test_states_of_many_trajectories_say_how_unusual_others_are(
-    samples: SampleFile, operator: TrajectoryOperator
+    samples: SampleFile, operator: TrajectoryOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def trajectories(some: Iterable[Measured]) -> list[set[int]]:
         return [{*one.inputs[0].flatten(1).mean(dim=1).int().tolist()} for one in some]
 
+    few = calibration_samples(workload(samples), operator)
+    assert trajectories(few.fitted) == [{*range(10)}]
+    assert trajectories(few.calibration) == [{10}]
+    monkeypatch.setattr(fitting, "MANY", 5)
     found = calibration_samples(workload(samples), operator)
     assert trajectories(found.fitted) == [{0, 2, 4, 6, 8}]
     assert trajectories(found.calibration) == [{10}, {1, 3, 5, 7, 9}]

@@ -30,7 +30,7 @@ _REMEDIES = {
     "certificate is not valid for|Hostname Verification": "use a name that is in the certificate of the server",
     "has expired|not yet valid": "renew the certificate of the server, or set the clock of this machine",
     "CERTIFICATE_VERIFY_FAILED": "if you trust it, name a file with the certificate of its authority by "
-    "root_certificates (--root-certificates in a command) or SSL_CERT_FILE",
+    "root_certificates (--ca-certs in a command) or SSL_CERT_FILE",
     "WRONG_VERSION_NUMBER": "the server does not encrypt there, so use http://, or gRPC without tls",
 }
 

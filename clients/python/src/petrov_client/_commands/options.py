@@ -31,6 +31,7 @@ Timeout = Annotated[float, typer.Option(help="Seconds for each request, its repe
 RootCertificates = Annotated[
     Path | None,
     typer.Option(
+        "--ca-certs",
         metavar="FILE",
         help="The authorities that are trusted, for https:// and grpcs://: a file of certificates (PEM). By default "
         "SSL_CERT_FILE, SSL_CERT_DIR or the system says them.",
