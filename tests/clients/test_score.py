@@ -141,6 +141,7 @@ def test_a_task_of_a_cluster_has_the_parameters_of_the_call(gateway: Gateway, tm
         patience=1.0,
         urls=(gateway.url,),
         api_key="a secret",
+        root_certificates=None,
         in_flight=1,
         folder=str(tmp_path),
     )

@@ -13,6 +13,8 @@ from export.derivatives.rules import RULES
 from export.repository import Publication, publish
 from schema.card import KINDS
 
+pytestmark = pytest.mark.timeout(600)  # the first of these tests exports all checkpoints, on a busy machine
+
 
 def test_derivatives_are_published_beside_their_models(published: tuple[Path, dict[str, Publication]]) -> None:
     repository, done = published
