@@ -241,9 +241,10 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
         )
     splits = {name: np.asarray(work.samples.split(name)) for name in ("train", "validation", "test")}
     if work.is_trajectory:
-        train, validation, test = splits.values()
-        fitted, *held = (train[::2], validation, train[1::2]) if len(train) >= 2 * MANY else (train, validation)
-        return CalibrationSamples([states(work, fitted)], [states(work, rows) for rows in held], [states(work, test)])
+        train, held, tested = splits.values()
+        parts = [train[::2], held, train[1::2]] if len(train) >= 2 * MANY else [train, held]
+        first, *others = (states(work, rows) for rows in parts)
+        return CalibrationSamples([first], others, [states(work, tested)])
     size, points = work.samples.sample_bytes, {"grid": list(work.samples.sides)} if work.file.scattered else {}
     rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
     validation, test = (
