@@ -1,9 +1,9 @@
 """One Triton over HTTP: the Open Inference Protocol with binary tensors, and its repository API.
 
 HTTP, since gRPC in Python copies each message on both sides and waits for a thread on its way to the event loop;
-`python -m benchmarks service` measures both. A local Triton loads models over gRPC, since a thread of its HTTP does
-nothing else until a model is loaded, and one thread may have all connections: while two models were loaded by HTTP, no
-other call was answered for 17 s. By gRPC calls took as long as ever, and the loads 10 s.
+`python -m benchmarks service` measures both. Models are loaded over gRPC where its address is known, since a thread of
+Triton's HTTP does nothing else until a model is loaded, and one thread may have all connections: while two models were
+loaded by HTTP, no other call was answered for 17 s. By gRPC calls took as long as ever, and the loads 10 s.
 
 Where a backend suffixes the names of tensors (`solution__0`, TorchScript), the suffix ends here.
 """

@@ -1,6 +1,6 @@
 """What environment variables say of connections: the proxies before a service, and the certificates that are trusted.
 
-A client may be told the certificates instead, by `root_certificates`, as Triton's client over gRPC calls them, too. An
+A client may be given the certificates instead, by `root_certificates`, as Triton's client over gRPC calls them, too. An
 error that the variables may have caused, or that they can mend, says so.
 """
 
@@ -141,7 +141,7 @@ def _in_folders(folders: Sequence[str]) -> bytes:
 
 
 def encrypts(host: str, port: int, seconds: float) -> bool:
-    """Return whether a server speaks TLS: it is greeted without trust, and told nothing but the name of its host."""
+    """Return whether a server speaks TLS: it is greeted without trust, and sent nothing but the name of its host."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
