@@ -34,7 +34,7 @@ from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import DataError, ProblemFileError
 from training.problems.wire_names import wire_name
 
-READ_AS = 5
+READ_AS = 6
 """The version of what readers make of files: raise it where values of the same files become others."""
 LIKE = 1e-3  # the largest part by which the extent of an axis may differ from what its file says
 UNVERSIONED = "unversioned"  # the attribute that has the name without the version of the readers
@@ -151,7 +151,8 @@ def write(
         def sink(name: str, start: int, values: Array) -> None:
             file[name][start : start + len(values)] = values
             if name in frames:
-                frames[name] += [[hashlib.blake2b(one, digest_size=16).digest() for one in each] for each in values]
+                whole = np.ascontiguousarray(values)
+                frames[name] += [[hashlib.blake2b(one, digest_size=16).digest() for one in each] for each in whole]
             if problem.scattered and name == "coordinates":
                 train = values[: max(0, problem.data.counts(columns[name].samples)[0] - start)]
                 box.extend(corner for sample in train for corner in (sample.min(axis=0), sample.max(axis=0)))
