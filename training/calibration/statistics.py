@@ -38,6 +38,7 @@ SMALLEST = 1e-3  # size of what does not vary, in deviations of its channel
 FARTHEST = 10.0  # steps between levels: how far beyond them a value counts
 
 Statistics = Float[Tensor, "batch statistic"]
+Channels = Float[Tensor, "batch channel *grid"]  # of fields
 Basis = tuple[Float[Tensor, "_ _"], ...]  # points and waves of an axis
 KNOTS = 33
 LEAST = 1e-2  # distance of two knots, in deviations and in units of the statistic: a statistic may never vary
@@ -62,6 +63,7 @@ class InputStatistics(nn.Module):
     mean: Tensor
     deviation: Tensor
     levels: Tensor
+    bands: Tensor  # which waves belong to which band
 
     def __init__(self, logarithms: Sequence[bool], periodic: Sequence[bool]) -> None:
         super().__init__()
@@ -70,6 +72,9 @@ class InputStatistics(nn.Module):
         self.register_buffer("mean", torch.zeros(count))
         self.register_buffer("deviation", torch.ones(count))
         self.register_buffer("levels", torch.linspace(-1, 1, LEVELS).repeat(count, 1))
+        waves = torch.arange(1, BANDS[-1] + 1)[:, None]
+        last, before = torch.tensor(BANDS), torch.tensor((0, *BANDS[:-1]))
+        self.register_buffer("bands", ((waves > before) & (waves <= last)).float(), persistent=False)
 
     @torch.no_grad()
     def fit(self, inputs: Sequence[Tensor]) -> None:
@@ -86,20 +91,35 @@ class InputStatistics(nn.Module):
             self.levels[index] = torch.linspace(low - margin, high + margin, LEVELS)
 
     def forward(self, inputs: Sequence[Tensor]) -> Statistics:
-        z = [(values - self.mean[index]) / self.deviation[index] for index, values in enumerate(self.channels(inputs))]
-        # All fields have one grid: what their lines are multiplied with is the same for each.
-        field = next((each for each in z if each.ndim > 1), None)
-        waves = (
-            [] if field is None else [basis(field, axis, periodic=each) for axis, each in enumerate(self.periodic, 1)]
-        )
-        found = [each for index, one in enumerate(z) for each in self.of_channel(one, self.levels[index], waves)]
-        return torch.stack(found, dim=-1)
+        channels = self.channels(inputs)
+        where = self.fields(channels)
+        rows = self.of_fields(self.standardised(channels, where), self.levels[where]).unbind(1) if where else ()
+        found = dict(zip(where, rows, strict=True))
+        for index, each in enumerate(channels):
+            if index not in found:
+                found[index] = ((each - self.mean[index]) / self.deviation[index])[:, None]
+        return torch.cat([found[index] for index in range(len(channels))], dim=1)
 
     def roughness(self, inputs: Sequence[Tensor]) -> Float[Tensor, "batch _"]:
         """Return the logarithms of the sizes of second differences, per channel of a field and axis."""
-        z = [(values - self.mean[index]) / self.deviation[index] for index, values in enumerate(self.channels(inputs))]
-        bends = [logarithm(bend(each, axis)) for each in z for axis in range(1, each.ndim)]
-        return torch.stack(bends, dim=-1) if bends else z[0][:, None][:, :0]  # numbers have none
+        channels = self.channels(inputs)
+        if not (where := self.fields(channels)):
+            return channels[0][:, None][:, :0]  # numbers have none
+        z = self.standardised(channels, where)
+        points = total(torch.ones_like(z), self.axes)
+        bends = [(total(bend(z, axis).square(), self.axes) / points).sqrt() for axis in range(2, z.ndim)]
+        return logarithm(torch.stack(bends, dim=-1)).flatten(1)
+
+    @staticmethod
+    def fields(channels: Sequence[Tensor]) -> list[int]:
+        """Return which channels are fields. All have one grid."""
+        return [index for index, each in enumerate(channels) if each.ndim > 1]
+
+    def standardised(self, channels: Sequence[Tensor], where: list[int]) -> Channels:
+        """Return some fields as one tensor: a graph then has as few operators for all of them as for one."""
+        ones = (1,) * self.axes
+        mean, deviation = (each[where].reshape(-1, *ones) for each in (self.mean, self.deviation))
+        return (torch.stack([channels[index] for index in where], dim=1) - mean) / deviation
 
     def channels(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Split arguments into channels `[sample, *grid]` and parameters `[sample]`, with their logarithms taken."""
@@ -114,61 +134,62 @@ class InputStatistics(nn.Module):
         """Return the components of a vector field, or the scalar field or the parameter alone."""
         return list(tensor.unbind(1)) if tensor.ndim == self.axes + 2 else [tensor]
 
-    def of_channel(self, z: Tensor, levels: Tensor, waves: Sequence[Basis]) -> list[Float[Tensor, " batch"]]:
-        if z.ndim == 1:
-            return [z]
-        grid = tuple(range(1, z.ndim))
+    def of_fields(self, z: Channels, levels: Float[Tensor, "channel level"]) -> Float[Tensor, "batch channel _"]:
+        grid, ones = tuple(range(2, z.ndim)), (1,) * self.axes
         # From the first point on: a constant field is exactly zero then. Its spread would be the rounding of its mean,
         # and the logarithms of spread and energies of waves would make 8 % of an estimate of that.
-        first = z[(slice(None), *(slice(1),) * self.axes)]
+        first = z[(slice(None), slice(None), *(slice(1),) * self.axes)]
         shifted = z - first
-        offset = average(shifted)
-        spread = average((shifted - offset.reshape(-1, *(1,) * self.axes)).square()).sqrt()
-        mean = first.flatten() + offset
-        return [mean, logarithm(spread), z.amin(grid), z.amax(grid), *shares(z, levels), *self.shapes(shifted, waves)]
+        offset = average(shifted, self.axes)
+        spread = average((shifted - offset.reshape(*offset.shape, *ones)).square(), self.axes).sqrt()
+        mean = first.flatten(1) + offset
+        found = [
+            mean,
+            logarithm(spread),
+            z.amin(grid),
+            z.amax(grid),
+            *self.shares(z, levels.reshape(*levels.shape, *ones)),
+        ]
+        return torch.cat([torch.stack(found, dim=-1), self.shapes(shifted)], dim=-1)
 
-    def shapes(self, z: Tensor, waves: Sequence[Basis]) -> list[Float[Tensor, " batch"]]:
-        """Return total variation and energies of bands of frequency along every axis."""
+    def shares(self, z: Channels, levels: Float[Tensor, "channel level *_"]) -> list[Float[Tensor, "batch channel"]]:
+        """Return the shares of values near each level (a hat function), and how far they lie beyond the outer ones."""
+        steps = (z - levels[:, 0]) / (levels[:, 1] - levels[:, 0])
+        near = [average((1 - (steps - level).abs()).relu(), self.axes) for level in range(LEVELS)]
+        beyond = [average(each.relu().clamp_max(FARTHEST), self.axes) for each in (-steps, steps - (LEVELS - 1))]
+        return near + beyond
+
+    def shapes(self, z: Channels) -> Float[Tensor, "batch channel _"]:
+        """Return the logarithms of total variation and energies of bands of frequency along every axis."""
         found = []
-        for axis in range(1, self.axes + 1):
-            others = tuple(other for other in range(1, self.axes + 1) if other != axis)
+        for axis, periodic in enumerate(self.periodic, start=2):
             steps = z.narrow(axis, 1, z.shape[axis] - 1) - z.narrow(axis, 0, z.shape[axis] - 1)
-            variation = steps.abs().sum(axis)
+            others = tuple(other for other in range(2, z.ndim) if other != axis)
             line = z.mean(others) if others else z
-            mean = average(variation) if others else variation
-            found += [logarithm(mean), *energies(line, waves[axis - 1])]
-        return found
+            found.append(average(steps.abs().sum(axis), self.axes - 1)[..., None])
+            found.append(energies(line, basis(z, axis, periodic=periodic), self.bands))
+        return logarithm(torch.cat(found, dim=-1))
 
 
-def average(z: Tensor) -> Float[Tensor, " batch"]:
-    """Return the mean over a grid, axis by axis: runtimes add up 177,241 values in unlike orders, 2.7e-4 apart."""
-    return z if z.ndim == 1 else average(z.mean(-1))
+def average(z: Tensor, axes: int) -> Tensor:
+    """Return the mean over the last axes, one by one: runtimes add up 177,241 values in unlike orders, 2.7e-4 apart."""
+    return average(z.mean(-1), axes - 1) if axes else z
 
 
-def total(z: Tensor) -> Float[Tensor, " batch"]:
-    """Return the sum over a grid, axis by axis as `average`."""
-    return z if z.ndim == 1 else total(z.sum(-1))
+def total(z: Tensor, axes: int) -> Tensor:
+    """Return the sum over the last axes, one by one as `average`."""
+    return total(z.sum(-1), axes - 1) if axes else z
 
 
-def logarithm(size: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+def logarithm(size: Tensor) -> Tensor:
     """Return the logarithm of a size, by which fields of twice the frequency or half the contrast stand out."""
     return (size + SMALLEST).log()
 
 
-def bend(z: Tensor, axis: int) -> Float[Tensor, " batch"]:
-    """Return the root of the sum of squares of second differences along an axis, per point of the grid."""
+def bend(z: Tensor, axis: int) -> Tensor:
+    """Return the second differences along an axis."""
     inside = z.shape[axis] - 2
-    differences = z.narrow(axis, 0, inside) - 2 * z.narrow(axis, 1, inside) + z.narrow(axis, 2, inside)
-    return (total(differences.square()) / total(torch.ones_like(z))).sqrt()
-
-
-def shares(z: Tensor, levels: Tensor) -> list[Float[Tensor, " batch"]]:
-    """Return the shares of values near each level (a hat function), and the mean distances beyond the outer ones."""
-    step = levels[1] - levels[0]
-    near = [average((1 - ((z - levels[index]) / step).abs()).clamp_min(0)) for index in range(LEVELS)]
-    below = average(((levels[0] - z) / step).clamp_min(0).clamp_max(FARTHEST))
-    above = average(((z - levels[-1]) / step).clamp_min(0).clamp_max(FARTHEST))
-    return [*near, below, above]
+    return z.narrow(axis, 0, inside) - 2 * z.narrow(axis, 1, inside) + z.narrow(axis, 2, inside)
 
 
 def basis(field: Tensor, axis: int, *, periodic: bool) -> Basis:
@@ -180,12 +201,12 @@ def basis(field: Tensor, axis: int, *, periodic: bool) -> Basis:
     return tuple(wave(angle) / count for wave in ((torch.cos, torch.sin) if periodic else (torch.cos,)))
 
 
-def energies(line: Float[Tensor, "batch point"], waves: Basis) -> list[Float[Tensor, " batch"]]:
-    """Return the logarithms of the energies of lines by band of frequency, without the mean."""
+def energies(
+    line: Float[Tensor, "batch channel point"], waves: Basis, bands: Tensor
+) -> Float[Tensor, "batch channel band"]:
+    """Return the roots of the energies of lines by band of frequency, without the mean."""
     first, *others = ((line @ wave).square() for wave in waves)
-    energy = sum(others, first)
-    bounds = zip((0, *BANDS), BANDS, strict=False)
-    return [logarithm(energy[:, low:high].sum(1).sqrt()) for low, high in bounds]
+    return (sum(others, first) @ bands).sqrt()
 
 
 class NormalScores(nn.Module):
