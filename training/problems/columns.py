@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -92,9 +93,14 @@ class Column:
 
     @property
     def samples(self) -> int:
-        return sum(self.sizes)
+        return self.starts[-1]
 
-    @property
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """The number of the first sample of each part, and of all samples."""
+        return tuple(accumulate(self.sizes, initial=0))
+
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Of one sample, with as many points as any file has where samples have their own."""
         return tuple(map(max, zip(*(part.shape for part in self.parts), strict=True)))
@@ -104,8 +110,7 @@ class Column:
 
         Samples with fewer points than others are padded with zeros.
         """
-        starts = accumulate(self.sizes, initial=0)
-        for start, part in zip(starts, self.parts, strict=False):
+        for start, part in zip(self.starts, self.parts, strict=False):
             for offset, values in part.array.blocks():
                 if values.dtype.kind not in NUMERIC:  # whatever the file's description says
                     raise DataError(f"{part.label} holds {values.dtype}; expected real numbers")
@@ -119,7 +124,8 @@ class Column:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Read some samples by their numbers over all files."""
         found = []
-        for first, part in zip(accumulate(self.sizes, initial=0), self.parts, strict=False):
+        for index in range(bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop)):
+            first, part = self.starts[index], self.parts[index]
             low, high = max(start - first, 0), min(stop - first, part.array.samples)
             if low < high:
                 found.append(self.padded(part.arrange(part.array.read(low, high))))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import lzma
+import sys
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,13 @@ UNREAD_HDF5 = {
 def readers() -> dict[str, EntryPoint]:
     """Return the readers by the names of their formats: ours, then those of installed packages."""
     own = {name: EntryPoint(name, f"training.data.readers.{value}", GROUP) for name, value in READERS.items()}
-    return {each.name: each for each in sorted(entry_points(group=GROUP))} | own
+    return installed(*sys.path) | own
+
+
+@cache
+def installed(*_path: str) -> dict[str, EntryPoint]:
+    """Return the readers of packages on a path; to look for them takes longer than most files do to open."""
+    return {each.name: each for each in sorted(entry_points(group=GROUP))}
 
 
 @contextmanager

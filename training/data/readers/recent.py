@@ -36,24 +36,26 @@ class Recent:
 
     def __init__(self, most: int) -> None:
         self.most, self.held = most, OrderedDict[Hashable, Arrays]()
+        self.size = 0  # bytes of all arrays
 
     def get(self, key: Hashable, read: Callable[[], Arrays]) -> Arrays:
         """Return the arrays of a key, which `read` returns where they are no longer held."""
         if key not in self.held:
             self.held[key] = read()
+            self.size += size(self.held[key])
             while len(self.held) > 1 and self.size > self.most:
-                self.held.popitem(last=False)
+                self.forget(next(iter(self.held)))
         self.held.move_to_end(key)
         return self.held[key]
 
     def forget(self, key: Hashable) -> None:
         """Hold the arrays of a key no longer."""
-        self.held.pop(key, None)
+        self.size -= size(self.held.pop(key, {}))
 
-    @property
-    def size(self) -> int:
-        """The bytes of all arrays."""
-        return sum(array.nbytes for arrays in self.held.values() for array in arrays.values())
+
+def size(arrays: Arrays) -> int:
+    """Return how many bytes arrays have."""
+    return sum(array.nbytes for array in arrays.values())
 
 
 RECENT = Recent(HELD_BYTES)
