@@ -50,7 +50,10 @@ def test_padding_and_order_change_nothing(title: str) -> None:
     assert (found * (1 - points.weights(known.inputs)) == 0).all()
 
 
-@pytest.mark.parametrize("title", ATTENTION)
+@pytest.mark.parametrize(
+    "title",
+    [points.LINEAR, *(pytest.param(each, marks=pytest.mark.deep) for each in ATTENTION if each != points.LINEAR)],
+)
 def test_a_network_learns_what_follows_from_field_and_place(title: str) -> None:
     data = samples(32)
     model = network(title, data)

@@ -128,7 +128,9 @@ def test_every_problem_file_can_be_read() -> None:
 
 
 # It is killed when it has learned for some seconds; how long it is slowed is all the same.
-@pytest.mark.parametrize(("way", "seconds"), [(disturbed.KILLED, 8.0), (disturbed.SLOWED, 0.4)])
+@pytest.mark.parametrize(
+    ("way", "seconds"), [(disturbed.KILLED, 8.0), pytest.param(disturbed.SLOWED, 0.4, marks=pytest.mark.deep)]
+)
 def test_a_disturbed_training_ends_with_its_model(
     prepared: dict[str, Any], way: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +172,7 @@ def test_the_loop_lowers_the_error_within_its_time() -> None:
     assert steps > 10
 
 
-@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("axes", [1, pytest.param(2, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("name", ["factorised", "convnext"])
 def test_networks_that_are_written_here_learn_a_derivative(name: str, axes: int) -> None:
     rng, sides = np.random.default_rng(0), (16, 24)[:axes]

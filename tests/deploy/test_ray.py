@@ -197,6 +197,7 @@ def test_a_killed_node_loses_no_sample_and_repeats_only_those_in_flight(nodes: N
             assert np.array_equal(expected[name], found[name], equal_nan=True), name
 
 
+@pytest.mark.deep
 def test_a_killed_node_changes_nothing_about_a_race(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

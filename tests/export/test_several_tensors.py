@@ -91,7 +91,7 @@ def test_an_onnx_graph_has_every_tensor_by_its_name(tmp_path: Path) -> None:
     assert len(compared) > 3
 
 
-@pytest.mark.parametrize("kind", [{"unet": 1}, LINEAR])
+@pytest.mark.parametrize("kind", [{"unet": 1}, pytest.param(LINEAR, marks=pytest.mark.deep)])
 def test_a_network_on_data_of_a_user_has_a_graph_for_every_grid(kind: dict[str, Any], tmp_path: Path) -> None:
     network, described = own_network(**kind).eval(), signature()
     to_onnx.write(Deployable(network, described.argument_names), described, tmp_path / to_onnx.FILE)

@@ -28,8 +28,8 @@ DATA = {"train": 40, "test": 16}
 #: Kernels differ in the features of a head alone: the one with every part of the others stands for all.
 KERNEL = "kernel-aoglu3"
 ROUTES = {"darcy": ["softmax", KERNEL], "burgers": ["fourier", "linear", "causal"]}
-#: A product of the same matrices as Galerkin's, with other factors: it learns in the deep suite.
-ALIKE = "linear"
+#: Products of the same matrices as Galerkin's or Fourier's, with other factors: they learn in the deep suite.
+ALIKE = ("linear", "softmax")
 DEFAULT = EncoderConfig().attention
 SETTINGS = {
     "darcy": {
@@ -74,7 +74,7 @@ def test_no_type_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("problem", "attention"),
     [
-        pytest.param(problem, kind, marks=pytest.mark.deep if kind == ALIKE else ())
+        pytest.param(problem, kind, marks=pytest.mark.deep if kind in ALIKE else ())
         for problem in ROUTES
         for kind in ROUTES[problem]
     ],

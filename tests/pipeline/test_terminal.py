@@ -31,7 +31,7 @@ FIT = (sys.executable, "-m", "training", "fit", "burgers-tiny", "--set", "data.t
     [
         pytest.param(60, {}, id="narrow"),
         pytest.param(200, {"NO_COLOR": "1"}, id="without colour", marks=pytest.mark.deep),
-        pytest.param(80, {"TERM": "dumb"}, id="dumb"),
+        pytest.param(80, {"TERM": "dumb"}, id="dumb", marks=pytest.mark.deep),
     ],
 )
 def test_a_training_is_shown(tmp_path: Path, columns: int, environment: Mapping[str, str]) -> None:

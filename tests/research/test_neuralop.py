@@ -88,6 +88,7 @@ def test_a_finer_grid_is_answered_as_the_trained_one_where_both_have_points() ->
         torch.testing.assert_close(operator(fine)[:, ::2, ::2], operator(material), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.deep
 def test_a_short_run_beats_the_mean_field(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATA_PATH", str(wheel.parent))
     short = ["data.train=200", "data.test=10", "fit.epochs=2", "operator.layers=1", "operator.channels=16"]

@@ -93,7 +93,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("ending", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.deep)])
 def test_the_service_comes_up_and_ends_in_order(settings: Settings, ending: signal.Signals) -> None:
     with command(settings) as (service, log):
         wait_for(lambda: status(settings, "/health/live") == 200)

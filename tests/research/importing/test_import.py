@@ -57,7 +57,7 @@ PLANES = [
 ]
 #: Those with parts that the graphs of `test_published_graphs.py` lack; types of attention are tested in
 #: `test_encoder.py`.
-GRAPHS = [LINES[0], LINES[-1], "fourier_transformer_2d_no_scalers"]
+GRAPHS = [LINES[0], LINES[-1], pytest.param("fourier_transformer_2d_no_scalers", marks=pytest.mark.deep)]
 
 
 @pytest.mark.parametrize("name", LINES + PLANES)

@@ -266,7 +266,7 @@ def test_the_most_used_model_is_loaded_first_after_a_kill(repository: Path, run_
         wait_until(lambda: httpx2.get(f"{gateway.url}/health/ready").status_code == 200)
 
 
-@pytest.mark.parametrize("mode", ["poll", "none"])
+@pytest.mark.parametrize("mode", ["poll", pytest.param("none", marks=pytest.mark.deep)])
 def test_a_triton_that_loads_its_models_itself_is_served(
     repository: Path,
     run_service: RunService,

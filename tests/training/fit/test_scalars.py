@@ -87,7 +87,7 @@ def short(found: ProblemFile, folder: Path) -> Recipe:
     return changed(recipe(samples, "tiny"), ["fit.epochs=4", "fit.seconds=1e9"])
 
 
-@pytest.mark.parametrize("kind", [shapes, waves, clouds])
+@pytest.mark.parametrize("kind", [pytest.param(shapes, marks=pytest.mark.deep), waves, clouds])
 def test_numbers_are_learned_and_measured_in_their_deviations(kind: Any, tmp_path: Path) -> None:
     found = kind(tmp_path)
     folder = train(short(found, tmp_path), tmp_path / "run", tmp_path / "data")

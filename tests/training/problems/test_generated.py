@@ -41,7 +41,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.deep) for name in NAMES[1:])])
 def test_a_run_of_a_generated_problem_has_a_recipe_and_the_solver_s_frames(name: str, tmp_path: Path) -> None:
     run = start.problem_run(f"{name}-tiny", "quick", ["fit.epochs=1"], tmp_path)
     assert run is not None

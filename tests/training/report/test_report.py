@@ -48,7 +48,7 @@ def command(*arguments: object) -> Result:
 
 
 #: A page of lines is also read in `tests/training/metrics/test_outside_measure.py`.
-SHOWN = [pytest.param(name, marks=pytest.mark.deep) if name == "line" else name for name in GRIDS]
+SHOWN = [name if name == "plane" else pytest.param(name, marks=pytest.mark.deep) for name in GRIDS]
 
 
 @pytest.fixture(scope="module", params=SHOWN)
