@@ -28,6 +28,7 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2
 
 from schema.card import Card
+from serving import system
 from serving.auth import OPEN, SCOPE, Scope, requires
 from serving.errors import Problem
 from serving.inputs import Prediction, offload
@@ -76,6 +77,7 @@ class GrpcServer:
     def __init__(self, service: Service) -> None:
         self._service, self._settings, self._stopping = service, service.settings, False
         message_bytes = self._settings.max_message_bytes + ENVELOPE_BYTES
+        files = min(system.files_of_clients() / 2, 2**31 - 1)  # clients of HTTP have the others
         self._turns, self._streams, self._names = Turns(ARRIVING), Turns(ARRIVING_STREAMS), Turns(ARRIVING)
         self._server = grpc.aio.server(
             options=[
@@ -85,6 +87,7 @@ class GrpcServer:
                 ("grpc.max_connection_idle_ms", int(1000 * IDLE_SECONDS)),
                 ("grpc.keepalive_time_ms", int(1000 * IDLE_SECONDS)),
                 ("grpc.keepalive_timeout_ms", int(1000 * IDLE_SECONDS)),
+                ("grpc.max_allowed_incoming_connections", int(files)),
             ],
             maximum_concurrent_rpcs=2 * self._settings.max_requests_in_flight,  # those about the server need no place
         )

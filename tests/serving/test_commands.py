@@ -205,6 +205,12 @@ def test_clients_leave_files_for_the_gateway(settings: Settings) -> None:
     head = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with command(settings, files=400) as (service, log), ExitStack() as clients:
         wait_for(lambda: status(settings, "/health/ready") == 200)
+        with ExitStack() as connections:  # a server of HTTP/2 speaks first
+            at = ("127.0.0.1", settings.grpc_port)
+            several = [connections.enter_context(socket.create_connection(at, timeout=5)) for _ in range(300)]
+            answered = [bool(client.recv(9)) for client in several]
+            assert 128 < sum(answered) < 200
+            assert status(settings, "/health/ready") == 200
         statuses = []
         for _ in range(400):
             client = clients.enter_context(socket.create_connection(("127.0.0.1", settings.port), timeout=5))
