@@ -26,9 +26,10 @@ from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from serving import errors
 from serving.address import Named, Proxied, WithHead
@@ -70,6 +71,15 @@ class Playground(StaticFiles):
 
     def __init__(self) -> None:
         super().__init__(directory=PLAYGROUND_FOLDER)
+
+    async def page(self, scope: Scope) -> Response:
+        return await super().get_response("index.html", scope)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file of the page; the page itself is at the root, which its addresses count from."""
+        if path in {".", "index.html"}:
+            return RedirectResponse(f"{scope['app_root_path']}/")
+        return await super().get_response(path, scope)
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -140,7 +150,7 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
 
     @requires(OPEN)
     async def page(request: Request) -> Response:
-        return await playground.get_response("index.html", request.scope)
+        return await playground.page(request.scope)
 
     app.add_route("/", page, include_in_schema=False)
     app.add_route("/docs", documentation, include_in_schema=False)

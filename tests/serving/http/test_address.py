@@ -244,6 +244,8 @@ def test_everything_is_found_under_the_path_of_a_proxy(
         assert http.get(f"{url}/openapi.json").json()["servers"] == [{"url": prefix}]
         assert http.get(f"{url}/").status_code == 200
         assert http.get(f"{url}/playground/style.css").status_code == 200
+        for guess in ("/playground/", "/playground/index.html"):
+            assert http.get(f"{url}{guess}").headers["location"] == f"{prefix}/"
         assert http.get(f"{url}/v1/models/").headers["location"] == f"https://lab.example{prefix}/v1/models"
         missing = http.get(f"{url}/v2/nowhere")
         assert (missing.status_code, [*missing.json()]) == (404, ["error"])
