@@ -80,6 +80,10 @@ async function copyProgram() {
 
 function wire() {
   const on = (id, type, act) => at(id).addEventListener(type, act);
+  on("skip", "click", (event) => {
+    event.preventDefault(); // the address is that of a model
+    at(at("stage").hidden ? "sequence" : "stage").focus();
+  });
   on("model", "change", () => (location.hash = at("model").value));
   addEventListener("hashchange", follow);
   on("version", "change", () => {

@@ -256,11 +256,21 @@ export function aspect(card, shape) {
   return Math.min(MOST_UNEQUAL, Math.max(1 / MOST_UNEQUAL, width / height));
 }
 
-/** Return the axes of a grid that are shown, with their ends, which are not known of some; those of points are `cloud.axes`. */
+/**
+ * Return the axes of a grid that are shown, with their ends, which are not known of some, and where their points lie between
+ * these; those of points are `cloud.axes`.
+ */
 export function axes(card) {
   const { grid } = card;
   const isKnown = (name, i) => grid.lengths?.[i] && !grid.guessed?.includes(`${name}.length`);
-  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, ends: isKnown(name, i) ? [0, grid.lengths[i]] : [] }));
+  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, ends: isKnown(name, i) ? [0, grid.lengths[i]] : [], points: lie(card, name) }));
+}
+
+/** Return where the points of an axis lie, by the card's formula: "cells" (in their middles), "left", or "nodes" at both ends. */
+function lie({ grid }, name) {
+  const [, formula] = new RegExp(`(?:^|; )${name}: (.*?)(?:;|$)`).exec(grid.points) ?? [null, grid.points];
+  if (/\(i \+ 1\/2\)/.test(formula)) return "cells";
+  return /x_i = i[^(]*\/n\b/.test(formula) ? "left" : "nodes";
 }
 
 const MOST_UNEQUAL = 3; // beyond it a picture is too narrow to draw on
@@ -405,7 +415,8 @@ export function worth(card, shape, noise) {
   const spread = Number.isFinite(row.vrmse) ? `, ${percent(row.vrmse)} of the deviation from the mean,` : "";
   const kind = error >= POOR || row.vrmse >= NEAR_MEAN ? "poor" : error >= ROUGH ? "care" : "good";
   const name = { poor: "Poor model: mean error", care: "Rough model: mean error", good: "Mean error" }[kind];
-  return { kind, error, text: `${name} ${percent(error)}${spread} on ${testFields(row)}` };
+  const over = row.frames > 1 ? ` over the first ${row.frames} frames` : ""; // a longer rollout is worse at its end
+  return { kind, error, text: `${name} ${percent(error)}${over}${spread} on ${testFields(row)}` };
 }
 
 const [SEVERAL_WRONG, MOST_WRONG] = [0.8, 0.5]; // accuracies below which labels are often, or mostly, wrong

@@ -47,7 +47,7 @@ export class Curve {
 
   reading({ data }, [, across], baseline) {
     const point = Math.min(data.length - 1, Math.round(across * data.length));
-    const other = baseline ? `, classical ${short(baseline.data[point])}` : "";
+    const other = baseline ? `, ${baseline.name} ${short(baseline.data[point])}` : "";
     return `point ${point}: ${short(data[point])}${other}`;
   }
 

@@ -57,13 +57,22 @@ function first() {
 
 /** Return the model that the address names, such as `#plate`; undefined, with a message, where there is none. */
 function addressed() {
-  const name = decodeURIComponent(location.hash.slice(1));
+  const name = unescaped(location.hash.slice(1));
   const found = modelOf(name);
   if (!name || found) return found;
   const other = state.leftOut.find((model) => model.name === name);
   const near = state.models.find((model) => model.name.startsWith(name.slice(0, 3)));
   status.note(other ? `The model “${name}” is not shown here: it ${cards.unsupported(other.card)}` : `There is no model “${name}”${near ? `; did you mean “${near.name}”?` : ""}`);
   return undefined;
+}
+
+/** Return a text without escapes; one with a wrong escape, such as a lone `%`, as it is. */
+function unescaped(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 /** Follow the address: a link, Back and Forward, or a chosen model. */
@@ -141,7 +150,9 @@ export function setForward(card) {
   at("stage").dataset.layout = layout;
   const inverts = Boolean(partner());
   inputs.dark = state.dark;
-  inputs.open(drawnCard(), cards.scattered(state.model.card) ? movesAbout() : { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout], inverts && !card ? ember : tide);
+  // The model is given the solution alone, and takes the other inputs of the equation at their defaults.
+  const drawn = card ? { ...card, inputs: cards.required(card) } : state.model.card;
+  inputs.open(drawn, cards.scattered(state.model.card) ? movesAbout() : { curve: "drag it", inverse: "the truth: draw it", forward: "draw it" }[layout], inverts && !card ? ember : tide);
   figures.open(state.model.card);
   outputs.open(state.model.card, layout, state.dark, inverts);
   at("stage").dataset.outputs = outputs.rows.length;

@@ -104,7 +104,7 @@ export class Outputs {
       const range = widest(...[base, whole[name], fields.range(...[found, expected].filter(Boolean))].filter(Boolean));
       const scale = this.isCurve ? range : this.#colour(row, range);
       this.#shape(row, found);
-      row.prediction.show(found, this.isCurve ? roomy(range, 0.15) : scale, this.isCurve ? expected : null);
+      row.prediction.show(found, this.isCurve ? roomy(range, 0.15) : scale, this.isCurve && expected ? { ...expected, name: NAMES[truth.kind] } : null);
       row.prediction.describe(row.prediction.title, this.#about("prediction", row));
       if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, scale, truth.kind);
     }

@@ -38,8 +38,8 @@ export class Panel {
   /**
    * Name the axes that are shown, the last one across and the one before downwards.
    *
-   * @param {{name: string, ends: number[], up?: boolean}[]} named `ends` are the values at the picture's sides, empty where they
-   *     are not known; an axis may run upwards.
+   * @param {{name: string, ends: number[], points?: string, up?: boolean}[]} named `ends` are the values at the picture's sides,
+   *     empty where they are not known, and `points` says where the points lie between them; an axis may run upwards.
    */
   set axes(named) {
     this.view.axes = named;
@@ -66,7 +66,7 @@ export class Panel {
   /**
    * @param {{shape: number[], data: Float32Array}} field
    * @param {[number, number]} range The values at the ends of the scale.
-   * @param {object} [baseline] A second curve, drawn behind the first.
+   * @param {object} [baseline] A second curve, drawn behind the first, with the `name` of its values.
    */
   show(field, range, baseline = null) {
     this.field = field;

@@ -65,9 +65,10 @@ export class Picture {
 
 /** Return where a point is on an axis: its coordinate where the axis has one, else its index. */
 function place(axis, index, points, usual) {
-  const { name = usual, ends = [] } = axis ?? {};
+  const { name = usual, ends = [], points: lie } = axis ?? {};
   const isIndex = ends.length === 0 || name === "row" || name === "column";
-  return `${name} ${isIndex ? index : short(ends[0] + ((ends[1] - ends[0]) * index) / Math.max(1, points - 1))}`;
+  const share = { cells: (index + 0.5) / points, left: index / points }[lie] ?? index / Math.max(1, points - 1);
+  return `${name} ${isIndex ? index : short(ends[0] + (ends[1] - ends[0]) * share)}`;
 }
 
 /** Draw lines between pairs of positions (row, column). */

@@ -34,10 +34,15 @@ function curl(request) {
   const post = (path, file) => `curl${key} --data-binary @${sent} -H 'Content-Type: ${type}' \\\n  '${address(path)}' -o ${file}`;
   const sources = { example: () => paths.example(model, origin.seed, points), sample: () => paths.sample(model, origin.index) };
   return [
-    sources[origin.kind] ? `curl${key} -H 'Accept: ${type}' \\\n  '${address(sources[origin.kind]())}' -o ${sent}` : `# ${sent}: “Download input”`,
+    sources[origin.kind] ? `curl${key} -H 'Accept: ${type}' \\\n  '${address(sources[origin.kind]())}' -o ${sent}` : source(sent),
     post(paths.predict(model, version, request.grid), received),
     ...(request.classical ? [post(paths.reference(model), `classical${received.slice(received.lastIndexOf("."))}`)] : []),
   ].join("\n");
+}
+
+/** Return where a file is from that the program does not fetch. */
+function source(file) {
+  return `# ${file}: “Download input”`;
 }
 
 function curlText({ model, version, inputs: [input], tokens }) {
@@ -64,7 +69,8 @@ function python(request) {
   const isOne = outputs.length === 1;
   const result = isOne ? outputs[0] : "outputs";
   const save = isOne ? `np.save("${outputs[0]}.npy", ${result})` : `np.savez("${received}", **${result})`;
-  return `${imports()}import numpy as np
+  return `${source(sent)}
+${imports()}import numpy as np
 from petrov_client import Client
 
 with ${client()} as petrov:
@@ -74,7 +80,8 @@ ${save}`;
 
 function shell(request) {
   const [sent, received] = files(request, "npz");
-  return `petrov predict ${request.model} ${sent} ${received}${options(request.version, request.grid)}`;
+  return `${source(sent)}
+petrov predict ${request.model} ${sent} ${received}${options(request.version, request.grid)}`;
 }
 
 /** Return the options of the command; it reads the key from the environment. */

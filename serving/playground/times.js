@@ -5,7 +5,7 @@ import { divergent, ember, hasSigns, signed } from "./colours.js";
 import * as fields from "./fields.js";
 import { Panel, figure } from "./panel.js";
 
-const TITLES = { predicted: "predicted", expected: "true or solved", apart: "difference" };
+const TITLES = { predicted: "predicted", expected: "true or solved", apart: "difference" }; // before a truth is known
 
 export class TimePictures {
   /** @param {HTMLElement} section Holds the panels. */
@@ -45,9 +45,12 @@ export class TimePictures {
       for (const panel of [panels.predicted, panels.expected]) panel.ramp = hasSigns(values) ? signed(this.dark) : ember;
       panels.predicted.show(found, range);
       if (!expected) {
+        panels.expected.describe(panels.expected.title, TITLES.expected);
         for (const panel of [panels.expected, panels.apart]) panel.clear("solve it to compare");
         continue;
       }
+      const isTrue = Boolean(result.truth?.[tensor.name]);
+      panels.expected.describe(panels.expected.title, isTrue ? "true, of the test sample" : "solved classically");
       panels.expected.show(expected, range);
       const apart = fields.difference(found, expected);
       const largest = Math.max(...fields.range(apart).map(Math.abs)) || 1;

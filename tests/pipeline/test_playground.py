@@ -414,6 +414,22 @@ def test_nothing_moves_on_a_phone_once_the_models_are_known(visit: Callable[...,
     assert person.page.evaluate(SHIFTED) < 0.1
 
 
+@pytest.mark.parametrize(("model", "first"), [(FORWARD, "stage"), pytest.param(EXPRESSION, "sequence", marks=ALIKE)])
+def test_the_first_link_leads_past_the_head_of_the_page(visit: Callable[..., Visit], model: str, first: str) -> None:
+    person = visit()
+    person.choose(model)
+    expect(person.page.locator(f"#{first}")).to_be_visible()
+    address = person.page.url
+    person.page.evaluate("document.activeElement.blur()")
+    person.page.keyboard.press("Tab")
+    person.page.keyboard.press("Enter")
+    expect(person.page.locator(f"#{first}")).to_be_focused()
+    person.page.keyboard.press("Tab")
+    assert person.page.evaluate(f"document.getElementById('{first}').contains(document.activeElement)")
+    assert person.page.url == address
+    expect(person.page.get_by_role("alert")).to_be_hidden()
+
+
 def test_one_draws_with_the_keyboard_alone(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
@@ -453,6 +469,7 @@ def test_the_coefficient_is_recovered_from_noisy_readings(visit: Callable[..., V
     assert "10 % of noise" in person.page.inner_text("#measured-note")
     person.page.locator("#noise").fill("7")
     expect(person.page.locator("#measured-note")).to_contain_text("the nearest measured level to 7 %")
+    expect(person.page.locator("#others")).to_be_hidden()  # the network takes the source at its default
 
 
 def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> None:
@@ -488,6 +505,9 @@ def test_a_test_sample_is_compared_with_its_truth(visit: Callable[..., Visit], s
     expect(person.page.locator("#sample")).to_have_text(re.compile(r"Test sample ([1-8]) of \1"))
     count = int(person.page.inner_text("#sample").split()[-1])
     person.settled("from the truth (relative L2)")
+    person.surface("prediction").hover()
+    reading = "point .*, true " if model == CURVE else "row .*, column "
+    expect(person.panel("prediction").locator(".reading")).to_have_text(re.compile(reading))
     example = httpx2.get(f"{service.url}/v1/models/{model}/example?index={count - 1}").json()
     [truth] = (np.array(field) for field in example["outputs"].values())
     found = person.download("#download-output")
@@ -729,6 +749,13 @@ def test_the_address_names_the_model(visit: Callable[..., Visit], service: Gatew
     person.settled("they differ by")
     expect(person.page.get_by_role("alert")).to_contain_text("no model “darcie”")
     assert person.page.input_value("#model") == FORWARD
+    person.page.goto(f"{service.url}/#50%")  # no escape
+    expect(person.page.get_by_role("alert")).to_contain_text("no model “50%”")
+    person.page.reload()
+    person.settled("they differ by")
+    person.page.goto(f"{service.url}/playground#{CURVE}")
+    expect(person.page).to_have_url(f"{service.url}/#{CURVE}")
+    expect(person.page.locator("#model")).to_have_value(CURVE)
 
 
 def test_a_poor_model_looks_poor_and_a_quantity_has_one_scale(visit: Callable[..., Visit]) -> None:
@@ -772,6 +799,9 @@ def test_the_programs_do_what_the_page_did(visit: Callable[..., Visit], tmp_path
     subprocess.run(["bash", "-ec", person.page.inner_text("#program")], cwd=tmp_path, check=True, capture_output=True)
     np.testing.assert_array_equal(np.load(tmp_path / "solution.npy"), found)
     assert np.load(tmp_path / "classical.npy").shape == found.shape
+    for tab in ("#tab-shell", "#tab-python"):  # which fetch no input
+        person.page.click(tab)
+        assert person.page.inner_text("#program").startswith("# coefficient.npy: “Download input”\n")
     (tmp_path / "solution.npy").unlink()
     person.page.click("#tab-python")
     subprocess.run([sys.executable, "-c", person.page.inner_text("#program")], cwd=tmp_path, check=True)

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from safetensors.numpy import load_file
 
+from schema.parts import Axis, locations
 from tests import toy_numbers, toy_waves
 from tests.conftest import Gateway, RunService
 from tests.pipeline.test_playground import browser  # noqa: F401  a fixture
@@ -174,3 +176,28 @@ def test_a_number_of_parameters_alone_has_no_grid(page: Page, tmp_path: Path) ->
     page.select_option("#model", toy_waves.WAVES)
     expect(page.locator("[data-role=prediction][data-name=height]")).to_have_attribute("data-state", "fresh")
     page.screenshot(path=PICTURES / "numbers-waves-phone.png", full_page=True)
+
+
+@pytest.mark.parametrize(
+    ("points", "across"),
+    [("left", "x 0, y 0.25"), ("cells", "x 0.25, y 0.375"), ("nodes", "x 0, y 0.333")],
+)
+def test_a_reading_says_where_its_point_lies(page: Page, points: Any, across: str) -> None:
+    axes = (Axis(name="x", length=2, points=points), Axis(name="y", length=1, points=points))
+    script = """async ([points, lengths]) => {
+      const { axes } = await import("./playground/card.js");
+      const { Picture } = await import("./playground/picture.js");
+      const picture = new Picture(document.createElement("div"));
+      picture.axes = axes({ inputs: [], grid: { axes: ["x", "y"], lengths, points } });
+      return picture.reading({ shape: [4, 4], data: new Float32Array(16).fill(7) }, [0.1, 0.3]);
+    }"""
+    assert page.evaluate(script, [locations(axes), [axis.length for axis in axes]]) == f"{across}: 7"
+
+
+def test_an_error_of_rollouts_says_of_how_many_frames_it_is(page: Page) -> None:
+    script = """async (row) => {
+      const { worth } = await import("./playground/card.js");
+      return worth({ inputs: [], errors: [{ grid: [128], fields: 32, relative_l2: 0.029, ...row }] }, [128], 0).text;
+    }"""
+    assert page.evaluate(script, {"frames": 20}) == "Mean error 2.9 % over the first 20 frames on 32 test fields"
+    assert page.evaluate(script, {}) == "Mean error 2.9 % on 32 test fields"
