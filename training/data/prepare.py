@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from glob import glob
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,7 @@ from pydantic_core import to_json
 from schema.problem import UNEVEN
 from training.data.new_file import new_hdf5
 from training.data.readers import DataFile, named_in, natural, open_file
+from training.data.readers.recent import open_several
 from training.data.readers.unwritten import unwritten
 from training.files import expect_room, locked, write_json
 from training.problems.checks import check, remarks
@@ -81,8 +83,8 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
         path = data / named(problem, f"{held} {counts} {READ_AS}")
         if not path.exists():
             # Files of one tensor may have another format than those of the others.
-            others = {name: [stack.enter_context(open_file(one)) for one in each] for name, each in own.items()}
-            files = [stack.enter_context(open_file(each, problem.data.format)) for each in paths]
+            others = {name: stack.enter_context(open_several(each, open_file)) for name, each in own.items()}
+            files = stack.enter_context(open_several(paths, partial(open_file, format_=problem.data.format)))
             write(problem, files, path, others, named(problem, held))
     return path
 

@@ -1,13 +1,15 @@
-"""What mesh files hold, in memory while it is among what was read last, and read again where it is not.
+"""What is held of many files: the arrays of meshes that were read last, and other files that were open last.
 
 A set of meshes may be larger than the memory. Each of its files is read when it is opened, for what it holds, and once
-more when its values are; those of a small set are in memory all the time.
+more when its values are; those of a small set are in memory all the time. A folder of HDF5 files may have more of them
+than a process may open, and each that is open makes HDF5 slower: few are at one time, and the others opened once more.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +23,10 @@ Arrays = Mapping[str, NDArray[Any]]
 Stamp = tuple[tuple[Path, int, int], ...]
 HELD_BYTES = 2**28
 """Bytes of the arrays of mesh files in memory; those of the last one are there, however large."""
+OPEN = 32
+"""Files of which the contents are not in memory that are open at one time."""
+LASTING = {"mesh", "series"}
+"""Formats whose arrays `RECENT` holds, and whose files are closed once they have been read."""
 
 
 class Recent:
@@ -95,11 +101,90 @@ def contents_again(path: Path, stamp: Stamp, again: Callable[[], DataFile]) -> A
     Raises:
         ReadError: It was changed.
     """
+    expect_unchanged(path, stamp)
+    return contents(again())
+
+
+def expect_unchanged(path: Path, stamp: Stamp) -> None:
+    """Refuse a file that has not the same stamp any more."""
     if stamp_of(*(each for each, *_ in stamp)) != stamp:
         raise ReadError(f"{path}: expected a file that stays as it is, but it was changed while it was read")
-    return contents(again())
 
 
 def rows(key: Hashable, read: Callable[[], Arrays], name: str, start: int, stop: int) -> NDArray[Any]:
     """Return samples of an array of the file with a key."""
     return RECENT.get(key, read)[name][start:stop]
+
+
+@contextmanager
+def open_several(
+    paths: Sequence[Path], open_one: Callable[[Path], AbstractContextManager[DataFile]], most: int = OPEN
+) -> Iterator[list[DataFile]]:
+    """Open data files, of which at most `most` are open at one time. They have to stay as they are meanwhile.
+
+    Args:
+        paths: The files, in their order.
+        open_one: Opens one of them.
+        most: How many.
+    """
+    with ExitStack() as stack:
+        if len(paths) <= most:
+            yield [stack.enter_context(open_one(path)) for path in paths]
+            return
+        held = Held(open_one, most)
+        stack.callback(held.close)
+        yield [held.described(path) for path in paths]
+
+
+class Held:
+    """Files that were open last; one that is asked for again is opened again."""
+
+    def __init__(self, open_one: Callable[[Path], AbstractContextManager[DataFile]], most: int) -> None:
+        self.open_one, self.most, self.held = open_one, most, OrderedDict[Path, tuple[DataFile, ExitStack]]()
+        self.lasting = ExitStack()  # meshes, whose arrays `RECENT` holds
+
+    def get(self, path: Path) -> DataFile:
+        """Return a file, which stays open until `most` others were asked for."""
+        if path not in self.held:
+            while len(self.held) >= self.most:
+                self.held.popitem(last=False)[1][1].close()
+            with ExitStack() as stack:
+                self.held[path] = stack.enter_context(self.open_one(path)), stack.pop_all()
+        self.held.move_to_end(path)
+        return self.held[path][0]
+
+    def described(self, path: Path) -> DataFile:
+        """Return a file whose arrays are read from it while it is open, and from one that is opened again later."""
+        stamp, file = stamp_of(path), self.get(path)
+        if file.format in LASTING:
+            self.lasting.enter_context(self.held.pop(path)[1])
+            return file
+        return self.later(file, stamp)
+
+    def later(self, file: DataFile, stamp: Stamp, *place: int) -> DataFile:
+        """Return a file, or a piece of it at a place, with arrays that are read from what is open then."""
+        arrays, parts = (
+            {
+                name: replace(one, rows=partial(self.rows, stamp, place, kind, name))
+                for name, one in getattr(file, kind).items()
+            }
+            for kind in ("arrays", "parts")
+        )
+        pieces = tuple(self.later(each, stamp, *place, index) for index, each in enumerate(file.pieces))
+        return replace(file, arrays=arrays, parts=parts, pieces=pieces)
+
+    def rows(self, stamp: Stamp, place: tuple[int, ...], kind: str, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Return samples of an array of a file, which has the same stamp still."""
+        [(path, *_)] = stamp
+        expect_unchanged(path, stamp)
+        file = self.get(path)
+        for index in place:
+            file = file.pieces[index]
+        found: NDArray[Any] = getattr(file, kind)[name].rows(start, stop)
+        return found
+
+    def close(self) -> None:
+        """Close all files."""
+        with self.lasting:
+            while self.held:
+                self.held.popitem()[1][1].close()

@@ -1,0 +1,79 @@
+"""Folders of more files than a process may open, of which some are opened again."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5netcdf
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from training.data.dataset import SampleFile
+from training.data.prepare import prepare
+from training.data.readers import ReadError, open_file
+from training.data.readers.recent import OPEN, open_several
+from training.problems.problem_file import read_problem_file
+
+FILES = 3 * OPEN
+Array = NDArray[np.float32]
+
+
+def write_hdf5(path: Path, k: Array, u: Array) -> None:
+    with h5py.File(path, "w") as file:
+        file["k"], file["u"] = k, u
+
+
+def write_netcdf(path: Path, k: Array, u: Array) -> None:
+    with h5netcdf.File(path, "w") as file:
+        file.dimensions = {"y": 8, "x": 9}
+        for name, values in (("k", k), ("u", u)):
+            file.create_variable(name, ("y", "x"), data=values)
+
+
+def write_npz(path: Path, k: Array, u: Array) -> None:
+    np.savez(path, k=k, u=u)
+
+
+@pytest.fixture
+def few_open_files() -> Iterator[None]:
+    """Let this process open fewer files than there are in a folder, besides those that it has open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2 * OPEN, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("few_open_files")
+@pytest.mark.parametrize(("suffix", "write"), [("h5", write_hdf5), ("nc", write_netcdf), ("npz", write_npz)])
+def test_a_folder_may_have_more_files_than_may_be_open(
+    suffix: str, write: Callable[[Path, Array, Array], None], tmp_path: Path
+) -> None:
+    k, u = np.random.default_rng(0).random((2, FILES, 8, 9), np.float32)
+    (tmp_path / "runs").mkdir()
+    for number in range(FILES):
+        write(tmp_path / "runs" / f"{number}.{suffix}", k[number], u[number])
+    (tmp_path / "many.toml").write_text(
+        f'name = "many"\n[data]\nfiles = ["runs/*.{suffix}"]\nsample = "file"\n[inputs.k]\n[outputs.u]\n'
+        "[axes.row]\n[axes.column]\n"
+    )
+    problem = read_problem_file(tmp_path / "many.toml")
+    samples = SampleFile(prepare(problem, tmp_path, tmp_path), problem)
+    with h5py.File(samples.path) as file:
+        np.testing.assert_array_equal(file["k"], k)
+        np.testing.assert_array_equal(file["u"], u)
+
+
+def test_a_file_that_is_changed_before_it_is_read_again_is_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.npz" for number in range(3)]
+    for path in paths:
+        np.savez(path, k=np.ones((4, 8)))
+    with open_several(paths, open_file, most=2) as files:
+        np.savez(paths[0], k=np.zeros((5, 8)))
+        assert files[2].array("k").read().shape == (4, 8)
+        with pytest.raises(ReadError, match=r"0.npz: expected a file that stays as it is, but it was changed"):
+            files[0].array("k").read()
