@@ -103,7 +103,7 @@ class Catalogue:
         """Return the card of a version that can be run, by default of the newest; a companion may be loaded for it."""
         entry = self._entries.get(name)
         if entry is None or entry.present is None:
-            known = ", ".join(each.name for each in self._present) or "none"
+            known = ", ".join(each.name for each in self._present if not each.base) or "none"
             raise Problem("unknown-model", f'no model "{name[:64]}"; there are {known}')
         versions = self._versions(name)
         if versions and (version is None or version in versions):

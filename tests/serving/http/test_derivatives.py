@@ -142,7 +142,10 @@ def test_a_model_without_derivatives_says_so(gateway: Gateway, model: str) -> No
     response = post(gateway, f"{model}/vjp", {"inputs": {}, "cotangents": {}})
     assert (response.status_code, response.json()["type"]) == (404, "urn:petrov:problem:not-differentiable")
     assert NAME in response.json()["detail"]
-    assert post(gateway, "nowhere/vjp", {}).json()["type"] == "urn:petrov:problem:unknown-model"
+    missing = post(gateway, "nowhere/vjp", {}).json()
+    assert missing["type"] == "urn:petrov:problem:unknown-model"
+    assert NAME in missing["detail"]
+    assert f"{NAME}_" not in missing["detail"]  # its derivatives are reached through it
 
 
 def test_an_array_alone_is_no_request(gateway: Gateway) -> None:
