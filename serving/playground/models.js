@@ -6,7 +6,7 @@ import { ember, tide } from "./colours.js";
 import { typeset } from "./equation.js";
 import { failed, forget } from "./requests.js";
 import { drawExample, fetching, openSample, showSampleNumber } from "./samples.js";
-import { fillOptions, play, setAuto } from "./show.js";
+import { clear, fillOptions, play, setAuto } from "./show.js";
 import { Turner } from "./space.js";
 import { at, figures, inputs, outputs, reader, state, status, times } from "./state.js";
 import { takesText } from "./vocabulary.js";
@@ -165,6 +165,7 @@ export function setForward(card) {
   at("frame").value = 1;
   describe(isCurve, layout === "inverse");
   setAuto();
+  clear();
 }
 
 function movesAbout() {

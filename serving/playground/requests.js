@@ -23,7 +23,7 @@ export function changed() {
   solver.cancel();
   outputs.busy("classical", false);
   outputs.age("classical", "difference");
-  at("solve").disabled = false;
+  for (const id of ["solve", "download-input"]) at(id).disabled = false;
   at("solve-hint").textContent = solverHint();
   compare(sample.truth);
   moveTools();
@@ -45,6 +45,7 @@ export function compare(truth) {
 export function textChanged() {
   labeller.cancel();
   state.labelled = null;
+  at("download-input").disabled = !reader.tokens;
   at("download-output").disabled = true;
   showProgram();
   if (reader.tokens) labeller.schedule(PAUSE / 2);

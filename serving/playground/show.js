@@ -156,6 +156,19 @@ function showMeasured(row, frame = null) {
   at("measured-others").textContent = cards.otherMeasures(state.model.card, own ?? row);
 }
 
+/** Show nothing but what holds for any input of the model, until there is one: what was shown is of another model or input. */
+export function clear() {
+  const { card } = state.model;
+  clearTimeout(announcing);
+  showWorth(cards.worth(card, cards.firstGrid(card), noise()));
+  showError(null, null);
+  for (const id of ["predict", "classical"]) showTime(id, null);
+  showBadges(at("quality"), []);
+  at("measured-error").textContent = "–";
+  for (const element of [at("sentence"), at("measured-note"), at("measured-others"), at("trust"), at("frame-shown"), at("program").firstElementChild]) element.replaceChildren();
+  for (const id of ["solve", "download-input", "download-output"]) at(id).disabled = true;
+}
+
 function item(text, kind) {
   const made = document.createElement("li");
   made.textContent = text;

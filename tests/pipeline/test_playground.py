@@ -758,6 +758,32 @@ def test_the_address_names_the_model(visit: Callable[..., Visit], service: Gatew
     expect(person.page.locator("#model")).to_have_value(CURVE)
 
 
+def test_nothing_is_said_of_the_model_that_was_shown_before(visit: Callable[..., Visit]) -> None:
+    person = visit()
+    person.settled("they differ by")
+    page = person.page
+    worth = page.inner_text("#worth")
+
+    def hold(_: Route) -> None: ...
+
+    page.route("**/example?*", hold)
+    person.choose(CURVE)
+    for part in ("#sentence", "#trust", "#program", "#quality", "#measured-note"):
+        expect(page.locator(part)).to_have_text("")
+    for part in ("#error", "#predict-time", "#measured-error"):
+        expect(page.locator(part)).to_have_text("\N{EN DASH}")
+    for button in ("#download-input", "#download-output", "#solve"):
+        expect(page.locator(button)).to_be_disabled()
+    assert worth != page.inner_text("#worth") != ""
+    person.choose(EXPRESSION)
+    person.labelled("with a probability of")
+    expect(page.locator("#download-input")).to_be_enabled()
+    page.unroute("**/example?*")
+    person.choose(CURVE)
+    person.settled("they differ by")
+    expect(page.locator("#download-input")).to_be_enabled()
+
+
 def test_a_poor_model_looks_poor_and_a_quantity_has_one_scale(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(POOR)
