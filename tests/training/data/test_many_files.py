@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import h5netcdf
@@ -16,6 +17,7 @@ from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.data.readers import ReadError, open_file
 from training.data.readers.recent import OPEN, open_several
+from training.data.readers.sets import open_set
 from training.problems.problem_file import read_problem_file
 
 FILES = 3 * OPEN
@@ -66,6 +68,18 @@ def test_a_folder_may_have_more_files_than_may_be_open(
     with h5py.File(samples.path) as file:
         np.testing.assert_array_equal(file["k"], k)
         np.testing.assert_array_equal(file["u"], u)
+
+
+@pytest.mark.usefixtures("few_open_files")
+def test_splits_may_have_more_files_than_may_be_open(tmp_path: Path) -> None:
+    k, u = np.random.default_rng(0).random((2, FILES, 2, 8, 9), np.float32)
+    paths = [tmp_path / f"{'test' if number % 5 == 0 else 'train'}_{number}.h5" for number in range(FILES)]
+    for path, *values in zip(paths, k, u, strict=True):
+        write_hdf5(path, *values)
+    with ExitStack() as stack:
+        found = open_set(stack, paths)
+        assert found.file.test == 2 * sum(path.name.startswith("test") for path in paths)
+        assert {*found.file.arrays} == {"k", "u"}
 
 
 def test_a_file_that_is_changed_before_it_is_read_again_is_refused(tmp_path: Path) -> None:

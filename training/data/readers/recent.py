@@ -23,7 +23,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Stamp = tuple[tuple[Path, int, int], ...]
 HELD_BYTES = 2**28
 """Bytes of the arrays of mesh files in memory; those of the last one are there, however large."""
-OPEN = 32
+OPEN = 16
 """Files of which the contents are not in memory that are open at one time."""
 LASTING = {"mesh", "series"}
 """Formats whose arrays `RECENT` holds, and whose files are closed once they have been read."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from glob import escape, glob
 from itertools import islice, takewhile
 from pathlib import Path
@@ -24,6 +25,7 @@ from training.data.readers.data_file import (
     of_tensors,
 )
 from training.data.readers.formats import LISTS, SUFFIXES, TEXT, UNREAD, XDMF, lists_of, meshes_in, named_in, open_file
+from training.data.readers.recent import open_several
 from training.data.readers.splits import (
     TEST,
     VALIDATION,
@@ -72,16 +74,17 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
         if beside := alone_in(first):
             return open_set(stack, beside, layout)
         return of_runs(stack, first)
-    file = stack.enter_context(open_file(files[0], layout))
+    opened = partial(open_file, format_=layout)
+    file = stack.enter_context(opened(files[0]))
     tensors = Counter(re.sub(r"\d+", "#", without_split(path.stem)) for path in files)
     if are_splits(files) and len(tensors) > 1 and len({*tensors.values()}) == 1:
-        every = [stack.enter_context(open_file(path, layout)) for path in files]
+        every = stack.enter_context(open_several(files, opened))
         if any(len(each.arrays) == 1 for each in every):  # else each file has samples of all tensors
             return DataSet(tensors_of_splits(every), files)
     if are_splits(files):
-        file = with_counts(file, [file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
+        file = with_counts(file, [file, *stack.enter_context(open_several(files[1:], opened))])
     elif of_tensors(files):
-        file = merged([file, *(stack.enter_context(open_file(path, layout)) for path in files[1:])])
+        file = merged([file, *stack.enter_context(open_several(files[1:], opened))])
     elif len(files) > 1:
         file = without_constants(file, files, arrays_of(files, layout))
     return DataSet(file, files)
