@@ -10,14 +10,16 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import httpcore2
+import numpy as np
 import pytest
 
 from petrov_client import ConnectionFailed, PetrovError, _flow
+from petrov_client.ray_data import Scorer
 from tests.clients.conftest import AnyClient, Done, HttpService
 from tests.conftest import Gateway
 
@@ -152,6 +154,15 @@ def test_the_certificates_of_the_argument_are_trusted_instead_of_those_of_the_en
     plain = f"http://{address}" if any_client.http else address
     with pytest.raises(ValueError, match="root_certificates are for https://"):
         any_client.call(plain, "models", options={"root_certificates": certificates / "server.pem"})
+
+
+def test_a_worker_of_ray_trusts_the_certificates_that_it_is_given(
+    encrypted: dict[bool, int], certificates: Path, blur: Callable[..., Any]
+) -> None:
+    fields, urls = np.full((3, 9, 9), 5, np.float32), [f"https://localhost:{encrypted[True]}"]
+    roots = certificates / "server.pem"
+    with closing(Scorer("blur", urls, 1, "data", "solution", KEY, root_certificates=roots)) as scorer:
+        np.testing.assert_allclose(scorer({"data": fields})["solution"], blur(fields), rtol=1e-5)
 
 
 def test_another_authority_is_named_as_the_reason(

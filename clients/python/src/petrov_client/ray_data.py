@@ -15,9 +15,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from petrov_client._client import Client
+from petrov_client._environment import RootCertificates
 from petrov_client._errors import ConnectionFailed, PetrovError, UnknownModel
 from petrov_client._flow import TIMEOUT_SECONDS
 from petrov_client._score import TEMPORARY
@@ -40,9 +42,11 @@ class Scorer:
         output: str,
         api_key: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
+        root_certificates: RootCertificates | None = None,
     ) -> None:
         self._model, self._version, self._column, self._output = model, version, column, output
-        self._clients = [Client(url, api_key, timeout) for url in random.sample(list(urls), len(urls))]
+        client = partial(Client, api_key=api_key, timeout=timeout, root_certificates=root_certificates)
+        self._clients = [client(url) for url in random.sample(list(urls), len(urls))]
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with its outputs.
@@ -70,6 +74,7 @@ def scored(
     workers: int = 4,
     api_key: str | None = None,
     timeout: float = TIMEOUT_SECONDS,
+    root_certificates: RootCertificates | None = None,
 ) -> Any:
     """Add the predictions for every row of a dataset, lazily; this call itself only requests the model's description.
 
@@ -82,6 +87,8 @@ def scored(
         workers: Requests in flight at a time. Each worker reserves a tenth of a processor, since it mostly waits.
         api_key: Sent as a bearer token. It travels to the workers inside the job's description.
         timeout: Seconds for each request, its repetitions included.
+        root_certificates: A file (PEM) of the authorities that are trusted, for https, at the same path for every
+            worker. By default they are those of each worker's environment.
 
     Returns:
         The dataset with one more column, float32, with the name of the model's output.
@@ -90,13 +97,14 @@ def scored(
         UnknownModel: It has no such version.
         PetrovError: No gateway responds, or it does not know the model.
     """
+    of_clients: dict[str, Any] = {"api_key": api_key, "timeout": timeout, "root_certificates": root_certificates}
     with ExitStack() as stack:
-        clients = [stack.enter_context(Client(url, api_key, timeout)) for url in urls]
+        clients = [stack.enter_context(Client(url, **of_clients)) for url in urls]
         info = _from_any(clients, lambda client: client.model(model))
     chosen = info.version if version is None else version
     if chosen not in info.versions:
         raise UnknownModel(f'"{model}" has the versions {info.versions} and no {chosen}')
-    arguments = {"model": model, "urls": tuple(urls), "version": chosen, "api_key": api_key, "timeout": timeout}
+    arguments = {"model": model, "urls": tuple(urls), "version": chosen, **of_clients}
     arguments |= {"column": column or info.inputs[0].name, "output": info.outputs[0].name}
     return dataset.map_batches(
         Scorer, fn_constructor_kwargs=arguments, batch_size=info.batch, concurrency=workers, num_cpus=0.1
