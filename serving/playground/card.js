@@ -345,11 +345,15 @@ export function otherMeasures(card, row) {
 
 /** Return the published figures of the classical solver on a grid, or on the published grid that is nearest in size. */
 export function classical(card, shape, noise = 0) {
-  if (!hasSolver(card)) return undefined;
+  return hasSolver(card) ? nearestNoise(onNearestGrid(card.classical, shape), noise) : undefined;
+}
+
+/** Return the rows of figures whose grid is nearest in size. */
+function onNearestGrid(rows, shape) {
   const size = (grid) => grid.reduce((product, points) => product * points, 1);
   const distance = (row) => Math.abs(Math.log(size(row.grid) / size(shape)));
-  const closest = Math.min(...(card.classical ?? []).map(distance));
-  return nearestNoise(card.classical.filter((row) => distance(row) === closest), noise);
+  const closest = Math.min(...rows.map(distance));
+  return rows.filter((row) => distance(row) === closest);
 }
 
 function nearestNoise(rows, noise) {
@@ -384,11 +388,7 @@ export function coverage(card, shape, input, frame = null) {
 function tested(card, shape, { noise, isUsual }) {
   const rows = (card.calibration?.test ?? []).filter((row) => (row.coverage ?? null) !== null);
   const alike = rows.filter((row) => (conditions(row).length === 0) === isUsual);
-  const among = alike.length ? alike : rows;
-  const size = (grid) => grid.reduce((product, points) => product * points, 1);
-  const distance = (row) => Math.abs(Math.log(size(row.grid) / size(shape)));
-  const closest = Math.min(...among.map(distance));
-  const nearest = among.filter((row) => distance(row) === closest);
+  const nearest = onNearestGrid(alike.length ? alike : rows, shape);
   if (noise !== null) return nearestNoise(nearest, noise);
   return nearest.reduce((worst, row) => (worst && worst.coverage <= row.coverage ? worst : row), undefined);
 }
@@ -409,14 +409,15 @@ const NEAR_MEAN = 0.5; // of the deviation from the mean: hardly better than the
  * @param {number} noise 0 to 1.
  */
 export function worth(card, shape, noise) {
-  const row = measured(card, shape, noise) ?? nearestNoise(card.errors ?? [], noise);
+  const own = measured(card, shape, noise);
+  const row = own ?? nearestNoise(onNearestGrid(card.errors ?? [], shape), noise);
   if (!row) return { kind: "care", text: "No error is published for this model" };
   const error = row.relative_l2;
   const spread = Number.isFinite(row.vrmse) ? `, ${percent(row.vrmse)} of the deviation from the mean,` : "";
   const kind = error >= POOR || row.vrmse >= NEAR_MEAN ? "poor" : error >= ROUGH ? "care" : "good";
   const name = { poor: "Poor model: mean error", care: "Rough model: mean error", good: "Mean error" }[kind];
   const over = row.frames > 1 ? ` over the first ${row.frames} frames` : ""; // a longer rollout is worse at its end
-  return { kind, error, text: `${name} ${percent(error)}${over}${spread} on ${testFields(row)}` };
+  return { kind, error, text: `${name} ${percent(error)}${over}${spread} on ${testFields(row)}${own ? "" : ` of ${gridText(row.grid)} points`}` };
 }
 
 const [SEVERAL_WRONG, MOST_WRONG] = [0.8, 0.5]; // accuracies below which labels are often, or mostly, wrong
@@ -490,5 +491,5 @@ function fromDistribution(card, { kind, index }) {
   if (kind === "sample") return { good: true, text: `The input is test sample ${index + 1}: the model was neither trained nor selected on it.` };
   if (!distribution) return null;
   if (kind === "example") return { good: true, text: `The field is drawn from the training distribution: ${distribution}.` };
-  return { good: false, text: `${own} your own. The published errors are those of: ${distribution}.` };
+  return { good: false, text: `${own} your own. The published errors are those of test samples like the training's: ${distribution}.` };
 }

@@ -194,10 +194,16 @@ def test_a_reading_says_where_its_point_lies(page: Page, points: Any, across: st
     assert page.evaluate(script, [locations(axes), [axis.length for axis in axes]]) == f"{across}: 7"
 
 
-def test_an_error_of_rollouts_says_of_how_many_frames_it_is(page: Page) -> None:
-    script = """async (row) => {
-      const { worth } = await import("./playground/card.js");
-      return worth({ inputs: [], errors: [{ grid: [128], fields: 32, relative_l2: 0.029, ...row }] }, [128], 0).text;
+def test_an_error_says_of_which_samples_it_is(page: Page) -> None:
+    script = """async ([shape, row]) => {
+      const { trust, worth } = await import("./playground/card.js");
+      const coarse = { grid: [64], fields: 9, relative_l2: 0.01 };
+      const errors = [coarse, { grid: [128], fields: 32, relative_l2: 0.029, ...row }];
+      const card = { inputs: [], outputs: [], errors, training: { distribution: "the 448 training samples" } };
+      return [worth(card, shape, 0).text, trust(card, shape, { kind: "own" }).at(-1).text];
     }"""
-    assert page.evaluate(script, {"frames": 20}) == "Mean error 2.9 % over the first 20 frames on 32 test fields"
-    assert page.evaluate(script, {}) == "Mean error 2.9 % on 32 test fields"
+    found, source = page.evaluate(script, [[128], {"frames": 20}])
+    assert found == "Mean error 2.9 % over the first 20 frames on 32 test fields"
+    assert source.endswith("those of test samples like the training's: the 448 training samples.")
+    assert page.evaluate(script, [[128], {}])[0] == "Mean error 2.9 % on 32 test fields"
+    assert page.evaluate(script, [[500], {}])[0] == "Mean error 2.9 % on 32 test fields of 128 points"
