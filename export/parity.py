@@ -18,11 +18,11 @@ from safetensors.numpy import load_file
 
 from export.graphs.deployable import Deployable, argument_shapes
 from physics.numerics.grid import relative_l2
-from schema.card import COORDINATES
+from schema.card import COMPONENT, COORDINATES, FRAME
 from training.optimisation import FLOAT32, Rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -55,6 +55,13 @@ FLOORS: dict[str, float] = {
     "novelty": 1.0,
 }
 
+#: Largest difference of a component, or of a frame of a trajectory, relative to its own size: one that is small beside
+#: the others, such as a velocity beside a pressure, hardly counts in the whole. Beside it comes what rounding of the
+#: largest one makes of a difference of two large numbers.
+PART_TOLERANCE = 1e-3
+EPSILON = float(np.finfo(np.float32).eps)
+PARTS = {COMPONENT, FRAME}  # the axes along which a tensor has parts
+
 TINY = 1e-300  # which keeps 0 / 0 from being a difference
 
 TENTHS = (0.1, 0.9)  # the shares of the values below the two of a positive field
@@ -75,13 +82,15 @@ class Difference:
 class Comparison:
     """A graph beside float32 eager, which decides, and float64 eager, which shows the rounding of float32 itself.
 
-    `quality` holds the largest difference to float32 eager per quality output, as `QUALITY_TOLERANCE` counts it.
+    `quality` holds the largest difference to float32 eager per quality output, as `QUALITY_TOLERANCE` counts it, and
+    `part` that of a component or frame, as `PART_TOLERANCE` does.
     """
 
     shape: tuple[int, ...]
     float32: Difference
     float64: Difference
     quality: dict[str, float] = field(default_factory=dict)
+    part: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -179,7 +188,9 @@ def compare(
             for name, output, truth in zip(signature.quality, outputs[count:], eager32[count:], strict=True)
         }
         single32, double64 = (worst(outputs[:count], each[:count]) for each in (eager32, eager64))
-        found.append(Comparison(shape, single32, double64, quality))
+        parts = zip(outputs, eager32, signature.outputs, strict=False)  # quality outputs are compared by themselves
+        part = largest(strayed(output, truth, spec.axes) for output, truth, spec in parts)
+        found.append(Comparison(shape, single32, double64, quality, part))
     return found
 
 
@@ -198,11 +209,27 @@ def eager(module: nn.Module, arguments: list[torch.Tensor]) -> list[NDArray[Any]
 def worst(outputs: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[Any]]) -> Difference:
     """Return the largest differences over all outputs."""
     found = [difference(*pair) for pair in zip(outputs, expected, strict=True)]
-    return Difference(max(one.max_abs for one in found), max(one.relative_l2 for one in found))
+    return Difference(largest(one.max_abs for one in found), largest(one.relative_l2 for one in found))
+
+
+def largest(values: Iterable[float]) -> float:
+    """Return the largest value, NaN where one is: `max` passes over a NaN that is not the first."""
+    return float(np.max([*values]))
+
+
+def strayed(output: NDArray[Any], expected: NDArray[Any], axes: Sequence[str]) -> float:
+    """Return the largest difference of a component or frame over a batch, relative to its own size."""
+    whole = tuple(index for index, axis in enumerate(axes) if axis not in PARTS)
+    truth = expected.astype(np.float64)
+    error, size = (np.sqrt(np.square(each).sum(whole)) for each in (output - truth, truth))
+    return float((error / np.maximum(size + EPSILON / PART_TOLERANCE * size.max(), TINY)).max())
 
 
 def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> None:
-    """Accept only graphs within `tolerance` of float32 eager, and quality outputs within `QUALITY_TOLERANCE`."""
+    """Accept only graphs within `tolerance` of float32 eager, whose parts are within `PART_TOLERANCE`.
+
+    Quality outputs have to be within `QUALITY_TOLERANCE`.
+    """
     farthest = max(comparisons, key=lambda one: np.nan_to_num(one.float32.relative_l2, nan=np.inf))
     if not farthest.float32.relative_l2 <= tolerance:
         raise ParityError(
@@ -210,6 +237,11 @@ def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> Non
             f"{tolerance:g} but found {farthest.float32.relative_l2:.2g}"
         )
     for one in comparisons:
+        if not one.part <= PART_TOLERANCE:
+            raise ParityError(
+                f"for the input {one.shape}: expected every component and frame of an output to differ from float32 "
+                f"eager by at most {PART_TOLERANCE:g} of its own size but found {one.part:.2g}"
+            )
         for name, difference in one.quality.items():
             if not difference <= QUALITY_TOLERANCE:
                 raise ParityError(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from export.graphs.deployable import Deployable, shape_checks_off
-from export.parity import Graph, ParityError, Statistics, draw, shapes
+from export.parity import Graph, ParityError, Statistics, draw, largest, shapes
 from export.signature import PRODUCT_FRAMES
 from schema.card import FRAME, GRID
 
@@ -165,7 +165,7 @@ def compare_at(
 
 def farthest(found: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]) -> float:
     """Return the largest distance of two sets of tensors."""
-    return max(distance(found[name], expected[name]) for name in found)
+    return largest(distance(found[name], expected[name]) for name in found)
 
 
 def gate(agreements: Sequence[Agreement], difference: float) -> None:
@@ -218,7 +218,7 @@ def central_difference(double: Derivative, like: Statistics | None = None) -> fl
     ahead, behind = after(STEP), after(-STEP)
     slopes = {name: (ahead[name] - behind[name]) / (2 * STEP) for name in ahead}
     if double.kind == "jvp":
-        return max(distance(found[f"tangents.{name}"], slope) for name, slope in slopes.items())
+        return largest(distance(found[f"tangents.{name}"], slope) for name, slope in slopes.items())
     by_steps = sum(float((slope * arrays[f"cotangents.{name}"]).sum()) for name, slope in slopes.items())
     by_gradients = sum(float((gradients[name] * step).sum()) for name, step in steps.items())
     return abs(by_steps - by_gradients) / max(abs(by_gradients), np.finfo(np.float64).tiny)
@@ -232,8 +232,8 @@ def varied(array: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
 
 def along(gradient: NDArray[Any]) -> NDArray[np.float64]:
     """Return a gradient as a direction whose largest entry is 1."""
-    largest = float(np.abs(gradient).max())
-    return np.asarray(gradient / largest if largest else gradient, np.float64)
+    size = float(np.abs(gradient).max())
+    return np.asarray(gradient / size if size else gradient, np.float64)
 
 
 def distance(found: NDArray[Any], expected: NDArray[Any]) -> float:

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import torch
 from torch import Tensor, nn
 
 from export import parity, repository, triton_config
+from export.derivatives import agreement
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
 from export.parity import shapes
@@ -134,6 +136,45 @@ def test_a_graph_that_computes_something_else_is_found(tmp_path: Path) -> None:
 
     with pytest.raises(parity.ParityError, match="at most 1e-05 but found"):
         parity.gate(parity.compare(shifted, Heat(), described))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_nan_is_found_in_every_output(which: int) -> None:
+    described = signature()
+
+    def broken(*arguments: Any) -> list[Any]:
+        outputs = [output.numpy() for output in Heat()(*map(torch.from_numpy, arguments))]
+        outputs[which][0].fill(np.nan)
+        return outputs
+
+    with pytest.raises(parity.ParityError, match="but found nan"):
+        parity.gate(parity.compare(broken, Heat(), described))
+
+
+def test_nan_is_found_in_every_tensor_of_a_derivative() -> None:
+    one, nan = np.ones((2, 3)), np.full((2, 3), np.nan)
+    assert np.isnan(agreement.farthest({"u": one, "v": nan}, {"u": one, "v": one}))
+
+
+class Scaled(Heat):
+    """Its components have sizes as unlike as a pressure and a velocity have."""
+
+    def forward(self, conductivity: Tensor, velocity: Tensor, wind: Tensor) -> tuple[Tensor, Tensor]:
+        temperature, flux = super().forward(conductivity, velocity, wind)
+        return temperature, flux * torch.tensor([1e6, 1.0])[:, None, None]
+
+
+def test_a_component_that_is_small_beside_another_is_compared_too() -> None:
+    described = signature()
+
+    def half(*arguments: Any) -> list[Any]:
+        temperature, flux = Scaled()(*map(torch.from_numpy, arguments))
+        return [temperature.numpy(), (flux * torch.tensor([1.0, 0.5])[:, None, None]).numpy()]
+
+    compared = parity.compare(half, Scaled(), described)
+    assert max(one.float32.relative_l2 for one in compared) < parity.TOLERANCE
+    with pytest.raises(parity.ParityError, match="every component and frame"):
+        parity.gate(compared)
 
 
 def test_a_grid_of_unequal_sides_is_compared_where_no_square_one_is_declared() -> None:
