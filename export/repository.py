@@ -101,6 +101,7 @@ def release(checkpoint: Checkpoint, repository: Path, name: str) -> list[Publica
     name, signature = model_name(name), Signature.of_checkpoint(checkpoint)
     paths, dropped = paths_of(name, repository, checkpoint.formats)
     with staging(repository, name) as aside:
+        check_exported([*paths.values(), *dropped, *(companion_path(paths[ONNX], each) for each in COMPANIONS)])
         for path in paths.values():
             check_names(path, signature)
         stale = [format_ for format_, path in paths.items() if not is_published(path, checkpoint, signature)]
@@ -172,13 +173,18 @@ def build_companions(
 
 def model_name(folder: str) -> str:
     """Turn a folder's name into a model's: `darcy-quick` -> `darcy_quick`."""
-    name = folder.lower().replace("-", "_")
+    name = lowered(folder)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name.endswith(SUFFIXES):
         raise RepositoryError(
             "expected a model name of letters, digits and '_', without the suffix of a format or of a graph beside a "
             f"model, but got {folder!r}"
         )
     return name
+
+
+def lowered(folder: str) -> str:
+    """Return a folder's name as that of a model, whether it is one or not."""
+    return folder.lower().replace("-", "_")
 
 
 def paths_of(name: str, repository: Path, formats: Iterable[str]) -> tuple[dict[str, Path], list[Path]]:
@@ -191,6 +197,16 @@ def retire(path: Path, aside: Path) -> None:
     """Take a model's folder out of the repository in one step, if it is there."""
     if path.exists():
         path.rename(aside / f"{path.name}.old")  # deleted with the staging folder
+
+
+def check_exported(folders: Iterable[Path]) -> None:
+    """Require that folders with the name of a model or of a graph beside it are no models of another making."""
+    for config in (folder / CONFIG for folder in folders):
+        if config.is_file() and not triton_config.is_generated(config.read_text(errors="replace")):
+            raise RepositoryError(
+                f"{config.parent} is a model that was not exported, and would be replaced: give this checkpoint "
+                "another name with --name"
+            )
 
 
 def check_names(folder: Path, signature: Signature) -> None:
@@ -279,7 +295,7 @@ def outcomes(folders: Sequence[Path], repository: Path, name: str | None = None)
             return False  # `attempt` reports it
 
     processes, done = min(sum(map(is_new, folders)), os.cpu_count() or 1), 0
-    if processes > 1 and len({folder.resolve().name for folder in folders}) == len(folders):
+    if processes > 1 and len({lowered(folder.resolve().name) for folder in folders}) == len(folders):
         try:
             with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
                 for outcome in pool.map(attempt, folders, repeat(repository), repeat(name)):

@@ -180,6 +180,11 @@ def text(name: str, signature: Signature, format_: str, precision: Precision = "
     return HEADER.format(source=source) + text_format.MessageToString(config(name, signature, format_, precision))
 
 
+def is_generated(document: str) -> bool:
+    """Return whether an export wrote a config, and no one by hand."""
+    return document.startswith(HEADER.partition("{")[0])
+
+
 def renew(file: Path) -> bool:
     """Add to a config that an earlier export wrote what it does not say about a GPU; return whether it did.
 
@@ -187,7 +192,7 @@ def renew(file: Path) -> bool:
     """
     document = file.read_text()
     header, _, _ = document.partition("\n")
-    if not header.startswith(HEADER.partition("{")[0]):
+    if not is_generated(document):
         return False
     config = parse(document)
     if list(config.instance_group) == instances(""):  # of both backends once

@@ -115,6 +115,30 @@ def test_a_name_keeps_its_tensors(checkpoints: dict[str, Path], published: Publi
     assert contents(repository) == before
 
 
+@pytest.mark.parametrize("suffix", ["vjp", "refined"])
+def test_a_model_of_another_making_is_not_replaced_by_a_graph_beside_a_model(
+    checkpoints: dict[str, Path], tmp_path: Path, suffix: str
+) -> None:
+    own = tmp_path / "model_repository" / f"burgers_{suffix}"
+    (own / "1").mkdir(parents=True)
+    (own / "1" / "model.onnx").write_bytes(b"a graph")
+    (own / "config.pbtxt").write_text('backend: "onnxruntime"\n')
+    before = contents(own)
+    with pytest.raises(RepositoryError, match=f"burgers_{suffix} is a model that was not exported"):
+        publish(checkpoints["burgers"], tmp_path / "model_repository")
+    assert contents(own) == before
+
+
+def test_checkpoints_whose_folders_give_one_model_its_name_are_published_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / name for name in ("darcy-quick", "darcy_quick")]
+    monkeypatch.setattr(repositories, "is_current", lambda *_: False)
+    monkeypatch.setattr(repositories, "attempt", lambda folder, *_: folder.name)
+    monkeypatch.setattr(repositories, "ProcessPoolExecutor", None)
+    assert [*repositories.outcomes(folders, tmp_path)] == ["darcy-quick", "darcy_quick"]
+
+
 @pytest.mark.parametrize("name", ["../darcy", "darcy_torchscript", "2d", ""])
 def test_a_name_is_a_name(name: str) -> None:
     with pytest.raises(RepositoryError, match="model name"):
