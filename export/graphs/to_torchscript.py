@@ -6,6 +6,7 @@ number of frames stays free. TorchScript is deprecated upstream, and models have
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections import Counter
 from contextlib import contextmanager
@@ -39,7 +40,9 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
         traced = torch.jit.freeze(torch.jit.trace(whole, example(signature), check_trace=False))
         follow_input_device(traced.graph)
         check(traced, signature)
-        traced.save(str(path))
+        written = io.BytesIO()  # torch ends the process where it writes to a full disk itself
+        torch.jit.save(traced, written)
+        path.write_bytes(written.getvalue())
 
 
 def follow_input_device(graph: Any) -> None:

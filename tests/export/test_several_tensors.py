@@ -111,6 +111,14 @@ def test_a_torchscript_graph_has_every_tensor(tmp_path: Path) -> None:
     parity.gate(parity.compare(run, Heat(), described))
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
+def test_a_torchscript_graph_on_a_full_disk_is_an_error(tmp_path: Path) -> None:
+    described = signature()
+    (tmp_path / to_torchscript.FILE).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        to_torchscript.write(Deployable(Heat(), described.argument_names), described, tmp_path / to_torchscript.FILE)
+
+
 def test_the_config_names_every_tensor() -> None:
     config = triton_config.config("heat", signature(), "onnx")
     assert [(tensor.name, list(tensor.dims)) for tensor in config.input] == [
