@@ -10,6 +10,7 @@ import copy
 import functools
 import inspect
 from contextlib import contextmanager
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 import jaxtyping
@@ -97,12 +98,16 @@ class Renamed(nn.Module):
 
 
 def renamed(call: Callable[..., Any], arguments: tuple[str, ...]) -> Callable[..., Any]:
-    """Return the function with other names for its arguments."""
+    """Return the function with other names for its arguments.
+
+    A word of Python's own, such as `lambda`, is no argument's name: it gets `_` behind it.
+    """
 
     def forward(*tensors: Tensor) -> Any:
         return call(*tensors)
 
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in arguments]
+    names = (f"{name}_" if iskeyword(name) else name for name in arguments)
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     vars(forward)["__signature__"] = inspect.Signature(parameters)
     return forward
 

@@ -28,7 +28,7 @@ from export.graphs.deployable import example, one_trace, shape_checks_off
 from schema.card import FRAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -50,6 +50,7 @@ TYPES = {"FP32": TensorProto.FLOAT, "INT32": TensorProto.INT32}
 JUDGED = "judged_"  # before the names of what only quality outputs need
 BEFORE = "_before"  # behind the names of the states that a step starts from
 NOW = "_now"  # behind the names of what a step sees of arguments that have a value per frame
+INSIDE = ".inside"  # behind the names of values that are called as a tensor on the wire
 LAST = "last_index"  # -1, for the last frame of a history
 
 
@@ -96,20 +97,28 @@ def convert(module: Deployable, signature: Signature) -> onnx.ModelProto:
     """Return the optimised graph."""
     if signature.frames is None:
         return traced(module, signature, signature.arguments, signature.result_names)
+    wire = {*signature.argument_names, *signature.result_names}
     arguments = tuple(spec for spec in signature.arguments if spec.name != FRAME)
     names = tuple(spec.name for spec in arguments)
     described = signature.step()
-    step = traced(module.step(names), described, described.arguments, described.result_names)
+    step = traced(module.step(names), described, described.arguments, described.result_names, wire)
     model = looped(step, signature, signature.frames.states)
     if signature.quality:
-        append_judgement(model, traced(module.judgement(names), signature, arguments, signature.quality))
+        append_judgement(model, traced(module.judgement(names), signature, arguments, signature.quality, wire))
     return model
 
 
 def traced(
-    module: nn.Module, signature: Signature, arguments: Sequence[Tensor | Parameter], results: Sequence[str]
+    module: nn.Module,
+    signature: Signature,
+    arguments: Sequence[Tensor | Parameter],
+    results: Sequence[str],
+    wire: Collection[str] = (),
 ) -> onnx.ModelProto:
-    """Export a module and optimise its graph; `arguments` are the first ones of the signature."""
+    """Export a module and optimise its graph; `arguments` are the first ones of the signature.
+
+    No value inside has the name of an argument or result, or one in `wire`.
+    """
     # The optimiser takes constants below 1e-8 for 0, so that `sqrt(x + 1e-12)` would lose what keeps it from 0.
     setattr(Constant, "_abs_tol", property(lambda _: 0.0, lambda *_: None))  # noqa: B010 - a private attribute
     with shape_checks_off(), quiet(), one_trace(OPSET, len(results)):
@@ -127,7 +136,20 @@ def traced(
         )
     if program is None:
         raise GraphError("the exporter gave no graph")
+    rename_inside(program.model.graph, {*wire, *results, *(spec.name for spec in arguments)})
     return program.model_proto
+
+
+def rename_inside(graph: Any, wire: Collection[str]) -> None:
+    """Give values inside of a graph of the exporter other names than those on the wire.
+
+    It names them after operators, such as `mean`, and its results as it is told, whether a value has the name or not.
+    """
+    outside = {id(each) for each in (*graph.inputs, *graph.outputs)}
+    inside = (each for node in graph.all_nodes() for each in node.outputs)
+    for each in [*graph.initializers.values(), *inside]:
+        if each.name in wire and id(each) not in outside:
+            each.name = f"{each.name}{INSIDE}"
 
 
 def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -> onnx.ModelProto:

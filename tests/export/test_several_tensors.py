@@ -146,6 +146,28 @@ def test_a_graph_that_computes_something_else_is_found(tmp_path: Path) -> None:
         parity.gate(parity.compare(shifted, Heat(), described))
 
 
+def called(old: str, new: str) -> Signature:
+    """Return the signature with another name of one tensor."""
+    return Signature.of(Description.model_validate_json(json.dumps(HEAT).replace(f'"{old}"', f'"{new}"')))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "name"), [("velocity", "mean"), ("wind", "lambda"), ("flux", "mean"), ("flux", "div")]
+)
+def test_a_tensor_has_any_name_of_a_wire(tensor: str, name: str, tmp_path: Path) -> None:
+    """The exporter calls values inside of a graph `mean` or `div`, and Python has a word `lambda`."""
+    described = called(tensor, name)
+    to_onnx.write(Deployable(Heat(), described.argument_names), described, tmp_path / to_onnx.FILE)
+    run, _ = to_onnx.read(tmp_path / to_onnx.FILE)
+    parity.gate(parity.compare(run, Heat(), described, over=[(1, 8, 11)]))
+
+
+def test_torchscript_refuses_an_argument_with_the_name_of_a_word_of_python(tmp_path: Path) -> None:
+    described = called("wind", "lambda")
+    with pytest.raises(to_onnx.GraphError, match="lambda"):
+        to_torchscript.write(Deployable(Heat(), described.argument_names), described, tmp_path / to_torchscript.FILE)
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_nan_is_found_in_every_output(which: int) -> None:
     described = signature()
