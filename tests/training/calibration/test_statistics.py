@@ -73,3 +73,21 @@ def test_components_and_parameters_are_channels_of_their_own() -> None:
     assert statistics(arguments).shape == (5, 3 * 24 + 1)
     moved = [arguments[0].flip(1), *arguments[1:]]
     assert not torch.equal(statistics(moved)[:, :24], statistics(arguments)[:, :24])
+
+
+@pytest.mark.parametrize("sides", [(9,), (7, 11), (4, 5, 6)])
+def test_a_channel_among_others_has_the_statistics_that_it_has_alone(sides: tuple[int, ...]) -> None:
+    periodic = tuple(axis % 2 == 0 for axis in range(len(sides)))
+    arguments = [torch.rand(5) + 1, torch.rand(5, 2, *sides) + 1, torch.rand(5), torch.rand(5, *sides) + 1]
+    logarithms = (True, True, False, False, True)
+    together = InputStatistics(logarithms, periodic)
+    together.fit(arguments)
+    channels = [arguments[0], *arguments[1].unbind(1), *arguments[2:]]
+    found, rough = [], []
+    for channel, logarithm in zip(channels, logarithms, strict=True):
+        alone = InputStatistics((logarithm,), periodic)
+        alone.fit([channel])
+        found.append(alone([channel]))
+        rough.append(alone.roughness([channel]))
+    torch.testing.assert_close(together(arguments), torch.cat(found, dim=1))
+    torch.testing.assert_close(together.roughness(arguments), torch.cat(rough, dim=1))
