@@ -20,7 +20,7 @@ from training.data.readers.recent import OPEN, open_several
 from training.data.readers.sets import open_set
 from training.problems.problem_file import read_problem_file
 
-FILES = 3 * OPEN
+FILES = 5 * OPEN
 Array = NDArray[np.float32]
 
 
@@ -45,7 +45,7 @@ def few_open_files() -> Iterator[None]:
     """Let this process open fewer files than there are in a folder, besides those that it has open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 2 * OPEN, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 4 * OPEN, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -80,6 +80,15 @@ def test_splits_may_have_more_files_than_may_be_open(tmp_path: Path) -> None:
         found = open_set(stack, paths)
         assert found.file.test == 2 * sum(path.name.startswith("test") for path in paths)
         assert {*found.file.arrays} == {"k", "u"}
+
+
+@pytest.mark.usefixtures("few_open_files")
+def test_a_limit_of_open_files_is_no_damage(tmp_path: Path) -> None:
+    write_npz(tmp_path / "run.npz", *np.ones((2, 8, 9), np.float32))
+    with ExitStack() as stack:
+        opened = (stack.enter_context(open_file(tmp_path / "run.npz")) for _ in range(5 * OPEN))
+        with pytest.raises(ReadError, match=r"run\.npz cannot be read: Too many open files"):
+            list(opened)
 
 
 def test_a_file_that_is_changed_before_it_is_read_again_is_refused(tmp_path: Path) -> None:

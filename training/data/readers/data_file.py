@@ -8,6 +8,8 @@ which have several fields, each field is an array.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -159,6 +161,8 @@ class DataFile:
         return self.arrays[name]
 
 
+NOT_OF_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
+"""Faults of the process, its rights or the disk, which say nothing of what a file holds."""
 BEGINNINGS = {
     b"\x89HDF\r\n\x1a\n": "HDF5",
     b"CDF": "netCDF",
@@ -197,6 +201,8 @@ def damage_named(path: Path, kind: str) -> Iterator[None]:
     except Exception as error:  # what damage leads to in a library is not only what the library says it raises
         if is_mistake(error):
             raise
+        if isinstance(error, OSError) and error.errno in NOT_OF_THE_FILE:
+            raise ReadError(f"{path} cannot be read: {os.strerror(error.errno)}") from error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         said = f"{path}: expected {kind}, but it is damaged or something else ({reason}){beginning_of(path)}"
         raise ReadError(said) from error

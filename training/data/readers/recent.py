@@ -23,8 +23,8 @@ Arrays = Mapping[str, NDArray[Any]]
 Stamp = tuple[tuple[Path, int, int], ...]
 HELD_BYTES = 2**28
 """Bytes of the arrays of mesh files in memory; those of the last one are there, however large."""
-OPEN = 16
-"""Files of which the contents are not in memory that are open at one time."""
+OPEN = 8
+"""Files of which the contents are not in memory that are open at one time; each array of an archive counts, too."""
 LASTING = {"mesh", "series"}
 """Formats whose arrays `RECENT` holds, and whose files are closed once they have been read."""
 
@@ -173,15 +173,14 @@ class Held:
         pieces = tuple(self.later(each, stamp, *place, index) for index, each in enumerate(file.pieces))
         return replace(file, arrays=arrays, parts=parts, pieces=pieces)
 
-    def rows(self, stamp: Stamp, place: tuple[int, ...], kind: str, name: str, start: int, stop: int) -> NDArray[Any]:
-        """Return samples of an array of a file, which has the same stamp still."""
+    def rows(self, stamp: Stamp, place: tuple[int, ...], kind: str, name: str, start: int, stop: int) -> Any:
+        """Return samples of an array of a file, which has the same stamp still, or the number that it is."""
         [(path, *_)] = stamp
         expect_unchanged(path, stamp)
         file = self.get(path)
         for index in place:
             file = file.pieces[index]
-        found: NDArray[Any] = getattr(file, kind)[name].rows(start, stop)
-        return found
+        return getattr(file, kind)[name].rows(start, stop)
 
     def close(self) -> None:
         """Close all files."""
