@@ -143,7 +143,7 @@ def traced(
 def rename_inside(graph: Any, wire: Collection[str]) -> None:
     """Give values inside of a graph of the exporter other names than those on the wire.
 
-    It names them after operators, such as `mean`, and its results as it is told, whether a value has the name or not.
+    It names them after operators, such as `mean`, and its results as asked, whether a value has the name or not.
     """
     outside = {id(each) for each in (*graph.inputs, *graph.outputs)}
     inside = (each for node in graph.all_nodes() for each in node.outputs)

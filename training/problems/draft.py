@@ -17,6 +17,7 @@ import numpy as np
 
 from schema.problem import TIMES
 from training.data.readers import (
+    MESHES,
     DataFile,
     LazyArray,
     are_splits,
@@ -104,7 +105,7 @@ def draft(
     wanted = named_outputs(file, outputs)
     made.guesses |= doubt_of_groups(file)
     count_runs(made, file, runs)
-    if file.format in {"mesh", "series"}:
+    if file.format in MESHES:
         return mesh(made, file, wanted)
     waves = {name for name, one in file.arrays.items() if is_complex(one)}  # drafted by their real parts
     file = replace(file, arrays={name: real_part(one) if name in waves else one for name, one in file.arrays.items()})
@@ -162,7 +163,7 @@ def count_runs(made: Draft, file: DataFile, runs: Path | None) -> None:
     """Count samples by the folders of runs, by a guess unless each has a mesh, or a list of those of one series."""
     if runs is not None:
         made.sample = "file"
-        if file.format not in {"mesh", "series"} or file.path.is_dir():  # numbered meshes may be samples
+        if file.format not in MESHES or file.path.is_dir():  # numbered meshes may be samples
             made.guesses["sample"] = "samples are counted by folders, one sample each"
         if splits := folders_of_splits(runs):
             made.guesses["sample"] = (

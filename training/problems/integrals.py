@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,7 +172,7 @@ def integrated(problem: ProblemFile, one: Quantity, columns: dict[str, Column]) 
         return np.concatenate(found) if found else np.empty((0, *shape))
 
     def parts() -> Iterator[Any]:
-        for first, part in zip(accumulate(lead.sizes, initial=0), lead.parts, strict=False):
+        for first, part in zip(lead.starts, lead.parts, strict=False):
             samples = part.array.samples
             array = LazyArray(one.name, (samples, *shape), np.dtype(np.float64), partial(rows, first))
             yield type(part)(part.path, array, one, shape)

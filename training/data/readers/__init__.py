@@ -1,6 +1,7 @@
 """Readers of the files in which people keep simulations, one layout per file."""
 
 from training.data.readers.data_file import (
+    MESHES,
     DataFile,
     LazyArray,
     ReadError,
@@ -25,6 +26,7 @@ from training.data.readers.splits import (
 )
 
 __all__ = [
+    "MESHES",
     "READERS",
     "SPACE",
     "DataFile",

@@ -161,6 +161,8 @@ class DataFile:
         return self.arrays[name]
 
 
+MESHES = frozenset({"mesh", "series"})
+"""The formats of files that have nodes, at one time or several; their arrays are in memory, and no file stays open."""
 NOT_OF_THE_FILE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 """Faults of the process, its rights or the disk, which say nothing of what a file holds."""
 BEGINNINGS = {

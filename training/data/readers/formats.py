@@ -26,7 +26,7 @@ from zipfile import BadZipFile
 import h5py
 
 from training.data.readers import dedalus, exodus, hdf5, published
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, natural
+from training.data.readers.data_file import MESHES, DataFile, LazyArray, ReadError, damage_named, natural
 from training.data.readers.splits import with_splits_joined
 from training.data.readers.tables import kind_of_table
 from training.data.readers.unwritten import missing_filters
@@ -67,7 +67,7 @@ SUFFIXES = (
     }
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", *exodus.SUFFIXES), "mesh")
 )
-WITHOUT_SPLITS = frozenset({"mesh", "series", "vtk", "pdebench", "well"})  # formats of one layout
+WITHOUT_SPLITS = MESHES | {"vtk", "pdebench", "well"}  # formats of one layout
 INSTALLED = {
     "arrow": "pip install pyarrow, or with pandas d = pandas.read_{suffix}('{path}'); np.savez('data.npz', "
     "**{{k: np.stack(d[k]) for k in d}})"

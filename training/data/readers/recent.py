@@ -17,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, ReadError
+from training.data.readers.data_file import MESHES, DataFile, ReadError
 
 Arrays = Mapping[str, NDArray[Any]]
 Stamp = tuple[tuple[Path, int, int], ...]
@@ -25,8 +25,6 @@ HELD_BYTES = 2**28
 """Bytes of the arrays of mesh files in memory; those of the last one are there, however large."""
 OPEN = 8
 """Files of which the contents are not in memory that are open at one time; each array of an archive counts, too."""
-LASTING = {"mesh", "series"}
-"""Formats whose arrays `RECENT` holds, and whose files are closed once they have been read."""
 
 
 class Recent:
@@ -156,7 +154,7 @@ class Held:
     def described(self, path: Path) -> DataFile:
         """Return a file whose arrays are read from it while it is open, and from one that is opened again later."""
         stamp, file = stamp_of(path), self.get(path)
-        if file.format in LASTING:
+        if file.format in MESHES:
             self.lasting.enter_context(self.held.pop(path)[1])
             return file
         return self.later(file, stamp)

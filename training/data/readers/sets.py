@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from training.data.readers.data_file import (
+    MESHES,
     DataFile,
     LazyArray,
     ReadError,
@@ -40,7 +41,6 @@ from training.data.readers.splits import (
 from training.data.readers.tables import kind_of_table
 
 ARRAYS = {*SUFFIXES, ".h5", ".hdf5"}
-MESHES = {"mesh", "series"}  # the formats of files that have nodes
 FEW = 16  # the most numbers on a line, such as the ends of a domain, that may be the same in all files
 LOOKED_AT = 8  # of several files, to see whether numbers are the same in all of them
 MOST_FILES = 200_000  # of a folder of runs that are looked at

@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 from petrov_client._client import Client
@@ -45,8 +44,8 @@ class Scorer:
         root_certificates: RootCertificates | None = None,
     ) -> None:
         self._model, self._version, self._column, self._output = model, version, column, output
-        client = partial(Client, api_key=api_key, timeout=timeout, root_certificates=root_certificates)
-        self._clients = [client(url) for url in random.sample(list(urls), len(urls))]
+        mixed = random.sample(list(urls), len(urls))
+        self._clients = [Client(url, api_key, timeout, root_certificates=root_certificates) for url in mixed]
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with its outputs.
