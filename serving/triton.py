@@ -230,7 +230,7 @@ class Triton:
             for tensor in orjson.loads(reply.head)["outputs"]:
                 end = start + tensor["parameters"]["binary_data_size"]
                 values = np.frombuffer(data[start:end], triton_to_np_dtype(tensor["datatype"]))  # a view
-                outputs[_SUFFIX.sub("", tensor["name"])] = values.reshape(tensor["shape"])
+                outputs[unsuffixed(tensor["name"])] = values.reshape(tensor["shape"])
                 start = end
         except (ValueError, TypeError, KeyError) as error:
             raise _unreadable(model, version, reply, error) from error
@@ -279,7 +279,7 @@ class Triton:
             raise _problem(reply, model, version)
         try:
             config = orjson.loads(reply.data)
-            names = {_SUFFIX.sub("", tensor["name"]): tensor["name"] for tensor in config["input"]}
+            names = {unsuffixed(tensor["name"]): tensor["name"] for tensor in config["input"]}
             groups = config.get("instance_group", ())
             instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", ()))) for group in groups)
             batch = int(config.get("max_batch_size", 0)) if any(group.get("gpus") for group in groups) else 0
@@ -333,6 +333,11 @@ def _problem(reply: Reply, model: str, version: int) -> Problem:
         problem = Problem("model-failed", f'the inference server could not run "{model}" version {version}')
     problem.add_note(f"{status}: {text}")
     return problem
+
+
+def unsuffixed(name: str) -> str:
+    """Return a card's name of a tensor by Triton's."""
+    return _SUFFIX.sub("", name)
 
 
 def lack(text: str) -> str | None:

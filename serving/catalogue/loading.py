@@ -22,7 +22,7 @@ from tritonclient.utils import triton_to_np_dtype
 
 from schema.card import FRAME, GRID, Card
 from serving.catalogue.budget import Budget
-from serving.catalogue.repository import Entry, Repository
+from serving.catalogue.repository import Entry, IncompleteConfigError, Repository
 from serving.errors import Problem
 from serving.settings import Settings
 from serving.triton import Batch, Run, Triton, lack
@@ -149,6 +149,10 @@ class Loading:
                 self._lost()
                 return
             failed = True
+        except IncompleteConfigError as error:  # what was loaded before stays
+            for number in (entry.present or {}).keys() - entry.served.keys():
+                entry.report(number, f"is not loaded: {error}", "")
+            failed = True
         finally:
             entry.reserved = False
         if loaded:  # also where another gateway has unloaded it already
@@ -170,9 +174,9 @@ class Loading:
 
     async def _load(self, entry: Entry) -> bool:
         """Have Triton load a model, without the versions that it cannot load; return whether it has loaded any."""
-        broken, config, name = set[int](), None, entry.name
-        if self.gpu:
-            config = await self._configuration(name, ())
+        broken, name = set[int](), entry.name
+        # Triton is given what is checked here, since the file may be written anew before it reads it.
+        config = await self._configuration(name, ())
         while True:
             try:
                 self.possible = await self._loaded_by_triton(entry, config)

@@ -24,7 +24,7 @@ from schema.card import Card
 from schema.parts import validated
 from serving import system
 from serving.errors import Problem
-from serving.triton import lack
+from serving.triton import lack, unsuffixed
 
 Stamp = frozenset[tuple[str, int, int]]
 
@@ -32,6 +32,10 @@ logger = logging.getLogger(__name__)
 QUEUE_DELAY_MICROSECONDS = 1000  # a tenth of a run
 MAX_BYTES = 16 * 2**20  # of a card or a certificate; ours have some ten kilobytes
 EXAMPLES, MAX_EXAMPLES_BYTES = "examples.safetensors", 256 * 2**20  # ours have a third of a megabyte
+
+
+class IncompleteConfigError(Exception):
+    """A `config.pbtxt` lacks tensors of a card. It may be complete in a moment, and Triton would take it as it is."""
 
 
 class Repository:
@@ -89,7 +93,11 @@ class Repository:
     def configuration(self, model: str, without: Collection[int], *, gpu: bool = False) -> str | None:
         """Return a model's configuration in JSON, for its newest versions without some; None if none is left.
 
-        On a GPU it waits for more requests. An OSError, a ValueError or a ParseError: `config.pbtxt` cannot be read.
+        On a GPU it waits for more requests.
+
+        Raises:
+            IncompleteConfigError: `config.pbtxt` lacks tensors, as an empty one does that is just being written.
+            OSError, ValueError, ParseError: It cannot be read here.
         """
         text = system.read_file(self._folder / model / "config.pbtxt", MAX_BYTES).decode()
         config = text_format.Parse(text, model_config_pb2.ModelConfig())
@@ -100,6 +108,13 @@ class Repository:
         kept = [each for each in numbers if each not in without]
         if not policy.HasField("specific") and not policy.HasField("all"):
             kept = kept[-max(1, policy.latest.num_versions) :]
+        cards = self._cards.get(model, {})
+        described = {unsuffixed(tensor.name) for tensor in (*config.input, *config.output)}
+        for card in (cards[each] for each in kept if each in cards):
+            results = (*(tensor.name for tensor in card.outputs), *card.quality)
+            if missing := sorted({*card.names, *results} - described):
+                found = f'config.pbtxt has no tensor "{missing[0]}"'
+                raise IncompleteConfigError(f"{found}, which the card of version {card.version} names")
         policy.Clear()
         policy.specific.versions.extend(kept)
         if gpu:

@@ -245,6 +245,32 @@ def test_a_newest_version_that_does_not_load_leaves_the_one_before_it_even_after
         assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
 
 
+def test_a_config_that_is_just_being_written_costs_no_version_that_is_served(
+    repository: Path, run_service: RunService
+) -> None:
+    config = repository / "blur" / "config.pbtxt"
+    text = config.read_text()
+    with run_service(repository, KEY, empty=True) as gateway:
+
+        def version() -> str:
+            response = httpx2.post(f"{gateway.url}/v1/models/blur/predict", json=FIELD, timeout=60)
+            return str(response.headers.get("petrov-version")) if response.status_code == 200 else response.text
+
+        def reason() -> str:
+            assert version() == "1"
+            return str(httpx2.get(f"{gateway.url}/health/ready").json().get("reason", ""))
+
+        config.write_text("")  # as a copy does, before the rest arrives
+        publish(repository, "blur", 2, hidden=repository.parent)
+        begin = "not served: blur (version 2 is not loaded: config.pbtxt has no tensor "
+        wait_until(lambda: reason().startswith(f'{begin}"coefficient"'))
+        config.write_text(text.partition("output")[0])
+        wait_until(lambda: reason().startswith(f'{begin}"solution"'))
+        config.write_text(text)
+        wait_until(lambda: version() == "2")
+        assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
+
+
 def test_the_most_used_model_is_loaded_first_after_a_kill(repository: Path, run_service: RunService) -> None:
     for name in ("a", "b", "z"):
         add(repository, name)
