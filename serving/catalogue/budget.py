@@ -111,9 +111,11 @@ class Budget:
 
     def fits(self, entry: Entry) -> bool:
         """Tell whether a model fits beside those that are loaded; one that is larger than the budget fits alone."""
+        if self.limit is None:
+            return True
         others = self.taken()
         others.pop(entry.name, None)
-        return self.limit is None or not others or sum(others.values()) + self.share(entry) <= self.limit.bytes
+        return not others or sum(others.values()) + self.share(entry) <= self.limit.bytes
 
     async def admit(self, entry: Entry) -> bool:
         """Reserve the memory of a model, once it fits; False where no request waits for it any more."""

@@ -104,10 +104,10 @@ class Loading:
         if changed:
             entry.again = entry.pause = 0.0
         if entry.on_demand and entry.used is None:
-            room = self._budget.fits(entry)
-            if changed or (entry.may_try and not room):  # a fault is not for good: the next request tries again
+            # A fault is not for good: the next request tries again.
+            if entry.faults and (changed or (entry.may_try and not self._budget.fits(entry))):
                 entry.faults = {}
-            if entry.base or not room or (entry.tried and entry.fit):
+            if entry.base or (entry.tried and entry.fit) or not self._budget.fits(entry):
                 return False
         return entry.may_try and bool(self._to_load(entry, ready) or entry.cold(ready))
 

@@ -138,7 +138,7 @@ def _wait(child: subprocess.Popen[bytes]) -> None:
     One that is stopped for a while counts as dead.
     """
     ends, watched = [os.pidfd_open(child.pid), sys.stdin.fileno()], dict[int, str]()
-    stopped = dict[str, float]()
+    seen, stopped = set[str](), dict[str, float]()
     while not (ready := set(select.select([*ends, *watched], [], [], SCAN_SECONDS)[0])) & set(ends):
         died = {watched.pop(descriptor) for descriptor in ready}
         for descriptor in ready:
@@ -149,18 +149,22 @@ def _wait(child: subprocess.Popen[bytes]) -> None:
         if lost := sorted([*unreaped, *_stopped(watched.values(), stopped)]):
             sys.stderr.write(f"E instances died or are stopped, so Triton is ended: processes {', '.join(lost)}\n")
             return
-        _watch_children(child.pid, watched)
+        seen = _watch_children(child.pid, watched, seen)
 
 
-def _watch_children(parent: int, watched: dict[int, str]) -> None:
-    """Add the new children of a process, by descriptors that become readable when they die.
+def _watch_children(parent: int, watched: dict[int, str], seen: set[str]) -> set[str]:
+    """Add the new children of a process, by descriptors that become readable when they die; return all processes.
 
-    With hundreds of threads, each of which may have children, a scan takes tens of milliseconds: hence the descriptors.
+    Of those that were seen before no parent is looked up, since none becomes a child of Triton's later, and a number is
+    given again after all others. Triton's own lists of children, one of each of hundreds of threads, took tens of
+    milliseconds.
     """
-    for children in Path(f"/proc/{parent}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # threads and processes come and go during the scan
-            for pid in set(children.read_text().split()) - set(watched.values()):
+    found = {each.name for each in Path("/proc").iterdir() if each.name.isdecimal()}
+    for pid in found - seen:
+        with contextlib.suppress(OSError):  # processes come and go during the scan
+            if _status(pid)[1:2] == [str(parent)]:
                 watched[os.pidfd_open(int(pid))] = pid
+    return found
 
 
 def _stopped(pids: Iterable[str], since: dict[str, float]) -> list[str]:
@@ -172,13 +176,18 @@ def _stopped(pids: Iterable[str], since: dict[str, float]) -> list[str]:
 
 
 def _state(pid: str) -> str:
-    """Return the state letter of a process, empty if there is none.
+    """Return the state letter of a process, empty if there is none."""
+    return "".join(_status(pid)[:1])
 
-    It is the field after the program's name, which may itself hold spaces and parentheses.
+
+def _status(pid: str) -> list[str]:
+    """Return the fields after the name of a process, which may hold spaces and parentheses; none if there is none.
+
+    They begin with the letter of its state and the number of its parent.
     """
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
+    return []
 
 
 if __name__ == "__main__":
