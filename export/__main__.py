@@ -9,9 +9,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from export.parity import TOLERANCE
-from export.repository import outcomes
-
 if TYPE_CHECKING:
     from export.repository import Publication
 
@@ -35,6 +32,8 @@ def export(
     """
     if name is not None and len(folders) > 1:
         raise typer.BadParameter(f"one name cannot serve {len(folders)} checkpoints", param_hint="--name")
+    from export.repository import outcomes  # noqa: PLC0415 - torch takes seconds, and a question for help none of them
+
     refused = 0
     with console.status(f"exporting {', '.join(map(str, folders))}"):
         for folder, outcome in zip(folders, outcomes(folders, repository, name), strict=True):
@@ -60,6 +59,8 @@ def report(one: Publication) -> None:
 
 def table(one: Publication) -> Table:
     """Return a certificate's comparisons as a table."""
+    from export.parity import TOLERANCE  # noqa: PLC0415 - as above
+
     title = f"{one.model}: relative L2 difference to the network, at most {TOLERANCE:g} to float32"
     rows = Table("input", "float32", "float64", "largest to float32", title=title, title_justify="left")
     for line in one.certificate["comparisons"]:
