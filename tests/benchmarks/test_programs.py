@@ -128,9 +128,8 @@ def test_every_problem_file_can_be_read() -> None:
 
 
 # It is killed when it has learned for some seconds; how long it is slowed is all the same.
-@pytest.mark.parametrize(
-    ("way", "seconds"), [(disturbed.KILLED, 8.0), pytest.param(disturbed.SLOWED, 0.4, marks=pytest.mark.deep)]
-)
+@pytest.mark.deep
+@pytest.mark.parametrize(("way", "seconds"), [(disturbed.KILLED, 8.0), (disturbed.SLOWED, 0.4)])
 def test_a_disturbed_training_ends_with_its_model(
     prepared: dict[str, Any], way: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

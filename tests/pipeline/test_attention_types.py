@@ -28,8 +28,8 @@ DATA = {"train": 40, "test": 16}
 #: Kernels differ in the features of a head alone: the one with every part of the others stands for all.
 KERNEL = "kernel-aoglu3"
 ROUTES = {"darcy": ["softmax", KERNEL], "burgers": ["fourier", "linear", "causal"]}
-#: Products of the same matrices as Galerkin's or Fourier's, with other factors: they learn in the deep suite.
-ALIKE = ("linear", "softmax")
+#: Products of the same matrices as Galerkin's, with other factors or masks: they learn in the deep suite.
+ALIKE = ("linear", "softmax", "causal", "fourier")
 DEFAULT = EncoderConfig().attention
 SETTINGS = {
     "darcy": {

@@ -86,6 +86,7 @@ def recorded(app: Any, *arguments: object) -> str:
     return "\n".join(passed)
 
 
+@pytest.mark.deep
 def test_a_training_and_an_export_pass_what_the_page_names(tmp_path: Path) -> None:
     run, repository = tmp_path / "burgers-tiny", tmp_path / "repository"
     small = ("--set", "operator.layers=1", "--set", "fit.epochs=1", "--set", "data.test=2", "--set", 'formats=["onnx"]')

@@ -96,6 +96,7 @@ def test_a_notebook_is_stored_as_it_was_run(name: str) -> None:
     assert pictures(kept(name)) == {"tutorial": 4}.get(name, 2)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("service", [FIRST], indirect=True)
 def test_the_tutorial_prints_small_errors_and_what_it_has_stored(execute: Execute) -> None:
     executed, stored = execute("tutorial"), kept("tutorial")

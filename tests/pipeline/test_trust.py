@@ -170,6 +170,7 @@ def test_foreign_inputs_of_burgers_are_solved(client: Client) -> None:
     assert np.isnan(quality.error_estimate)
 
 
+@pytest.mark.deep
 def test_foreign_flows_take_smaller_steps(service: Gateway, client: Client) -> None:
     usual = navier_stokes.initial_vorticity(np.random.default_rng(7), 1)[0].astype(np.float32)
     x = np.arange(64) / 64

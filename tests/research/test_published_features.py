@@ -193,6 +193,7 @@ class Lines(nn.Module):
         return tuple(network(x) for network in self.networks)
 
 
+@pytest.mark.deep
 def test_a_graph_of_operators_accepts_lines_that_were_not_traced() -> None:
     lines = Lines().eval().requires_grad_(requires_grad=False)
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("point", min=8)}

@@ -232,6 +232,7 @@ def test_the_inverse_problem_says_which_cells_its_output_covers(
     assert points == PROBLEMS["darcy_inverse"].description.points if cells is None else cells in points
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(240)  # two exports and a Triton, on a busy machine
 def test_an_imported_checkpoint_is_served_by_triton(
     golden: Golden,

@@ -86,6 +86,7 @@ def test_a_model_of_both_is_measured_on_fine_samples_and_needs_no_coarse_ones(fo
         work.task()
 
 
+@pytest.mark.deep
 def test_the_race_has_a_candidate_of_fine_samples_alone(folder: Path) -> None:
     made = recipe(folder, "quick")
     assert [each.fine for each in made.race] == [False] * 3 + [True]

@@ -87,6 +87,7 @@ def test_the_numbers_are_those_of_the_card(run: Path) -> None:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("run", ["plane"], indirect=True)
 def test_amounts_of_data_are_measured_once(run: Path) -> None:
     arguments = ("report", run, "--data", run.parent / "data", "--amounts")
