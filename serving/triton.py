@@ -44,6 +44,7 @@ _PROBE_SECONDS = 3.0  # the index is in Triton's memory
 _UNLOAD_SECONDS = 10.0  # until it replies, which it does before it unloads
 _LOAD_SECONDS = 600.0  # a load takes as long as the model; one that hangs is tried again, and does not block others
 _UNLOAD_PAUSE = 0.02
+_DENIED = (401, 403)  # without the key of its restricted APIs
 _LOAD, _NOT_ALLOWED = "/inference.GRPCInferenceService/RepositoryModelLoad", "load / unload is not allowed"
 SPREAD_BYTES = 2**18  # of arrays that are copied before they are sent: milliseconds
 _SUFFIX = re.compile(r"__\d+$")
@@ -97,7 +98,7 @@ class Triton:
         self._key = {KEY_HEADER: key} if key else {}
         self._configurations: dict[tuple[str, int], _Configuration] = {}
         self._calls = set[asyncio.Task[Reply]]()
-        self._warned = False
+        self._warned, self._unlisted = False, ""
         self.loading = frozenset[str]()  # models, by the last index
 
     async def __aenter__(self) -> Self:
@@ -117,7 +118,9 @@ class Triton:
             # It lists every folder of the repository, also one whose name is not UTF-8.
             index = orjson.loads(reply.data.decode("utf-8", "replace"))
             if reply.status != 200:
-                raise Problem("triton-unavailable", f"Triton's index of models: {reply.status}: {index['error'][:200]}")
+                index = await self._listed_by_statistics(reply.status, index["error"])
+            else:
+                self._unlisted = ""
             ready: dict[str, set[int]] = {}
             self.loading = frozenset(each["name"] for each in index if each.get("state") == "LOADING")
             for each in index:
@@ -137,6 +140,25 @@ class Triton:
         kept = {key: found for key, found in self._configurations.items() if key[1] in ready.get(key[0], ())}
         self._configurations = kept
         return ready
+
+    async def _listed_by_statistics(self, status: int, error: str) -> list[dict[str, str]]:
+        """Return the versions that can be run where the index fails, which is logged.
+
+        For the index Triton looks at every entry of the repository, and one that it cannot look at, such as a link that
+        leads nowhere, or a folder that goes in this moment, is an error for all. It runs what it has loaded, whose
+        statistics it keeps in memory.
+        """
+        fault = f"Triton's index of models: {status}: {error[:200]}"
+        if fault != self._unlisted:
+            logger.warning("%s", fault)
+        self._unlisted = fault
+        if status in _DENIED:
+            raise Problem("triton-unavailable", fault)
+        reply = await self.http.request("GET", "/v2/models/stats", {})
+        found = orjson.loads(reply.data).get("model_stats")
+        if reply.status != 200 or found is None:
+            raise Problem("triton-unavailable", fault)
+        return [{"name": each["name"], "version": each["version"], "state": "READY"} for each in found]
 
     async def last_use(self, model: str) -> float | None:
         """Return how many seconds ago any client ran a model, by both machines' clocks; None where it never was."""

@@ -31,6 +31,7 @@ Stamp = frozenset[tuple[str, int, int]]
 logger = logging.getLogger(__name__)
 QUEUE_DELAY_MICROSECONDS = 1000  # a tenth of a run
 MAX_BYTES = 16 * 2**20  # of a card or a certificate; ours have some ten kilobytes
+CERTIFICATE = "certificate.json"
 EXAMPLES, MAX_EXAMPLES_BYTES = "examples.safetensors", 256 * 2**20  # ours have a third of a megabyte
 
 
@@ -41,7 +42,8 @@ class IncompleteConfigError(Exception):
 class Repository:
     """A model repository on disk.
 
-    A version folder is complete when it appears and its card never changes, so each card is read once. Of each model,
+    A card and its certificate are read again when their files change, as they do while a copy writes them one after the
+    other, or over those of the same number; a card that cannot be read then leaves the one before. Of each model,
     `newest` is the highest version number, whether its card can be read or not, and `stamps` has name, time and size of
     its files, by which a change is noticed. `certificates` are those of the cards, None where a version has none.
     """
@@ -49,6 +51,7 @@ class Repository:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._cards: dict[str, dict[int, Card]] = {}
+        self._documents: dict[Path, Stamp] = {}  # by card: the files that it was read from
         self.certificates: dict[tuple[str, int], dict[str, Any] | None] = {}
         self._faults: dict[Path, str] = {}
         self.newest: dict[str, int] = {}
@@ -83,7 +86,11 @@ class Repository:
                 if not (name.isascii() and name.isprintable()):  # which no header can hold, nor a metric some others
                     self._warn(path, f"expected a name of printable ASCII but found {name!r}")
                 elif number is not None:
-                    card = self._cards.get(name, {}).get(number) or self._card(path)
+                    documents = {str(path), str(path.with_name(CERTIFICATE))}
+                    stamp = frozenset(each for each in stamps[name] if each[0] in documents)
+                    card = self._cards.get(name, {}).get(number)
+                    if card is None or stamp != self._documents.get(path):
+                        card = self._card(path, stamp) or card
                     found.setdefault(name, {}).update({} if card is None else {number: card})
                     newest[name] = max(number, newest.get(name, number))
         self.stamps = {name: stamps[name] for name in found}
@@ -121,7 +128,7 @@ class Repository:
             wait_for_more(config)
         return json_format.MessageToJson(config, preserving_proto_field_name=True) if kept else None
 
-    def _card(self, path: Path) -> Card | None:
+    def _card(self, path: Path, stamp: Stamp) -> Card | None:
         """Read the card of a version folder, and its certificate; a fault is logged once, and again when it changes."""
         model, number = path.parent.parent.name, path.parent.name
         try:
@@ -129,8 +136,9 @@ class Repository:
             if (card.model, str(card.version)) != (model, number):
                 found = f"{card.model} version {card.version}"
                 raise ValueError(f"expected the card of {model} version {number} but found that of {found}")  # noqa: TRY301
-            certificate = path.with_name("certificate.json")
+            certificate = path.with_name(CERTIFICATE)
             self.certificates[model, card.version] = _document(certificate) if certificate.exists() else None
+            self._documents[path] = stamp
             return card  # noqa: TRY300
         except (OSError, ValueError, RecursionError, MemoryError) as error:
             self._warn(path, str(error))

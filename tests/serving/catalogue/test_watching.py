@@ -334,6 +334,18 @@ async def test_an_error_of_triton_s_index_loses_the_server_until_it_is_right(rep
         assert catalogue.readiness().ready
 
 
+async def test_a_triton_that_refuses_its_index_without_a_key_is_lost_with_its_reason_in_the_log(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with looking(repository) as (catalogue, fake):
+        error = "This API is restricted, expecting header 'petrov-key'"
+        fake.index = reply(json.dumps({"error": error}), tensors=False, status="403 Forbidden")
+        for _ in range(2):
+            await catalogue.look()
+        assert catalogue.readiness().reason == "the inference server does not respond"
+    assert caplog.text.count(f"Triton's index of models: 403: {error}") == 1
+
+
 async def test_a_busy_triton_loses_nothing_and_one_that_stays_silent_is_lost(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,6 +435,29 @@ async def bad_is_missing(repository: Path, caplog: pytest.LogCaptureFixture) -> 
         assert served(catalogue) == ["good"]
         assert catalogue.readiness().missing == ("bad",)
     assert caplog.text.count("card.json cannot be read") == 1
+
+
+async def test_a_card_and_a_certificate_that_are_copied_later_or_over_others_are_read(
+    repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate = repository / "good" / "1" / "certificate.json"
+    text = certificate.read_text()
+    certificate.unlink()
+    async with looking(repository) as (catalogue, _):
+        await catalogue.look()
+        assert catalogue.model("good").certificate is None
+        certificate.write_text(text)
+        await catalogue.look()
+        assert catalogue.model("good").certificate == json.loads(text)
+        change(repository, "good", title="Trained again")
+        await catalogue.look()
+        assert catalogue.find("good").title == catalogue.models()[0].title == "Trained again"
+        card = repository / "good" / "1" / "card.json"
+        half = card.read_text()[:100]
+        card.write_text(half)
+        await catalogue.look()
+        assert catalogue.find("good").title == "Trained again"
+        assert caplog.text.count("card.json cannot be read") == 1
 
 
 async def test_a_card_of_another_model_is_refused(repository: Path, caplog: pytest.LogCaptureFixture) -> None:

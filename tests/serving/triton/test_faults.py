@@ -23,6 +23,7 @@ from serving import triton
 from serving.settings import Settings
 from tests.conftest import Gateway, RunService, wait_until
 from tests.processes import below
+from tests.serving.http.test_gateway import sample
 
 MODEL = "blur"
 PATH = f"/v1/models/{MODEL}/predict"
@@ -296,6 +297,24 @@ def test_a_new_model_is_served_without_a_restart(tight_gateway: Gateway, http: h
     wait_until(lambda: [model["name"] for model in http.get("/v1/models").json()["models"]] == [MODEL, "second"])
     assert http.post("/v1/models/second/predict", content=_ones(), headers=NPY).status_code == 200
     shutil.rmtree(repository / "second")
+
+
+def test_an_entry_of_the_repository_that_triton_cannot_look_at_costs_no_model(
+    tight_gateway: Gateway, http: httpx2.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    link, before = tight_gateway.settings.repository / "nowhere", sample(http.get("/metrics").text, "petrov_ready")
+    link.symlink_to("/nowhere")
+    try:
+        wait_until(lambda: f"Triton's index of models: 500: failed to stat file {link}" in caplog.text)
+        assert (before, sample(http.get("/metrics").text, "petrov_ready")) == (1, 1)
+        assert predict(http).status_code == 200
+        add(tight_gateway.settings.repository, "second")
+        wait_until(lambda: http.post("/v1/models/second/predict", content=_ones(), headers=NPY).status_code == 200)
+        shutil.rmtree(tight_gateway.settings.repository / "second")
+        wait_until(lambda: http.get("/v1/models/second").status_code == 404)
+    finally:
+        link.unlink()
+    assert "does not respond" not in caplog.text
 
 
 def test_readiness_names_the_model_that_is_missing(tight_gateway: Gateway, http: httpx2.Client) -> None:
