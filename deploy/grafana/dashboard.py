@@ -62,6 +62,13 @@ def per_inference(metric: str) -> str:
     return f"{rate(metric, 'model')} / {rate('nv_inference_count', 'model')} / 1e6"
 
 
+def waiting() -> str:
+    """Return the expression for the seconds of a call of Triton in which it is not computed."""
+    calls = f'{OF}, phase="triton"'
+    computing = f"{rate('nv_inference_compute_infer_duration_us', 'model')} / 1e6"
+    return f"({rate(f'{PHASES}_sum', 'model', calls)} - {computing}) / {rate(f'{PHASES}_count', 'model', calls)}"
+
+
 PHASES = "petrov_phase_duration_seconds"
 ROWS: dict[str, list[Panel]] = {
     "Service": [
@@ -115,8 +122,8 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Calls of Triton", "s", quantiles("petrov_triton_duration_seconds", "model")),
     ],
     "Triton": [
-        Panel("Queue", "s", {"{{model}}": per_inference("nv_inference_queue_duration_us")},
-              note="Mean per inference; Triton has no histograms."),
+        Panel("Queue", "s", {"{{model}}": waiting()},
+              note="Mean per call, from the gateway to Triton's response, without the computation."),
         Panel("Computing", "s", {"{{model}}": per_inference("nv_inference_compute_infer_duration_us")},
               note="Mean per inference."),
         Panel("Fields per executed batch", "short", {"{{model}}":

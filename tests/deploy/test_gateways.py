@@ -95,3 +95,15 @@ def test_the_overlay_of_compose_has_the_same_gateways() -> None:
         assert each["network_mode"] == "service:gateway"
     [mount] = balancer["volumes"]
     assert (DEPLOY / mount.split(":")[0]).resolve() == (COMPONENT / "nginx.conf").resolve()
+
+
+def test_prometheus_reads_the_metrics_of_every_gateway_of_compose() -> None:
+    config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
+    [job] = [each for each in config["scrape_configs"] if each["job_name"] == "petrov"]
+    added = yaml.safe_load((DEPLOY / "compose.gateways.yaml").read_text())["services"]
+    [mount] = added["prometheus"]["volumes"]
+    source, target, _ = mount.split(":")
+    assert [each["files"] for each in job["file_sd_configs"]] == [[f"{target}/*.yml"]]
+    further = [yaml.safe_load(file.read_text()) for file in (DEPLOY / source).glob("*.yml")]
+    found = [each for group in (*further, job["static_configs"]) for part in group for each in part["targets"]]
+    assert sorted(found) == [f"gateway:{port}" for port in sorted(HTTP)]

@@ -178,6 +178,17 @@ def test_triton_is_there_before_the_gateway_and_after_it(resources: Resources) -
     assert "startupProbe" in triton
 
 
+def test_the_triton_of_kserve_which_is_no_sidecar_takes_requests_until_the_gateway_has_drained() -> None:
+    [triton] = [each for each in containers(kserve_pod()) if each["name"] == "kserve-container"]
+    found = pair("kserve")
+    notice, drain = (float(found.gateway.environment[f"PETROV_{which}_SECONDS"]) for which in ("NOTICE", "DRAIN"))
+    [program, seconds] = triton["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep"
+    assert notice + drain < int(seconds)
+    end = int(seconds) + int(found.triton.options["exit-timeout-secs"])
+    assert end < kserve_pod()["terminationGracePeriodSeconds"]
+
+
 def test_volumes_are_claims_and_secrets_that_the_guide_names(resources: Resources) -> None:
     volumes = {volume["name"]: volume for volume in pod_of(resources)["volumes"]}
     assert (
