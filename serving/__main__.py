@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import itertools
 import logging
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
@@ -102,6 +104,7 @@ def _run(settings: Settings) -> None:
         ports = [(settings.port, "PETROV_PORT, or --port,"), (settings.grpc_port, "PETROV_GRPC_PORT")]
         found = [system.port_fault(settings.host, port, variable) for port, variable in ports if port]
         faults = [*filter(None, dict.fromkeys(found)), *(environment.choices(settings) if settings.embedded else ())]
+        faults += _shared_ports(settings)
         if faults and settings.embedded and (url := running.address(settings.triton_runtime, settings.repository)):
             repository = Repository(settings.repository)
             repository.read()
@@ -117,6 +120,15 @@ def _run(settings: Settings) -> None:
     except (StartupError, TritonServerError, auth.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error
+
+
+def _shared_ports(settings: Settings) -> Iterator[str]:
+    """Yield which settings name one port: each of them is free before the other listens there."""
+    names = ["port", "grpc_port", *(f"triton_{api}_port" for api in ("http", "grpc", "metrics") if settings.embedded)]
+    variables = [(f"PETROV_{name.upper()}", getattr(settings, name)) for name in names]
+    for (one, port), (other, same) in itertools.combinations(variables, 2):
+        if port == same:
+            yield f"{one} and {other} are both {port}: give each a port of its own"
 
 
 def _recorded(settings: Settings) -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, ByteSize, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 DAY = 86_400.0
@@ -15,9 +15,26 @@ MEBIBYTE = 2**20
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=DAY, allow_inf_nan=False)]
 Bytes = Annotated[int, Field(gt=0, le=2**40)]
+
+
+def _amount(size: ByteSize) -> ByteSize:
+    """Refuse the amount that `PETROV_GPU_MEMORY=7` is, which would have every request load its model anew."""
+    if 0 < size < MEBIBYTE:
+        raise ValueError(f"expected 0, or an amount with its unit, such as 6GiB, but got {int(size)} bytes")
+    return size
+
+
+def _named(given: object) -> object:
+    if given == "":  # which would be the working folder
+        raise ValueError("expected a folder but got nothing: unset the variable for the default")
+    return given
+
+
 Memory = Annotated[
-    Annotated[ByteSize, Field(ge=0, le=2**50)] | None, BeforeValidator(lambda given: None if given == "" else given)
+    Annotated[ByteSize, Field(ge=0, le=2**50), AfterValidator(_amount)] | None,
+    BeforeValidator(lambda given: None if given == "" else given),
 ]
+Folder = Annotated[Path, BeforeValidator(_named)]
 #: Variables of earlier releases, and what replaces them.
 GONE = {
     "PETROV_WORKERS": "run more replicas of the gateway behind a load balancer (deploy/kubernetes)",
@@ -29,6 +46,7 @@ OTHERS = {"PETROV_URL", "PETROV_API_KEY", "PETROV_GRPC", "PETROV_STEPS"}
 ANY = "*"
 ENCODINGS = ("zstd", "gzip")  # of compressed bodies, the preferred one first
 _NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII | re.IGNORECASE)
+_ADDRESS = re.compile(r"([^\s:/@\[\]]+|\[[^\s/@\[\]]+\]):(?P<port>\d{1,5})", re.ASCII)
 _ORIGIN = re.compile(r"https?://[^/\s*]+")
 
 
@@ -79,11 +97,11 @@ class Settings(BaseSettings):
         description="Addresses and networks of the reverse proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and "
         "`X-Forwarded-Prefix` count; `*`: all; empty: none.",
     )
-    repository: Path = Field(
+    repository: Folder = Field(
         Path("model_repository"), description="Model repository; Triton reads the models, the gateway their cards."
     )
     keys: Path | None = Field(
-        None, description="File of hashed API keys, scopes and rates, re-read when it changes; empty: no keys needed."
+        None, description="File of hashed API keys, scopes and rates, re-read when it changes; unset: no keys needed."
     )
     triton: str = Field(
         "", description="HTTP address `HOST:PORT` of a Triton that runs elsewhere; empty: start one here."
@@ -102,8 +120,10 @@ class Settings(BaseSettings):
     triton_http_port: Port = Field(8000, description="HTTP port of the local Triton (127.0.0.1 only).")
     triton_grpc_port: Port = Field(8001, description="gRPC port of the local Triton (127.0.0.1 only).")
     triton_metrics_port: Port = Field(8002, description="Metrics port of the local Triton (127.0.0.1 only).")
-    triton_runtime: Path = Field(Path(".runtime/triton"), description="Folder for the local Triton's backends and log.")
-    triton_environment: Path = Field(
+    triton_runtime: Folder = Field(
+        Path(".runtime/triton"), description="Folder for the local Triton's backends and log."
+    )
+    triton_environment: Folder = Field(
         Path(".runtime/triton-env"), description="Python environment of the local Triton; built if it is missing."
     )
     device: Literal["auto", "gpu", "cpu"] = Field(
@@ -179,8 +199,8 @@ class Settings(BaseSettings):
             raise ValueError(
                 "expected one HOST:PORT; for several Tritons name a load balancer, such as a Kubernetes service"
             )
-        host, _, port = address.rpartition(":")
-        if address and (not host or not port.isdecimal() or not 0 < int(port) < 65536):
+        found = _ADDRESS.fullmatch(address)
+        if address and (found is None or not 0 < int(found["port"]) < 65536):
             raise ValueError(f'expected HOST:PORT but got "{address}"')
         return address
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from platform import machine
@@ -123,17 +123,19 @@ def prepare(settings: Settings) -> Path:
     missing = [*missing, *platform(wheel), *choices(settings), *shared_memory(settings.repository)]
     if missing or wheel is None:
         raise StartupError("\n".join(missing))
+    for fault in without_versions(sorted(config.parent for config in settings.repository.glob("*/config.pbtxt"))):
+        logger.warning("%s", fault)
     return wheel
 
 
 def choices(settings: Settings) -> Iterator[str]:
     """Yield what is wrong with the settings; this takes no time."""
     folder, log = settings.repository, log_file(settings)
-    if not any(folder.glob("*/config.pbtxt")):
+    if not (models := sorted(config.parent for config in folder.glob("*/config.pbtxt"))):
         yield f'the model repository "{folder}" holds no model: make export'
-    for model in sorted(config.parent for config in folder.glob("*/config.pbtxt")):
-        if not any(version.name.isdecimal() for version in model.iterdir()):
-            yield f'the model "{model.name}" has no version in "{folder}": make export'
+    without = list(without_versions(models))
+    if len(without) == len(models):  # else the others can be served
+        yield from without
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         open_log(log).close()
@@ -142,6 +144,13 @@ def choices(settings: Settings) -> Iterator[str]:
     for field in ("triton_http_port", "triton_grpc_port", "triton_metrics_port"):
         if fault := system.port_fault("127.0.0.1", getattr(settings, field), f"PETROV_{field.upper()}"):
             yield fault
+
+
+def without_versions(models: Iterable[Path]) -> Iterator[str]:
+    """Yield which model folders hold no version."""
+    for model in models:
+        if not any(model.glob("[1-9]*")):
+            yield f'the model "{model.name}" has no version in "{model.parent}": make export'
 
 
 def shared_memory(repository: Path) -> Iterator[str]:

@@ -35,11 +35,34 @@ def test_a_triton_that_runs_elsewhere_has_one_address(monkeypatch: pytest.Monkey
         Settings.model_validate({"triton": "one:8000,two:8000"})
 
 
-@pytest.mark.parametrize("address", ["host", ":8001", "host:", "host:0", "host:99999"])
+@pytest.mark.parametrize(
+    "address",
+    ["host", ":8001", "host:", "host:0", "host:99999", "http://host:8000", "host:8000 ", "user@host:8000", "::1:8000"],
+)
 @pytest.mark.parametrize("name", ["triton", "triton_grpc"])
 def test_an_address_without_host_and_port_is_refused(name: str, address: str) -> None:
     with pytest.raises(ValidationError, match="expected HOST:PORT"):
         Settings.model_validate({name: address})
+
+
+@pytest.mark.parametrize("address", ["triton:8000", "10.0.0.1:8000", "[::1]:8000", "triton.models.svc:8000"])
+def test_an_address_has_a_name_or_a_number(address: str) -> None:
+    assert Settings.model_validate({"triton": address}).triton_address == address
+
+
+@pytest.mark.parametrize("name", ["repository", "triton_runtime", "triton_environment"])
+def test_an_empty_folder_is_not_the_working_folder(name: str) -> None:
+    with pytest.raises(ValidationError, match="expected a folder but got nothing"):
+        Settings.model_validate({name: ""})
+
+
+@pytest.mark.parametrize("name", ["gpu_memory", "model_memory"])
+def test_an_amount_without_a_unit_is_no_budget_of_bytes(name: str) -> None:
+    for amount in ("7", "7000", "-1"):
+        with pytest.raises(ValidationError, match=name):
+            Settings.model_validate({name: amount})
+    found = [getattr(Settings.model_validate({name: amount}), name) for amount in ("", "0", "7GiB", 2**30)]
+    assert found == [None, 0, 7 * 2**30, 2**30]
 
 
 @pytest.mark.parametrize("value", ["inf", "nan", "-1", "0", "1e9"])

@@ -112,6 +112,18 @@ def test_a_model_without_a_version_is_reported_with_its_remedy(
     assert '"darcy" has no version' in fault
 
 
+def test_a_model_without_a_version_keeps_no_other_one_from_its_start(
+    tmp_path: Path, make_settings: Callable[..., Settings], toy_repository: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(toy_repository / "blur", tmp_path / "blur")
+    (tmp_path / "darcy").mkdir()  # its only version has been removed
+    (tmp_path / "darcy" / "config.pbtxt").touch()
+    settings = make_settings(tmp_path)
+    assert list(triton_environment.choices(settings)) == []
+    triton_environment.prepare(settings)
+    assert caplog.text.count('"darcy" has no version') == 1
+
+
 def test_everything_that_is_missing_is_named_at_once(tmp_path: Path, make_settings: Callable[..., Settings]) -> None:
     settings = make_settings(tmp_path)
     with socket.socket() as taken:
