@@ -186,7 +186,7 @@ class Metrics:
         self.true_error = histogram("true_error", errors, "model", buckets=_ERRORS)
 
         # Service
-        self.ready = gauge("ready", "Whether every model is served and the gateway is not shutting down.")
+        self.ready = gauge("ready", "Whether every model but new ones is served and the gateway is not shutting down.")
         newest = "Whether the newest version of a model in the repository is served."
         newest_served = gauge("newest_version_served", newest, "model")
         self.endpoint_up = gauge("endpoint_up", "Whether requests are sent to a Triton.", "endpoint")

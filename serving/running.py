@@ -46,7 +46,7 @@ def recorded(runtime: Path, url: str, repository: Path) -> Iterator[None]:
             raise StartupError(f"another service is being started on {url}") from None
         os.ftruncate(descriptor, 0)
         try:
-            os.write(descriptor, json.dumps({"url": url, "repository": str(repository.resolve())}).encode())
+            os.write(descriptor, json.dumps({"url": url, "repository": str(repository.absolute())}).encode())
         except OSError as error:  # a full disk keeps no service from its start
             logger.warning("another start will not find this service: %s: %s", path, error.strerror)
         yield
@@ -59,7 +59,7 @@ def address(runtime: Path, repository: Path) -> str | None:
     for path in sorted(runtime.glob(PATTERN)):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             found = _running(path)
-            if found and Path(found["repository"]) == repository.resolve():
+            if found and Path(found["repository"]).resolve() == repository.resolve():
                 return str(found["url"])
     return None
 
@@ -97,7 +97,8 @@ def wait_for_models(url: str, newest: dict[str, int], seconds: float = LOADING_S
             before, since = (readiness, versions), time.monotonic()
         # A model is away for a moment while its next version takes its place, and a version may be unreadable.
         quiet = PAUSE_SECONDS / 2 if readiness.get("reason") or not late else QUIET_SECONDS
-        if (readiness.get("ready") and time.monotonic() - since > quiet) or time.monotonic() > end:
+        done = readiness.get("ready") and not readiness.get("missing") and time.monotonic() - since > quiet
+        if done or time.monotonic() > end:
             reason = readiness.get("reason") or (f"not served: {', '.join(late)}" if late else "")
             names = f": {', '.join(versions)}" if versions else ""
             return f"This repository is served already on {url}{names}" + (f" ({reason})" if reason else "")

@@ -58,6 +58,7 @@ class Catalogue:
         self._late = 0  # looks in a row
         self.restart: Callable[[], bool] = lambda: True  # a local Triton, unless it was restarted a moment ago
         self._exhausted = False  # a restart is due
+        self._begun = False  # whether every model has been served at one time
         self.responds = False
         self.draining = False
 
@@ -151,22 +152,35 @@ class Catalogue:
     def readiness(self) -> Readiness:
         """Return whether every plain model of the repository is served and, if not, why.
 
-        A newest version that does not load is a reason, too, although the service is ready with the one before it.
+        What is new in the repository of a gateway that has been ready is a reason alone, as a newest version is that
+        does not load: all gateways see a damaged model at one time, and none of them would serve the others any more.
         """
-        plain = [entry for entry in self._present if not entry.base]
-        missing = [entry for entry in plain if not entry.served and not (entry.on_demand and entry.fit)]
+        plain, missing = self._plain, self._missing
         if self.draining:
             reason = "shutting down"
         elif not self.responds:
             reason = "the inference server does not respond"
-        elif missing:
+        elif any(entry.expected or not self._begun for entry in missing):
             reason = f"not loaded and warm: {', '.join(map(str, missing))}"
         elif not self._present:
             reason = "the model repository is empty"
         else:
-            late = [each for each in plain if each.faults and max(each.faults) > max(self._versions(each.name))]
-            return Readiness(ready=True, reason=f"not served: {', '.join(map(str, late))}" if late else None)
+            late = [
+                each for each in plain if each.faults and max(each.faults) > max(self._versions(each.name), default=0)
+            ]
+            late = sorted({*late, *missing}, key=lambda each: each.name)
+            found = f"not served: {', '.join(map(str, late))}" if late else None
+            return Readiness(ready=True, reason=found, missing=tuple(entry.name for entry in missing))
         return Readiness(ready=False, reason=reason, missing=tuple(entry.name for entry in missing))
+
+    @property
+    def _plain(self) -> list[Entry]:
+        return [entry for entry in self._present if not entry.base]
+
+    @property
+    def _missing(self) -> list[Entry]:
+        """The plain models that are not served, and would not be at their first use."""
+        return [entry for entry in self._plain if not entry.served and not (entry.on_demand and entry.fit)]
 
     @property
     def _present(self) -> list[Entry]:
@@ -330,6 +344,7 @@ class Catalogue:
         self._entries = {name: self._entries.get(name) or Entry(name) for name in names}
         for name, entry in self._entries.items():
             entry.present, entry.base = found.get(name), ""
+            entry.expected = entry.expected and entry.present is not None
             entry.files = self._repository.stamps.get(name, entry.files)
             entry.faults = {number: fault for number, fault in entry.faults.items() if number in (entry.present or ())}
             if (card := entry.newest) is not None:
@@ -381,7 +396,14 @@ class Catalogue:
                     entry.ours, entry.stamp, entry.served = False, None, {}
 
     def _record(self) -> None:
-        """Update the gauge of newest versions, without companions that no request has used, and forget what is gone."""
+        """Note which models are expected from now on, and update the gauge of newest versions, without what is gone.
+
+        Companions that no request has used are not in it.
+        """
+        missing = self._missing
+        self._begun = self._begun or (self.responds and bool(self._present) and not missing)
+        for entry in self._plain:
+            entry.expected = entry.expected or (self.responds and entry not in missing)
         self._newest_served.clear()
         for name, number in self._repository.newest.items():
             entry = self._entries[name]

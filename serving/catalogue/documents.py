@@ -43,5 +43,5 @@ class Readiness(Document):
     """`GET /health/ready`: 200 when `ready`, else 503."""
 
     ready: bool
-    reason: str | None = Field(default=None, description="Why the gateway is not ready, in one sentence.")
+    reason: str | None = Field(default=None, description="Why it is not ready, or what is not served, in one sentence.")
     missing: tuple[str, ...] = Field(default=(), description="Models of the repository that are not loaded and warm.")

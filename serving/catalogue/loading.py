@@ -101,6 +101,8 @@ class Loading:
         if entry.leaving:
             return False
         changed = entry.attempted not in {None, self._repository.stamps[entry.name]}
+        if changed and entry.name not in self._repository.settled:
+            return False  # its files are being written: Triton would load all of its versions anew at every look
         if changed:
             entry.again = entry.pause = 0.0
         if entry.on_demand and entry.used is None:

@@ -45,7 +45,8 @@ class Repository:
     A card and its certificate are read again when their files change, as they do while a copy writes them one after the
     other, or over those of the same number; a card that cannot be read then leaves the one before. Of each model,
     `newest` is the highest version number, whether its card can be read or not, and `stamps` has name, time and size of
-    its files, by which a change is noticed. `certificates` are those of the cards, None where a version has none.
+    the files of its versions, by which a change is noticed; `settled` are the models whose files are those of the read
+    before. `certificates` are those of the cards, None where a version has none.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,6 +57,7 @@ class Repository:
         self._faults: dict[Path, str] = {}
         self.newest: dict[str, int] = {}
         self.stamps: dict[str, Stamp] = {}
+        self.settled: set[str] = set()
 
     def read(self) -> dict[str, dict[int, Card]]:
         """Return the cards of every model, by version.
@@ -65,8 +67,10 @@ class Repository:
         """
         try:
             models = sorted(self._folder.iterdir())
-        except OSError:
+        except OSError as error:
+            self._warn(self._folder, str(error))
             return self._cards  # a volume that is away for a moment, say; what has been loaded stays
+        self._faults.pop(self._folder, None)
         found: dict[str, dict[int, Card]] = {}
         newest: dict[str, int] = {}
         stamps: dict[str, Stamp] = {}
@@ -93,6 +97,7 @@ class Repository:
                         card = self._card(path, stamp) or card
                     found.setdefault(name, {}).update({} if card is None else {number: card})
                     newest[name] = max(number, newest.get(name, number))
+        self.settled = {name for name in found if stamps[name] == self.stamps.get(name)}
         self.stamps = {name: stamps[name] for name in found}
         self._cards, self.newest = found, newest
         return found
@@ -176,8 +181,10 @@ def _number(name: str) -> int | None:
 
 
 def _stamp(model: Path) -> Stamp:
+    """Return the files that Triton reads, not those that are renamed once they are complete, as rsync's `.model.4f`."""
     found = set()
-    for path in (model / "config.pbtxt", *model.glob("*/*")):
+    files = (each for each in model.glob("*/*") if _number(each.parent.name) and not each.name.startswith("."))
+    for path in (model / "config.pbtxt", *files):
         try:
             status = path.stat()
         except OSError:  # it has just gone
@@ -242,6 +249,7 @@ class Entry:
     uses: int = 0
     calls: int = 0  # in flight
     withdrawn: float = -math.inf
+    expected: bool = False  # whether the gateway is ready only with it: it has been, since it was new
     # Of a model that is loaded at its first use
     on_demand: bool = False
     used: float | None = None  # when it was used last, as long as it is wanted

@@ -286,7 +286,7 @@ def command(wheel: Path, backends: Path, settings: Settings, *, restricted: bool
     """Return the command line: the supervisor's, then Triton's; the key of its `restricted` APIs is not in it."""
     prefix = f"petrov-{secrets.token_hex(8)}-"
     options = {
-        "model-repository": settings.repository.resolve(),
+        "model-repository": settings.repository.absolute(),  # a link may lead to another release later
         "backend-directory": backends,
         "model-control-mode": "explicit",
         "strict-readiness": "false",  # it would be false during every load

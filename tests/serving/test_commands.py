@@ -151,6 +151,11 @@ def test_a_port_in_use_is_named(settings: Settings, name: str) -> None:
         assert f"port {port} is in use: set PETROV_{name.upper()}" in refusal(settings)
 
 
+def test_two_settings_with_one_port_are_named(settings: Settings) -> None:
+    shared = settings.model_copy(update={"grpc_port": settings.port})
+    assert f"PETROV_PORT and PETROV_GRPC_PORT are both {settings.port}: give each" in refusal(shared)
+
+
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b"])
 def test_a_host_that_is_not_this_machine_is_named(settings: Settings, host: str) -> None:
     fault = system.port_fault(host, settings.port, "PETROV_PORT")
@@ -181,6 +186,18 @@ def test_a_full_disk_keeps_no_service_from_its_start(tmp_path: Path, caplog: pyt
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, soft_hard)
     assert "another start will not find this service" in caplog.text
+
+
+def test_a_second_start_waits_for_a_new_model_of_a_service_that_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([{"ready": True, "reason": "not served: heat", "missing": ["heat"]}] * 20)
+    models = {"models": [{"name": "heat", "version": 1}]}
+
+    def get(url: str) -> object:
+        return next(looks, {"ready": True, "missing": []}) if url.endswith("ready") else models
+
+    monkeypatch.setattr(running, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(running, "_get", get)
+    assert running.wait_for_models("http://x", {"heat": 1}) == "This repository is served already on http://x: heat"
 
 
 def test_too_few_open_files_are_refused_with_the_number_that_is_needed(settings: Settings) -> None:

@@ -271,6 +271,19 @@ def test_a_config_that_is_just_being_written_costs_no_version_that_is_served(
         assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
 
 
+def test_a_repository_that_is_a_link_may_lead_to_another_release(repository: Path, run_service: RunService) -> None:
+    link, new, release = (repository.with_name(name) for name in ("current", "new", "release"))
+    link.symlink_to(repository)
+    with run_service(link, KEY, empty=True) as gateway:
+        shutil.copytree(repository, release)
+        publish(release, "blur", 2, hidden=release.parent)
+        new.symlink_to(release)
+        new.replace(link)
+        shutil.rmtree(repository)
+        url = f"{gateway.url}/v1/models/blur/predict"
+        wait_until(lambda: httpx2.post(url, json=FIELD, timeout=60).headers.get("petrov-version") == "2")
+
+
 def test_the_most_used_model_is_loaded_first_after_a_kill(repository: Path, run_service: RunService) -> None:
     for name in ("a", "b", "z"):
         add(repository, name)

@@ -215,6 +215,23 @@ async def test_a_model_that_fails_is_ready_only_if_it_can_be_warmed(repository: 
         await look_until(catalogue, lambda: catalogue.readiness().ready)
 
 
+async def test_what_is_new_to_a_gateway_that_has_been_ready_does_not_make_it_unready(repository: Path) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
+        (repository / "bad").rename(repository / "renamed")  # its card has the name before
+        await catalogue.look()
+        readiness = catalogue.readiness()
+        assert (readiness.ready, readiness.missing) == (True, ("renamed",))
+        assert readiness.reason == "not served: renamed"
+        (repository / "renamed").rename(repository / "bad")
+        await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
+        fake.index = reply(INDEX.replace('"bad"', '"other"'), tensors=False)  # Triton has it no longer
+        await catalogue.look()
+        readiness = catalogue.readiness()
+        assert (readiness.ready, readiness.missing) == (False, ("bad",))
+
+
 async def test_a_triton_without_shared_memory_is_restarted_once_it_may_be(repository: Path) -> None:
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(OUTPUT)
@@ -450,14 +467,45 @@ async def test_a_card_and_a_certificate_that_are_copied_later_or_over_others_are
         await catalogue.look()
         assert catalogue.model("good").certificate == json.loads(text)
         change(repository, "good", title="Trained again")
-        await catalogue.look()
-        assert catalogue.find("good").title == catalogue.models()[0].title == "Trained again"
+        await look_until(catalogue, lambda: catalogue.find("good").title == "Trained again")
         card = repository / "good" / "1" / "card.json"
         half = card.read_text()[:100]
         card.write_text(half)
         await catalogue.look()
         assert catalogue.find("good").title == "Trained again"
         assert caplog.text.count("card.json cannot be read") == 1
+
+
+async def test_a_model_is_loaded_again_once_when_its_files_are_complete_and_not_while_they_are_written(
+    repository: Path,
+) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        answer, loads = fake.respond, list[str]()
+
+        def respond(path: str) -> bytes:
+            loads.extend([path] if path.endswith("/load") else [])
+            return answer(path)
+
+        fake.respond = respond  # type: ignore[method-assign]
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
+        loads.clear()
+        beside, hidden = repository / "good" / "upload", repository / "good" / "1" / ".model.onnx.4f"
+        beside.mkdir()
+        for count in range(3):
+            for path in (beside / "model.onnx", hidden):
+                path.write_bytes(bytes(count))
+            await catalogue.look()
+            await catalogue.look()
+        assert loads == []
+        graph = repository / "good" / "1" / "model.onnx"
+        for count in range(3):
+            graph.write_bytes(bytes(count))
+            await catalogue.look()
+        assert loads == []
+        for _ in range(2):
+            await catalogue.look()
+        assert loads == ["/v2/repository/models/good/load"]
 
 
 async def test_a_card_of_another_model_is_refused(repository: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -317,11 +317,16 @@ def test_an_entry_of_the_repository_that_triton_cannot_look_at_costs_no_model(
     assert "does not respond" not in caplog.text
 
 
-def test_readiness_names_the_model_that_is_missing(tight_gateway: Gateway, http: httpx2.Client) -> None:
+def test_readiness_names_a_new_model_that_is_missing_and_stays_since_every_gateway_sees_it(
+    tight_gateway: Gateway, http: httpx2.Client
+) -> None:
     repository = tight_gateway.settings.repository
     add(repository, "broken", artefact=b"no graph at all")
-    wait_until(lambda: http.get("/health/ready").json()["missing"] == ["broken"])
-    assert http.get("/health/ready").status_code == 503
+    wait_until(lambda: "broken (version 1 cannot be loaded" in http.get("/health/ready").json().get("reason", ""))
+    ready = http.get("/health/ready")
+    reason = "not served: broken (version 1 cannot be loaded by Triton)"
+    assert (ready.status_code, ready.json()) == (200, {"ready": True, "reason": reason, "missing": ["broken"]})
+    assert sample(http.get("/metrics").text, "petrov_newest_version_served", model="broken") == 0
     response = http.post("/v1/models/broken/predict", content=_ones(), headers=NPY)
     assert (response.status_code, kind(response)) == (503, "model-not-ready")
     assert predict(http).status_code == 200
