@@ -239,6 +239,27 @@ def test_a_rollout_to_netcdf_has_the_times_of_its_frames_and_the_coordinates_of_
         assert found["time"].values[0] == np.datetime64("2020-01-01T03:30")
 
 
+def test_trajectories_of_labelled_states_have_the_times_of_their_frames(
+    petrov: Callable[..., Any], gateway: Any, tmp_path: Path
+) -> None:
+    state = xarray.DataArray(np.ones((2, 16), np.float32), {"run": ["a", "b"]}, ("run", "x"), name="u")
+    hours = {"units": "hours since 2020-01-01"}
+    timed = state.assign_coords(t=xarray.Variable((), 3.0, hours))
+    with Client(gateway.url) as client:
+        found = client.rollout("growth", timed, 4, rate=0.5)
+        np.testing.assert_array_equal(found.coords["t"], [3.5, 4.0, 4.5, 5.0])  # a step is 0.5
+        assert (found.dims, found.coords["t"].attrs) == (("run", "frame", "x"), hours)
+        assert list(found.coords["run"].values) == ["a", "b"]
+        for piece in client.stream("growth", state, rate=0.5):
+            np.testing.assert_array_equal(piece.coords["time"], 0.5 * np.arange(1, toy_rollouts.TRAINED + 1))
+    timed.to_netcdf(tmp_path / "in.nc", engine="h5netcdf")
+    done = petrov("predict", "growth", tmp_path / "in.nc", tmp_path / "out.nc", "--url", gateway.url)
+    assert done.returncode == 0, done.stderr
+    with xarray.open_dataset(tmp_path / "out.nc") as read:
+        assert read["state"].coords["t"].values[0] == np.datetime64("2020-01-01T03:30")
+        assert read["error_estimate"].dims == ("run", "frame")
+
+
 def test_the_times_of_frames_have_a_name_that_no_other_dimension_has() -> None:
     info, shapes = described(), {"state": (3, 4, 16)}
     tensors, times = {"state": info.outputs[0]}, np.arange(1.0, 5.0)

@@ -106,8 +106,9 @@ class PredictionInput:
         if self.mesh is not None and not any(apart):
             return with_outputs(self.mesh, outputs, self.info.outputs)
         tensors = {tensor.name: tensor for tensor in self.info.outputs}
+        step = self.info.frames.step if self.info.frames else None
         named = {
-            name: self.labels.put_on(array, tensors[name], piece) if self.labels else array
+            name: self.labels.put_on(array, tensors[name], piece, step) if self.labels else array
             for name, array in outputs.items()
         }
         return next(iter(named.values())) if len(named) == 1 else named

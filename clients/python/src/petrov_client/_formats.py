@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from petrov_client._guards import check_heaps, is_mistake
+from petrov_client._labels import Labels, with_times
 from petrov_client._libraries import hdf5, library, scipy_io, xarray
 from petrov_client._matlab import complex_variables
 from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._schema import COMPONENT, FRAME, ParameterInfo, TensorInfo
 
-if TYPE_CHECKING:
-    from petrov_client._labels import Labels
-
 NETCDF, MATLAB = frozenset({".nc", ".nc4"}), ".mat"
-TIME_ATTRIBUTES = ("standard_name", "long_name", "units", "calendar")
 
 
 @contextmanager
@@ -83,8 +80,7 @@ def frames_dataset(
 ) -> Any:
     """Return trajectories as a dataset of xarray, labelled like the state they start from, without their values.
 
-    The times of the frames are a coordinate. It is called `time`, or as that of the state, whose time they go on from;
-    or `frame` where the name is that of another dimension, such as of the samples.
+    The times of the frames are a coordinate, as `_labels.with_times` calls it.
 
     Args:
         shapes: The shape of each output or column, `[(batch), frame, (component), *grid]`.
@@ -99,14 +95,7 @@ def frames_dataset(
     first = next(iter(tensors.values()))
     frame = found[first.name].dims[first.axes.index(FRAME) - len(first.axes)]  # as a forcing calls it, with its times
     found = found.drop_vars([each for each in found.coords if frame in found[each].dims]).rename({frame: FRAME})
-    name, attributes = "time", {"long_name": "time"}
-    if start is not None:
-        name, times = str(start.name), times + float(start)
-        attributes = {key: each for key, each in start.attrs.items() if key in TIME_ATTRIBUTES}
-        found = found.drop_vars(name, errors="ignore")  # of the state alone
-    if name in found.variables or name in found.dims:
-        name = FRAME
-    return found.assign_coords({name: (FRAME, times, attributes)})
+    return with_times(found, FRAME, times, start)
 
 
 def _dataset(outputs: Mapping[str, Any], tensors: Mapping[str, TensorInfo | ParameterInfo]) -> Any:

@@ -17,6 +17,7 @@ from petrov_client._models import ModelInfo, attributes_of
 from petrov_client._quality import issue
 from petrov_client._schema import COMPONENT, FRAME, HISTORY, TIMES, TensorInfo
 
+TIME_ATTRIBUTES = ("standard_name", "long_name", "units", "calendar")
 SAME_LENGTH = 0.05  # relative difference below which an axis is as long as that of the training data
 
 
@@ -28,9 +29,18 @@ class Labels:
     tensor: TensorInfo
     order: tuple[str, ...]  # the dimensions in the caller's order
 
-    def put_on(self, output: npt.NDArray[Any], tensor: TensorInfo, piece: slice | None = None) -> Any:
-        """Return an output as `labelled` does, its dimensions in the caller's order where it has the same ones."""
+    def put_on(
+        self, output: npt.NDArray[Any], tensor: TensorInfo, piece: slice | None = None, step: float | None = None
+    ) -> Any:
+        """Return an output as `labelled` does, its dimensions in the caller's order where it has the same ones.
+
+        Frames that are `step` apart have their times, unless those of the input have coordinates.
+        """
         found = self.labelled(output, tensor, piece)
+        if step is not None and FRAME in tensor.axes:
+            frame = str(found.dims[tensor.axes.index(FRAME) - len(tensor.axes)])
+            if not any(frame in each.dims for each in found.coords.values()):
+                found = with_times(found, frame, step * np.arange(1, found.sizes[frame] + 1), self.time)
         return found.transpose(*self.order) if set(found.dims) == set(self.order) else found
 
     def labelled(self, output: npt.NDArray[Any], tensor: TensorInfo, piece: slice | None = None) -> Any:
@@ -54,6 +64,28 @@ class Labels:
                 if last is not None and np.isfinite(last):
                     return last
         return None
+
+
+def with_times(labelled: Any, frame: str, times: npt.NDArray[np.floating[Any]], start: Any) -> Any:
+    """Return an array or a dataset with the times of its frames.
+
+    They are a coordinate called `time`, or as that of the state, whose time they go on from; or `frame` where the name
+    is that of another dimension, such as of the samples.
+
+    Args:
+        labelled: An array or a dataset of xarray.
+        frame: The dimension of the frames.
+        times: Of the frames, after the start.
+        start: The time of the state, with its name and attributes; None where it says none.
+    """
+    name, attributes = "time", {"long_name": "time"}
+    if start is not None:
+        name, times = str(start.name), times + float(start)
+        attributes = {key: each for key, each in start.attrs.items() if key in TIME_ATTRIBUTES}
+        labelled = labelled.drop_vars(name, errors="ignore")  # of the state alone
+    if name in {*labelled.dims, *labelled.coords, *getattr(labelled, "data_vars", ())}:
+        name = FRAME
+    return labelled.assign_coords({name: (frame, times, attributes)})
 
 
 def _check_times(info: ModelInfo, name: str, array: Any) -> None:

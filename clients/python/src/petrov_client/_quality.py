@@ -16,7 +16,7 @@ from petrov_client._descriptions import readable
 from petrov_client._flow import TIMEOUT_SECONDS, Progress
 from petrov_client._html import html_table
 from petrov_client._models import ModelInfo
-from petrov_client._schema import QUALITY, TensorInfo
+from petrov_client._schema import FRAME, QUALITY, TensorInfo
 
 Numbers = npt.NDArray[np.float32]
 Outside = Literal["answer", "solve", "refuse"]
@@ -248,13 +248,14 @@ def issue(text: str, category: type[Warning]) -> None:
 
 #: The further column of trajectories. Of fields `novelty` says the same.
 FOLLOWS_OUTSIDE = TensorInfo(
-    "outside", ("batch",), "1", "1 from the first frame that follows from a state unlike the training data"
+    "outside", ("batch", FRAME), "1", "1 from the first frame that follows from a state unlike the training data"
 )
 
 
 def columns(info: ModelInfo) -> tuple[TensorInfo, ...]:
     """Return what a model reports about its errors: numbers per field, or per frame of a trajectory."""
-    found = [TensorInfo(name, ("batch",), "1", QUALITY.get(name, "")) for name in info.quality if name in NAMES]
+    axes = ("batch",) if info.frames is None else ("batch", FRAME)
+    found = [TensorInfo(name, axes, "1", QUALITY.get(name, "")) for name in info.quality if name in NAMES]
     found += intervals_of(info)
     return (*found, *((FOLLOWS_OUTSIDE,) if info.frames is not None and NOVELTY in info.quality else ()))
 

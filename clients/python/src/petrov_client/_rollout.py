@@ -232,9 +232,9 @@ class Trajectory(PredictionOutput):
         self._count += 1
 
     def array(self) -> Any:
-        """Return `[(batch), frame, (component), *grid]`, or a dictionary of several outputs."""
+        """Return `[(batch), frame, (component), *grid]`, labelled as the states are, or several outputs by name."""
         arrays = {name: array[:, : self._count] for name, array in self._arrays.items()}
-        return unwrapped({name: array[0] if self._source.single else array for name, array in arrays.items()})
+        return self._source.shown({name: array[0] if self._source.single else array for name, array in arrays.items()})
 
     def quality(self) -> Quality:
         """Return what is known about the frames, `[(batch), frame]`."""

@@ -13,7 +13,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +32,7 @@ from petrov_client._mesh_series import SERIES
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._quality import columns
-from petrov_client._schema import COORDINATES, FRAME, TensorInfo
+from petrov_client._schema import COORDINATES, TensorInfo
 
 Shape = tuple[int, ...]
 
@@ -134,9 +134,8 @@ def _labelled(
     shapes: Mapping[str, Shape], tensors: Sequence[TensorInfo], info: ModelInfo, total: int, start: Start
 ) -> Any:
     """Return the dimensions, coordinates and attributes of trajectories as a dataset of xarray."""
-    described = {each.name: each if FRAME in each.axes else replace(each, axes=(*each.axes, FRAME)) for each in tensors}
     times = start.time + (info.frames.step if info.frames else 1.0) * np.arange(1, total + 1)
-    return formats.frames_dataset(shapes, described, times, start.labels)
+    return formats.frames_dataset(shapes, {each.name: each for each in tensors}, times, start.labels)
 
 
 def write_series(
