@@ -12,8 +12,10 @@ with the normal n into the fluid. Green's formula on the surface S, with :math:`
 
 is collocated at the middle of every triangle, on which the potential is constant. The integrals over triangles are
 exact: that of the double layer is a solid angle (van Oosterom and Strackee, IEEE Trans. Biomed. Eng. 30, 1983), that of
-the single layer follows from it and logarithms of the edges. Added mass and potential are of second order in the size
-of the triangles.
+the single layer follows from it and logarithms of the edges. The added mass is of second order in the size of the
+triangles, the potential of order 1.7 and the pressure of order 1.1 in the root mean square over the points. At the
+twelve points of `sphere` at which five triangles meet instead of six, the pressure does not converge: there it stays
+0.08 off.
 
 The fluid that streams past the body at rest has the velocity :math:`\nabla (\varphi - e \cdot x)` and, by Bernoulli's
 equation, the pressure coefficient :math:`c_p = 1 - |\nabla (\varphi - e \cdot x)|^2`. There is no drag in a potential

@@ -6,6 +6,13 @@ r"""The closed form of Burgers' equation on a periodic interval (Cole 1951, Hopf
 
 The sum is the trapezoidal rule of the exact integral over y, over three periods around x or more, in a frame that moves
 with the mean velocity. It is one head of softmax attention: queries and keys are positions, values are velocities.
+
+Of a weak wave the exponentials are near 1, and most of the sum cancels. There it is evaluated without what cancels,
+
+.. math::
+    u(x, t) = \frac{\sum_y g_{xy}\, e_y\, (x - y)/t}{1 + \sum_y g_{xy}\, e_y}, \qquad
+    g_{xy} = \operatorname{softmax}_y\left(-\frac{(x - y)^2}{4\nu t}\right), \qquad
+    e_y = \exp\left(-\frac{1}{2\nu}\int_0^y u_0\right) - 1.
 """
 
 from __future__ import annotations
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
 
 NEGLECTED = 1e-8
 """The largest weight of a key beyond the periods that are summed, relative to the largest weight of all."""
+
+WEAK = 1e-3  # the largest exponent of the integral of the velocity, of either sign, of a weak wave
 
 BLOCK = 256  # points whose sums are evaluated at one time; it bounds the memory
 
@@ -66,6 +75,8 @@ def solve(
     u = np.asarray(initial, dtype=np.float64)
     working = resolution if u.size >= resolution else u.size * -(-resolution // u.size)
     coarse = interpolate(u, working)
+    if viscosity * time > length**2:  # the longest wave has decayed to exp(-4 pi^2), below rounding
+        return np.full(u.size, coarse.mean())
     x = length * np.arange(working) / working
     reach = images(viscosity * time / length**2)
     shift = length * np.arange(-reach, reach + 1)[:, None]
@@ -73,9 +84,14 @@ def solve(
     moved = np.mod(x - mean * time, length)
     potential = np.tile(antiderivative(coarse - mean, length), 2 * reach + 1).astype(dtype)
     keys = (x + shift).ravel().astype(dtype)
+    weak = bool(np.abs(potential).max() <= WEAK * 2 * viscosity)
 
     def displacements(queries: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
         distance = np.subtract.outer(queries, keys)
+        if weak:
+            weights = softmax(-(distance**2) / dtype(4 * viscosity * time), axis=1)
+            weights *= np.expm1(-potential / dtype(2 * viscosity))
+            return np.asarray((weights * distance).sum(axis=1) / (1 + weights.sum(axis=1)))
         weights = softmax(-(potential + distance**2 / dtype(2 * time)) / dtype(2 * viscosity), axis=1)
         return np.asarray((weights * distance).sum(axis=1))
 

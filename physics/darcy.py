@@ -56,7 +56,8 @@ def solve(coefficient: ArrayLike, source: ArrayLike = 1.0, wall: float = WALL) -
         The pressure u [rows, columns] at the same points, in units of f/a. The residual is below 1e-10 of the source.
 
     Raises:
-        ValueError: The coefficient is no finite positive field of at least 2 x 2 points, or the source's shape differs.
+        ValueError: The coefficient is no finite positive field of at least 2 x 2 points, the source is not finite or of
+            another shape, or the wall is not between 0 and 0.5.
 
     Example:
         >>> pressure = solve(np.full((5, 5), 2.0), source=2.0)
@@ -107,7 +108,7 @@ def bound(coefficient: ArrayLike, solution: ArrayLike, source: ArrayLike = 1.0, 
         wall: Distance from the outermost points to the boundary, in sides of the square.
 
     Returns:
-        A number that is at least |u_h - u| / |u_h|; infinite where u is too far from u_h to tell.
+        A number that is at least |u_h - u| / |u_h|; infinite where u is too far from u_h to tell, or not finite.
 
     Raises:
         ValueError: As for `residual`.
@@ -117,12 +118,18 @@ def bound(coefficient: ArrayLike, solution: ArrayLike, source: ArrayLike = 1.0, 
         >>> bound(a, solve(a)) < 1e-9
         True
     """
-    a, _ = _problem(coefficient, source)
-    areas = volumes.areas(a.shape, wall)
-    left = residual(coefficient, solution, source, wall) * areas
+    a, f = _problem(coefficient, source)
+    u = np.asarray(solution, dtype=np.float64)
+    if not np.isfinite(u).all():
+        return float(np.inf)
+    # The bound has no unit. Without these powers of two the squares of small numbers would be 0, and the bound, too.
+    unit = volumes.exponent(a)
+    a, f = np.ldexp(a, -unit), np.ldexp(f, -unit)
+    unit = volumes.exponent(u, f)
+    u, f = np.ldexp(u, -unit), np.ldexp(f, -unit)
+    left = residual(a, u, f, wall) * volumes.areas(a.shape, wall)
     error = np.sqrt(max(inverse_energy(left, wall), 0.0) / a.min())
-    u = np.asarray(solution, dtype=np.float64).ravel()
-    energy = np.sqrt(u @ (volumes.matrix(a, wall) @ u))
+    energy = np.sqrt(u.ravel() @ (volumes.matrix(a, wall) @ u.ravel()))
     if error >= energy:
         return float(np.inf) if error > 0 else 0.0
     return float(error / (energy - error))
@@ -198,6 +205,8 @@ def _problem(coefficient: ArrayLike, source: ArrayLike) -> tuple[NDArray[np.floa
         raise ValueError(f"coefficient[{row},{column}] is {a[row, column]}; a permeability must be finite and positive")
     if f.shape not in {(), a.shape}:
         raise ValueError(f'expected a number or {a.shape} but got {f.shape} for "source"')
+    if not np.isfinite(f).all():
+        raise ValueError(f"source{np.argwhere(~np.isfinite(f))[0].tolist() if f.ndim else ''} is not finite")
     return a, f
 
 

@@ -30,11 +30,15 @@ TRANSIENT = 200.0
 
 # Relative L2 after 10 units of time to a step of 1/320, with L = 22 on 128 points: 2e-7; 3e-6 with twice the step.
 STEP = 0.025
+COURANT = 1.5
+"""Largest product of a step, a speed and a wave number that is not damped at once, of a single trajectory."""
+SMALLEST_STEP = STEP / 16
+"""A trajectory of 40 frames takes about a minute with it."""
 INITIAL_WAVES = 5
 
 
 def solve(
-    initial: ArrayLike, frames: int, interval: float = 2.0, length: ArrayLike = LENGTH, step: float = STEP
+    initial: ArrayLike, frames: int, interval: float = 2.0, length: ArrayLike = LENGTH, step: float | None = STEP
 ) -> NDArray[np.float64]:
     """Integrate the equation and return the frames that follow.
 
@@ -43,7 +47,7 @@ def solve(
         frames: How many frames.
         interval: Time between two frames.
         length: The period L, or one for each sample `[batch]`.
-        step: Largest time step; the steps taken are equal.
+        step: Largest time step; the steps taken are equal. None for `STEP`, or less if the initial u is large.
 
     Returns:
         `[batch, frame, point]`.
@@ -51,6 +55,7 @@ def solve(
     Raises:
         ValueError: A shape is wrong, there are fewer than two points, or a number is not finite or not positive.
         FloatingPointError: The integration overflowed; a smaller step helps.
+        ArithmeticError: The initial u needs steps below `SMALLEST_STEP`, and none is given.
 
     Example:
         >>> x = 2 * np.pi * np.arange(16) / 16
@@ -60,7 +65,8 @@ def solve(
     u, period = np.asarray(initial, dtype=np.float64), np.atleast_1d(np.asarray(length, dtype=np.float64))
     if u.ndim != 2 or u.shape[-1] < 2 or period.shape not in {(1,), (len(u),)}:
         raise ValueError(f"expected (batch, point), at least 2 points, and lengths, got {u.shape} and {period.shape}")
-    etdrk4.check(u, length=period, frames=frames, interval=interval, step=step)
+    etdrk4.check(u, length=period, frames=frames, interval=interval, step=STEP if step is None else step)
+    step = resolving(u, float(period.min())) if step is None else step
     points = u.shape[-1]
     k = 2 * np.pi / period[:, None] * np.arange(points // 2 + 1)
     values, advect = transport(k, points)
@@ -115,8 +121,23 @@ def follow(
 
 
 def trajectory(initial: ArrayLike, frames: int, interval: float, length: ArrayLike = LENGTH) -> NDArray[np.float64]:
-    """Return the frames `[frame, point]` that follow one state; see `solve`."""
-    return np.asarray(solve(np.asarray(initial)[None], frames, interval, length)[0])
+    """Return the frames `[frame, point]` that follow one state, by steps that resolve its speed; see `solve`."""
+    return np.asarray(solve(np.asarray(initial)[None], frames, interval, length, step=None)[0])
+
+
+def resolving(u: NDArray[np.float64], length: float) -> float:
+    """Return the largest step for u `[batch, point]` of a period.
+
+    Raises:
+        ArithmeticError: It is below `SMALLEST_STEP`.
+    """
+    speed = float(np.abs(u).max(initial=0.0))
+    # A wave of number k moves at k times the speed, and is damped at k^4: faster, above the cubic root of the speed.
+    wave = min(2 * np.pi / length * u.shape[-1] / 3, float(np.cbrt(speed)))
+    step = COURANT / max(speed * wave, COURANT / STEP)
+    if step < SMALLEST_STEP:
+        raise ArithmeticError(f"a speed of {speed:.2g} needs steps of {step:.1e}; expected {SMALLEST_STEP:.1e} or more")
+    return float(step)
 
 
 CLASSICAL = Classical(

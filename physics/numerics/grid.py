@@ -59,10 +59,15 @@ def nodes(points: int) -> NDArray[np.float64]:
 def widths(points: int, wall: float) -> NDArray[np.float64]:
     """Return the width of the interval that each point stands for, up to the midlines or the wall; they add up to 1.
 
+    Raises:
+        ValueError: The distance to the wall is not between 0 and half a side.
+
     Example:
         >>> widths(4, wall=0.125)
         array([0.25, 0.25, 0.25, 0.25])
     """
+    if not 0 < wall < 0.5:
+        raise ValueError(f"expected a distance to the wall between 0 and 0.5 sides but got {wall}")
     spacing = (1 - 2 * wall) / (points - 1)
     w = np.full(points, spacing)
     w[[0, -1]] = wall + spacing / 2

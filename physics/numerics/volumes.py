@@ -20,6 +20,7 @@ depend on the ratio.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,23 @@ def solve_elliptic(coefficient: Field, load: Field, wall: float) -> Field:
     Returns:
         The solution u [rows, columns], in units of source over permeability.
     """
+    # Squares, and single precision, hold numbers near 1 alone. Powers of two change no digit of the solution.
+    a, b = exponent(coefficient), exponent(load)
+    return np.asarray(np.ldexp(_solve(np.ldexp(coefficient, -a), np.ldexp(load, -b), wall), b - a))
+
+
+def exponent(*values: ArrayLike) -> int:
+    """Return the e with which the largest size of all values is between 2^e and 2^(e+1); 0 for zeros.
+
+    Example:
+        >>> exponent(np.array([-5.0, 3.0]), 0.5), exponent(0.0)
+        (2, 0)
+    """
+    largest = max(float(np.abs(each).max()) for each in values)
+    return math.frexp(largest)[1] - 1 if 0 < largest < math.inf else 0
+
+
+def _solve(coefficient: Field, load: Field, wall: float) -> Field:
     if coefficient.max() <= LARGEST_RATIO * coefficient.min():
         scale = 1 / np.sqrt(coefficient.min() * coefficient.max())
         invert = constant_inverse(load.shape, wall, float(scale))
@@ -202,7 +220,10 @@ def solve_early_stopped(coefficient: ArrayLike, steps: int, source: float = 1.0,
     residual = np.asarray(source * areas(a.shape, wall), dtype=np.float32)
     u, z = np.zeros_like(a), invert(residual)
     direction, product = z, np.vdot(residual, z)
+    rounding = np.finfo(np.float32).eps ** 2 * product
     for _ in range(steps):
+        if product <= rounding:  # nothing is left to correct, as of a constant after a step or two
+            break
         image = outflow(across, down, direction)
         length = product / np.vdot(direction, image)
         u = u + length * direction

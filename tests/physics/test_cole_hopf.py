@@ -42,3 +42,22 @@ def test_fronts_that_no_resolution_resolves_are_refused() -> None:
         cole_hopf.converged(1e6 * burgers.example(512, seed=7))
     with pytest.raises(ValueError, match="not finite"):
         cole_hopf.converged(np.array([1.0, np.nan]))
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e-10])
+@pytest.mark.parametrize("size", [1e-4, 1e-5, 1e-10, 1e-30])
+def test_weak_waves_are_as_exact_as_strong_ones(size: float, mean: float) -> None:
+    initial = mean + size * burgers.example(128, seed=8)
+    found, truth = cole_hopf.converged(initial), burgers.solve(initial)
+    assert relative_l2(found[None], truth[None])[0] < 1e-7
+
+
+def test_a_velocity_that_is_the_same_everywhere_stays() -> None:
+    for velocity in (0.0, -2.0, 1e-9):
+        np.testing.assert_allclose(cole_hopf.converged(np.full(16, velocity)), velocity, rtol=1e-13)
+
+
+def test_waves_that_have_decayed_take_no_memory() -> None:
+    """So large a viscosity would take eight million keys, of which a block's weights are 17 GB."""
+    initial = 0.5 + burgers.example(128, seed=9)
+    np.testing.assert_allclose(cole_hopf.converged(initial, viscosity=1e6), initial.mean(), rtol=1e-13)

@@ -162,3 +162,31 @@ def test_the_bound_is_never_below_the_distance(family: str) -> None:
 def test_a_bound_of_nothing_is_nothing() -> None:
     assert darcy.bound(np.ones((5, 5)), np.zeros((5, 5)), 0.0) == 0.0
     assert darcy.bound(np.ones((5, 5)), np.zeros((5, 5))) == np.inf
+
+
+@pytest.mark.parametrize("unit", [1e-160, 1e-40, 1e-25, 1e25, 1e40, 1e150])
+def test_units_change_no_digit_but_the_last(unit: float) -> None:
+    """Squares of small numbers are 0, and so are small numbers in single precision, in which is preconditioned."""
+    a = darcy.example(43, 2)
+    u = darcy.solve(a)
+    with np.errstate(all="raise", under="ignore"):
+        np.testing.assert_allclose(darcy.solve(a, unit) / unit, u, rtol=1e-9)
+        np.testing.assert_allclose(darcy.solve(unit * a) * unit, u, rtol=1e-9)
+        bound = darcy.bound(a, 1.1 * u)
+        assert darcy.bound(a, 1.1 * unit * u, unit) == pytest.approx(bound, rel=1e-9)
+        assert darcy.bound(unit * a, 1.1 / unit * u) == pytest.approx(bound, rel=1e-9)
+        assert darcy.bound(a, np.zeros_like(a), unit) == np.inf
+
+
+def test_a_pressure_that_is_no_number_is_infinitely_far() -> None:
+    assert darcy.bound(np.ones((5, 5)), np.full((5, 5), np.nan)) == np.inf
+
+
+def test_sources_and_walls_that_are_none_are_named() -> None:
+    with pytest.raises(ValueError, match="source is not finite"):
+        darcy.solve(np.ones((4, 4)), np.nan)
+    with pytest.raises(ValueError, match=r"source\[1, 2\] is not finite"):
+        darcy.solve(np.ones((3, 3)), np.where(np.arange(9).reshape(3, 3) == 5, np.inf, 1.0))
+    for wall in (-0.1, 0.0, 0.5, np.nan):
+        with pytest.raises(ValueError, match="distance to the wall between 0 and"):
+            darcy.solve(np.diag([1.0, 50.0, 1.0]) + 1, wall=wall)

@@ -26,3 +26,12 @@ def test_the_error_falls_at_the_rate_of_the_condition_number() -> None:
 def test_one_step_is_exact_for_a_constant(shape: tuple[int, int]) -> None:
     coefficient = np.full(shape, 6.0)
     np.testing.assert_allclose(volumes.solve_early_stopped(coefficient, 1), darcy.solve(coefficient), rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0, 6.0, 1e-3])
+@pytest.mark.parametrize("shape", [(2, 2), (9, 9), (12, 31)])
+def test_steps_beyond_the_solution_change_nothing(shape: tuple[int, int], value: float) -> None:
+    coefficient = np.full(shape, value)
+    found = volumes.solve_early_stopped(coefficient, 40)
+    np.testing.assert_allclose(found, darcy.solve(coefficient), rtol=1e-5)
+    assert not volumes.solve_early_stopped(coefficient, 2, source=0.0).any()

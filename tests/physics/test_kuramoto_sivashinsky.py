@@ -82,3 +82,13 @@ def test_wrong_arguments_are_refused(bad: dict[str, object]) -> None:
 def test_an_overflow_is_named() -> None:
     with pytest.raises(FloatingPointError, match="smaller"), np.errstate(all="ignore"):
         equation.solve(1e6 * WAVE[None], 1, 10.0, step=1.0)
+
+
+@pytest.mark.parametrize("size", [20.0, 50.0])
+def test_a_trajectory_from_a_large_state_takes_the_steps_that_it_needs(size: float) -> None:
+    """With the usual steps a state 50 times as large as one of the attractor is a tenth off, and nothing says so."""
+    found = equation.trajectory(size * WAVE, 1, 0.5)[0]
+    assert relative(found, after(size * WAVE, 0.5, step=equation.STEP / 50)) < 2e-4
+    np.testing.assert_array_equal(equation.trajectory(WAVE, 1, 0.5)[0], after(WAVE, 0.5))
+    with pytest.raises(ArithmeticError, match="needs steps of"):
+        equation.trajectory(1e4 * WAVE, 1, 0.5)

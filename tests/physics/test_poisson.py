@@ -93,6 +93,12 @@ def test_the_bound_is_the_distance_in_the_norm_of_the_scheme() -> None:
     assert poisson.bound(f, u) == pytest.approx(np.sqrt((e @ A @ e) / (v @ A @ v)), rel=1e-10)
 
 
+@pytest.mark.parametrize("unit", [1e-170, 1e170])
+def test_the_bound_depends_on_no_unit(unit: float) -> None:
+    f = unit * poisson.example(9, 0)
+    assert poisson.bound(f, 1.1 * poisson.solve(f)) == pytest.approx(0.1, rel=1e-9)
+
+
 def test_values_on_the_walls_are_errors() -> None:
     f = poisson.example(9, 0)
     u = poisson.solve(f)
