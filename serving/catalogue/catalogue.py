@@ -153,7 +153,8 @@ class Catalogue:
         """Return whether every plain model of the repository is served and, if not, why.
 
         What is new in the repository of a gateway that has been ready is a reason alone, as a newest version is that
-        does not load: all gateways see a damaged model at one time, and none of them would serve the others any more.
+        does not load, or no longer does: all gateways see a damaged model at one time, and none of them would serve the
+        others any more.
         """
         plain, missing = self._plain, self._missing
         if self.draining:
@@ -165,10 +166,8 @@ class Catalogue:
         elif not self._present:
             reason = "the model repository is empty"
         else:
-            late = [
-                each for each in plain if each.faults and max(each.faults) > max(self._versions(each.name), default=0)
-            ]
-            late = sorted({*late, *missing}, key=lambda each: each.name)
+            newest = {each: max(self._versions(each.name), default=0) for each in plain}
+            late = [each for each in plain if each in missing or max(each.faults, default=-1) >= newest[each]]
             found = f"not served: {', '.join(map(str, late))}" if late else None
             return Readiness(ready=True, reason=found, missing=tuple(entry.name for entry in missing))
         return Readiness(ready=False, reason=reason, missing=tuple(entry.name for entry in missing))
@@ -409,4 +408,5 @@ class Catalogue:
             entry = self._entries[name]
             if not entry.base or entry.used is not None:
                 waiting = entry.on_demand and not entry.base and number in entry.fit
-                self._newest_served.labels(name).set(number in entry.served or waiting)
+                served = number in entry.served and number not in entry.faults  # else from files of before
+                self._newest_served.labels(name).set(served or waiting)

@@ -198,6 +198,8 @@ class Loading:
                     raise
             else:
                 entry.ours |= self.possible
+                for number in entry.served:  # from files that are right again
+                    entry.faults.pop(number, None)
                 return self.possible
 
     async def _configuration(self, name: str, without: Collection[int]) -> str | None:

@@ -508,6 +508,28 @@ async def test_a_model_is_loaded_again_once_when_its_files_are_complete_and_not_
         assert loads == ["/v2/repository/models/good/load"]
 
 
+async def test_a_served_version_whose_files_no_longer_load_is_named_until_they_do(repository: Path) -> None:
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        await look_until(catalogue, lambda: catalogue.readiness().ready)
+        answer, graph = fake.respond, repository / "good" / "1" / "model.onnx"
+        refused = reply('{"error": "load failed: version 1 is at UNAVAILABLE state: no graph"}', tensors=False)
+        refused = refused.replace(b"200 OK", b"400 Bad Request")
+        fake.respond = lambda path: refused if path.endswith("/load") else answer(path)  # type: ignore[method-assign]
+        graph.write_bytes(b"no graph")
+        reason = "not served: good (version 1 cannot be loaded by Triton)"
+        await look_until(catalogue, lambda: catalogue.readiness().reason == reason)
+        assert catalogue.readiness().ready
+        assert served(catalogue) == ["bad", "good"]  # what was loaded before stays, until Triton is restarted
+        await catalogue.look()
+        assert newest_served(catalogue) == {"good": 0.0, "bad": 1.0}
+        fake.respond = answer  # type: ignore[method-assign]
+        graph.write_bytes(b"a graph")
+        await look_until(catalogue, lambda: catalogue.readiness().reason is None)
+        await catalogue.look()
+        assert newest_served(catalogue) == {"good": 1.0, "bad": 1.0}
+
+
 async def test_a_card_of_another_model_is_refused(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
     change(repository, "bad", model="good")
     async with looking(repository) as (catalogue, _):
