@@ -208,6 +208,22 @@ def test_a_function_is_learned_in_part(data: Sets) -> None:
         continuous.fit([Trial()])
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_sets_of_the_test_are_not_learned(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+
+    def recorded(sets: torch.Tensor) -> torch.Tensor:
+        seen.append(sets)
+        return nearest(sets)
+
+    monkeypatch.setitem(continuous.FUNCTIONS, "nearest", recorded)
+    continuous.fit([Trial(data=Sets(), network=SMALL, steps=2, seed=seed)])
+    learned, test = torch.cat([sets[0] for sets in seen[:2]]), seen[-1]
+    assert len(learned) == 2 * continuous.BATCH
+    assert len(test) == continuous.SETS
+    assert not {*map(tuple, learned.tolist())} & {*map(tuple, test.tolist())}
+
+
 def test_a_word_and_its_cue_decide_the_label_and_a_word_alone_does_not() -> None:
     data = Senses(sentences=400)
     learned, unseen = senses(data, seed=1)
