@@ -168,7 +168,12 @@ def sample(
 
     Returns:
         Trajectories `[sample, 1 + frames, points, points]` and their viscosities `[sample]`.
+
+    Raises:
+        ValueError: The resolution is no multiple of the points.
     """
+    if resolution % points:
+        raise ValueError(f"expected a resolution that is a multiple of {points} points but got {resolution}")
     start, nu = draw(rng, count, viscosities, resolution)
     stride = resolution // points
     return follow(start, nu, frames, interval)[..., ::stride, ::stride], nu

@@ -118,3 +118,10 @@ def test_wrong_arguments_are_refused(bad: dict[str, object]) -> None:
 def test_an_overflow_is_named() -> None:
     with pytest.raises(FloatingPointError, match="smaller"), np.errstate(all="ignore"):
         equation.solve(1e8 * vortices()[None], 2, 10.0, step=10.0)
+
+
+def test_a_resolution_that_holds_other_points_is_refused() -> None:
+    with pytest.raises(ValueError, match="multiple of 12 points but got 16"):
+        equation.sample(0, 1, frames=1, points=12, resolution=16)
+    trajectories, _ = equation.sample(0, 1, frames=1, points=8, resolution=16)
+    assert trajectories.shape == (1, 2, 8, 8)
