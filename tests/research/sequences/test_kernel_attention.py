@@ -184,6 +184,15 @@ def test_the_nearest_orthogonal_matrix_is_the_polar_factor() -> None:
     torch.testing.assert_close(matrix.weight, left @ right)
 
 
+@pytest.mark.parametrize("width", [2, 16, 64, 256])
+def test_a_direction_that_has_nearly_vanished_stays_orthogonal(width: int) -> None:
+    matrix, sizes = OrthogonalMatrix(width), torch.ones(width)
+    sizes[0] = 0.01
+    with torch.no_grad():
+        matrix.raw.mul_(sizes)  # it starts orthogonal, so these are its singular values
+    torch.testing.assert_close(matrix.weight.mT @ matrix.weight, torch.eye(width), rtol=0, atol=1e-5)
+
+
 def test_a_graph_holds_the_orthogonal_matrices_as_they_were_at_evaluation(tokens: Tensor) -> None:
     attention = build("kernel-oglu2-exact", coordinates=0).eval()
     with torch.no_grad(), shape_checks_off(), export.graphs.to_torchscript.quiet():
