@@ -16,7 +16,7 @@ def relative(found: np.ndarray, truth: np.ndarray) -> float:
 
 
 def test_the_flow_past_a_sphere_converges_to_the_exact_one() -> None:
-    """The potential of a sphere of radius 1 is -x/2 on it, its added mass two thirds of its volume's half."""
+    """The potential of a sphere of radius 1 is -x/2 on it, its added mass half of its volume."""
     errors = []
     for frequency in (4, 8):
         points, triangles = bodies.sphere(frequency)
@@ -30,7 +30,7 @@ def test_the_flow_past_a_sphere_converges_to_the_exact_one() -> None:
     assert orders[0] == pytest.approx(2, abs=0.1)
     assert orders[1] > 1.5
     assert orders[2] > 1.2
-    assert errors[1] < (0.006, 0.01, 0.04)
+    assert np.less(errors[1], (0.006, 0.01, 0.04)).all()
 
 
 @pytest.mark.parametrize("axes", [(2.0, 1.0, 1.0), (0.5, 1.0, 1.5)])
