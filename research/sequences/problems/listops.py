@@ -126,6 +126,9 @@ def close(lists: list[tuple[str, list[int]]], index: int) -> None:
 VERSION = 1
 """Raised whenever the same seed would give other expressions."""
 
+SHORT = {1: 10, 4: 400, 5: 4000}
+"""How many expressions of up to five tokens there are by length: digits, and lists of two and of three digits."""
+
 SHARD = 200
 """Expressions per file, which an interrupted run has to draw again."""
 
@@ -148,8 +151,14 @@ class GeneratedExpressions(Corpus):
 
     def prepare(self) -> Path:
         path, seen = self.folder / folder_name(self.data, self.seed), set[bytes]()
-        path.mkdir(parents=True, exist_ok=True)
         total = sum(getattr(self.data, split) for split in SPLITS)
+        low, high = self.data.length
+        possible = sum(SHORT.get(length, 0) for length in range(low + 1, high))
+        if high <= max(low + 1, 6) and total > possible:  # more would be drawn for without end
+            raise CorpusError(
+                f"expected {total} expressions of {low + 1} to {high - 1} tokens but there are {possible}"
+            )
+        path.mkdir(parents=True, exist_ok=True)
         with counted(path.name, total, "expressions", shown=self.progress) as advance:
             for split, number, count in shards(self.data):
                 file = path / f"{split}-{number:05d}.npz"

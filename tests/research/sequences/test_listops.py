@@ -158,6 +158,15 @@ def test_an_interrupted_file_is_completed_to_the_same_samples(tmp_path: Path) ->
         assert all(np.array_equal(*pair) for pair in zip(samples.inputs[0], found[split].inputs[0], strict=True))
 
 
+@pytest.mark.parametrize(("length", "possible"), [((0, 4), 10), ((1, 4), 0), ((3, 5), 400), ((8, 9), 0)])
+def test_more_expressions_than_there_are_are_refused(length: tuple[int, int], possible: int, tmp_path: Path) -> None:
+    data = SequenceData(train=401, validation=1, test=1, length=length)
+    with pytest.raises(CorpusError, match=f"but there are {possible}$"):
+        GeneratedExpressions(LISTOPS, data, 0, tmp_path, progress=False).prepare()
+    few = SequenceData(train=8, validation=1, test=1, length=(0, 4))
+    assert len(GeneratedExpressions(LISTOPS, few, 0, tmp_path, progress=False).read()["train"]) == 8
+
+
 def test_another_seed_gives_other_expressions(tmp_path: Path) -> None:
     one, other = (generated(tmp_path, seed).read()["test"].inputs[0] for seed in (5, 6))
     assert len({tokens.tobytes() for tokens in one} & {tokens.tobytes() for tokens in other}) < 10
