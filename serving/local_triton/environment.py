@@ -26,7 +26,7 @@ from filelock import FileLock
 from google.protobuf.text_format import ParseError
 
 from serving import system
-from serving.catalogue.repository import Repository, base
+from serving.catalogue.repository import IncompleteConfigError, Repository, base
 from serving.settings import Settings
 from serving.system import StartupError
 from serving.triton import RUN_BYTES, RUNS_IN_SHARED_MEMORY
@@ -173,7 +173,7 @@ def instances(repository: Path) -> int:
     found = models.read()
     for name, cards in found.items():
         if cards and not base(cards[max(cards)], found):
-            with suppress(OSError, ValueError, ParseError):
+            with suppress(OSError, ValueError, ParseError, IncompleteConfigError):
                 if (text := models.configuration(name, ())) is None:  # Triton loads no version of it
                     continue
                 config = json.loads(text)

@@ -40,6 +40,16 @@ def test_a_model_whose_config_names_other_versions_has_no_instance(toy_repositor
     assert 0 < triton_environment.instances(tmp_path) < both
 
 
+def test_a_config_that_is_just_being_written_keeps_no_service_from_its_start(
+    toy_repository: Path, tmp_path: Path
+) -> None:
+    for model in ("blur", "drift"):
+        shutil.copytree(toy_repository / model, tmp_path / model)
+    both = triton_environment.instances(tmp_path)
+    (tmp_path / "blur" / "config.pbtxt").write_text("")
+    assert 0 < triton_environment.instances(tmp_path) < both
+
+
 def test_a_platform_without_the_wheel_is_referred_to_a_remote_triton(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
