@@ -152,7 +152,8 @@ class Loading:
                 return
             failed = True
         except IncompleteConfigError as error:  # what was loaded before stays
-            for number in (entry.present or {}).keys() - entry.served.keys():
+            present = (entry.present or {}).keys()
+            for number in {*(present - entry.served.keys()), *sorted(present)[-1:]}:  # a served newest one is in doubt
                 entry.report(number, f"is not loaded: {error}", "")
             failed = True
         finally:

@@ -149,7 +149,7 @@ def choices(settings: Settings) -> Iterator[str]:
 def without_versions(models: Iterable[Path]) -> Iterator[str]:
     """Yield which model folders hold no version."""
     for model in models:
-        if not any(model.glob("[1-9]*")):
+        if not any(version.name.isdecimal() for version in model.glob("[1-9]*")):
             yield f'the model "{model.name}" has no version in "{model.parent}": make export'
 
 

@@ -261,6 +261,10 @@ def test_a_config_that_is_just_being_written_costs_no_version_that_is_served(
             return str(httpx2.get(f"{gateway.url}/health/ready").json().get("reason", ""))
 
         config.write_text("")  # as a copy does, before the rest arrives
+        wait_until(lambda: reason().startswith("not served: blur (version 1 is not loaded: config.pbtxt has no tensor"))
+        config.write_text(text)
+        wait_until(lambda: not reason())
+        config.write_text("")
         publish(repository, "blur", 2, hidden=repository.parent)
         begin = "not served: blur (version 2 is not loaded: config.pbtxt has no tensor "
         wait_until(lambda: reason().startswith(f'{begin}"coefficient"'))

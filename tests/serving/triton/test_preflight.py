@@ -116,7 +116,7 @@ def test_an_empty_repository_is_reported_with_its_remedy(
 def test_a_model_without_a_version_is_reported_with_its_remedy(
     tmp_path: Path, make_settings: Callable[..., Settings]
 ) -> None:
-    (tmp_path / "darcy").mkdir()
+    (tmp_path / "darcy" / "1-old").mkdir(parents=True)
     (tmp_path / "darcy" / "config.pbtxt").touch()
     (fault,) = triton_environment.choices(make_settings(tmp_path))
     assert '"darcy" has no version' in fault
