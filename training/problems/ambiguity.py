@@ -7,9 +7,11 @@ draft asks. The first numbers of a file decide, so that large files are describe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schema.problem import TIMES
 from training.data.readers import SPACE, LazyArray, last_name, roughness
@@ -54,7 +56,10 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
         others: All other arrays of numbers.
         files: How many data files there are.
     """
-    shape = fields[0].shape
+    lead = max(fields, key=lambda one: len(one.shape))
+    # Where the last axis counts samples, fields that are the same for all have none.
+    fields = [one for one in fields if one.shape != lead.shape[:-1]]
+    shape = lead.shape
     first, last = (f"the first axis ({shape[0]})", f"the last axis ({shape[-1]})")
     if (
         (times := times_of(others)) is not None
@@ -136,6 +141,34 @@ def repeated_row(one: LazyArray) -> LazyArray | None:
     values = one.read()
     alike = values.dtype.kind in "fiu" and (values == values[:1]).all()
     return LazyArray.of(one.name, values[0]) if alike else None
+
+
+def along_one_axis(one: LazyArray) -> tuple[int, NDArray[Any]] | None:
+    """Return the one axis along which coordinates on a whole grid vary, and their line; None of other arrays."""
+    if last_name(one) not in SPACE or one.dtype.kind not in "fiu" or one.samples * one.sample_bytes > READ:
+        return None
+    values = one.read()
+    varying = [axis for axis, side in enumerate(values.shape) if side > 1 and (values != values.take([0], axis)).any()]
+    if len(varying) != 1 or sum(side > 1 for side in values.shape) < 2:
+        return None
+    return varying[0], values[tuple(slice(None) if axis == varying[0] else 0 for axis in range(values.ndim))]
+
+
+def lines_of_grids(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
+    """Return lines in place of coordinates on a whole grid, as `numpy.meshgrid` makes them: X and Y of one shape.
+
+    Each varies along an axis of its own. One alone may be a field.
+    """
+    found = {
+        name: line
+        for name, one in arrays.items()
+        if one.dimensions is None and (line := along_one_axis(one)) is not None
+    }
+    return {
+        name: LazyArray.of(name, values, units=arrays[name].units)
+        for name, (axis, values) in found.items()
+        if any(arrays[other].shape == arrays[name].shape and along != axis for other, (along, _) in found.items())
+    }
 
 
 def numbers_samples(one: LazyArray, samples: int) -> bool:

@@ -7,7 +7,7 @@ what is known in advance it has to be confirmed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from glob import escape
 from itertools import takewhile
@@ -32,6 +32,7 @@ from training.data.readers import (
 from training.problems.ambiguity import (
     STEPS,
     frames_of,
+    lines_of_grids,
     numbers_samples,
     repeated_row,
     sample_axis,
@@ -124,6 +125,7 @@ def draft(
     file = file if runs is not None else with_samples_first(made, file, len(files), wanted)
     if made.sample == "file" and runs is None:
         made.validation, made.test = files_of_splits(files)
+    file = with_swept(file) if made.sample == "first" else file
     numeric = [one for one in file.arrays.values() if not sort_out(made, one, wanted)]
     numeric = with_time_first(made, numeric, wanted)
     say_parameters_of_names(made, file, files if runs is None else sorted(runs.iterdir()))
@@ -196,9 +198,13 @@ def with_dates(made: Draft, file: DataFile) -> DataFile:
 
 
 def without_copies(made: Draft, file: DataFile) -> DataFile:
-    """Return a file with one row of times and coordinates that it repeats for every sample."""
-    arrays = dict(file.arrays)
+    """Return a file with one row of times and coordinates that it repeats for every sample or over a whole grid."""
+    grids = lines_of_grids(file.arrays)
+    made.remarks += [f"{' and '.join(grids)} are the coordinates of a grid"] if grids else []
+    arrays = {**file.arrays, **grids}
     for name, one in file.arrays.items():
+        if name in grids:
+            continue
         if one.dimensions is None and (row := repeated_row(one)) is not None:
             arrays[name] = row
             made.remarks.append(f"{name} is the same for all samples")
@@ -222,9 +228,27 @@ def with_samples_first(made: Draft, file: DataFile, files: int, outputs: Sequenc
     made.sample, doubt = sample_axis(fields, [one for one in numeric if one not in fields], files)
     if doubt:
         made.guesses["files" if made.sample == "first" else "sample"] = f"samples are counted by {doubt}"
-    if made.sample == "last":
-        made.validation, made.test = file.turned
-    return arranged(file, made.sample)[0]
+    turned = arranged(file, made.sample)[0]
+    if made.sample != "last":
+        return turned
+    made.validation, made.test = file.turned
+    return replace(turned, arrays={**turned.arrays, **for_all_samples(file.arrays, fields)})
+
+
+def with_swept(file: DataFile) -> DataFile:
+    """Return a file with the coordinate of the dimension that counts samples, as the viscosities of a sweep."""
+    fields = fields_of([one for one in file.arrays.values() if one.dtype.kind in NUMERIC])
+    swept = file.parts.get(fields[0].first) if fields else None
+    if swept is None or swept.shape != (fields[0].samples,):
+        return file
+    return replace(file, arrays={**file.arrays, swept.name: swept})
+
+
+def for_all_samples(arrays: Mapping[str, LazyArray], fields: Sequence[LazyArray]) -> dict[str, LazyArray]:
+    """Return the arrays that are the same for all samples, where fields count these on their last axis."""
+    sides = max((one.shape for one in fields), key=len)
+    parts = {sides[start:stop] for start in range(len(sides)) for stop in range(start + 2, len(sides))}
+    return {name: one for name, one in arrays.items() if one.shape in parts and one.shape[-1] != sides[-1]}
 
 
 def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[str]) -> list[LazyArray]:

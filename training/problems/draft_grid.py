@@ -135,9 +135,13 @@ def lone_field(
 
 
 def fields_of(arrays: Sequence[LazyArray]) -> list[LazyArray]:
-    """Return the arrays of more than a number per sample that have as many samples as most."""
+    """Return the arrays of more than a number per sample that have as many samples as most of those with most axes.
+
+    What is the same for all samples has fewer axes than they.
+    """
     several = [one for one in arrays if len(one.shape) > 1 and np.prod(one.shape[1:]) > 1]
-    sizes = Counter(one.samples for one in several)
+    rank = max((len(one.shape) for one in several), default=0)
+    sizes = Counter(one.samples for one in several if len(one.shape) == rank)
     samples = max(sizes, key=lambda size: (sizes[size], size), default=0)
     return [one for one in several if one.samples == samples]
 

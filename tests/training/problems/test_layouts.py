@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import pytest
+import xarray
 from numpy.typing import NDArray
 from scipy.io import savemat
 from typer.testing import CliRunner
@@ -77,9 +78,16 @@ def separate(folder: Path) -> None:
     np.save(folder / "outputs.npy", 2 * K)
 
 
+def swept() -> xarray.Dataset:
+    dims = ("nu", "y", "x")
+    return xarray.Dataset({"k": (dims, K), "u": (dims, 2 * K)}, {"y": np.arange(8.0), "x": np.arange(9.0)})
+
+
 A = RNG.standard_normal(K.shape)
 FRAMES = A[..., None] * np.arange(1.0, 6)
 TWICE: Arrays = {"k": K, "u": 2 * K}
+LAST = {name: np.moveaxis(values, 0, -1) for name, values in TWICE.items()}
+GRID = np.meshgrid(np.linspace(0, 1, 9), np.linspace(0, 2, 8))
 CASES = {
     "samples last in MATLAB": Case(
         lambda folder: savemat(folder / "last.mat", {"k": np.moveaxis(K, 0, -1), "u": 2 * np.moveaxis(K, 0, -1)}),
@@ -129,6 +137,28 @@ CASES = {
         lambda folder: np.savez(folder / "sea.npz", depth=K[0], k=K, u=2 * K),
         *("sea.npz", "u", set(), {**TWICE, "depth": np.broadcast_to(K[0], K.shape)}),
     ),
+    "coordinates over the whole grid, and more fields for all samples than others": Case(
+        lambda folder: np.savez(folder / "sea.npz", X=GRID[0], Y=GRID[1], depth=K[0], slope=K[1], nu=NU, u=K),
+        *("sea.npz", "u", set(), {"u": K, "nu": NU, "depth": np.broadcast_to(K[0], K.shape)}),
+    ),
+    "samples last, and what is the same for all": Case(
+        lambda folder: savemat(folder / "last.mat", {"X": GRID[0], "Y": GRID[1], "mask": np.ones((8, 9)), **LAST}),
+        *("last.mat", "u", {"samples"}, {**TWICE, "inside": np.ones_like(K)}),
+    ),
+    "a number of each sample as a coordinate of xarray": Case(
+        lambda folder: swept().rename(nu="sample").assign_coords(nu=("sample", NU)).to_netcdf(folder / "runs.nc"),
+        *("runs.nc", "u", set(), {**TWICE, "nu": NU}),
+    ),
+    "runs of xarray along their parameter": Case(
+        lambda folder: swept().assign_coords(nu=NU).to_netcdf(folder / "runs.nc"),
+        *("runs.nc", "u", {"samples"}, {**TWICE, "nu": NU}),
+    ),
+    "a file per sample, with its number as a coordinate of xarray": Case(
+        lambda folder: [
+            swept().isel(nu=row).assign_coords(nu=nu).to_netcdf(folder / f"run_{row}.nc") for row, nu in enumerate(NU)
+        ],
+        *("run_*.nc", "u", {"samples"}, {**TWICE, "nu": NU}),
+    ),
     "a cloud in arrays": Case(
         lambda folder: np.savez(folder / "cloud.npz", xy=XY, stress=XY.sum(axis=2)),
         *("cloud.npz", "stress", set(), {"coordinates": XY, "stress": XY.sum(axis=2)}),
@@ -166,6 +196,14 @@ def test_groups_of_unequal_sizes_are_samples_with_points_of_their_own(tmp_path: 
     _, found = read(described(tmp_path, "clouds.h5", "u"), tmp_path)
     assert found["counts"].tolist() == [12 - number % 3 for number in range(20)]
     assert found["u"][1, :11] == pytest.approx(XY[1, :11, 0])
+
+
+def test_a_coordinate_on_the_grid_is_named_and_may_be_an_input(tmp_path: Path) -> None:
+    swept().assign_coords(depth=(("x", "y"), K[0].T), nu=NU).to_netcdf(tmp_path / "sea.nc")
+    text = described(tmp_path, "sea.nc", "u")
+    assert "# left out: depth: a coordinate of x, y: if the outputs depend on it, write a table of [inputs]" in text
+    _, found = read(text + "[inputs.bottom]\nkey = 'depth'\nstatic = true\n", tmp_path)
+    np.testing.assert_allclose(found["bottom"], np.broadcast_to(K[0], K.shape), rtol=1e-6)
 
 
 def test_an_attribute_that_is_no_number_is_named(tmp_path: Path) -> None:

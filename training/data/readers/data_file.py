@@ -114,7 +114,7 @@ class DataFile:
         pieces: The samples as files of one each, where they have unequal numbers of points; the arrays are then those
             of the first one.
         sources: Files and name of each array, where arrays come from files of their own.
-        parts: Arrays of single splits, which problem files may name, too.
+        parts: Arrays that problem files may name, too, though drafts do not: those of single splits, and coordinates.
         regions: The whole numbers of the cell data of meshes that tell regions, by their names.
         validation: The number of samples for validation, before those for tests at the end, where the file says it.
         test: The number of samples for tests, where the file says it.

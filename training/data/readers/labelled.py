@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -134,6 +134,7 @@ def of_groups(path: Path, format_: str, groups: Mapping[str, xarray.Dataset]) ->
             *dict.fromkeys(each for file in holding.values() for each in file.remarks),
         ),
         left_out=every(lambda file: file.left_out),
+        parts={**(whole.parts if whole else {}), **every(lambda file: file.parts)},
     )
 
 
@@ -171,7 +172,64 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
         f"{lead_dimension(value)} is the time of forecasts, which {sample_dimension(value)} counts"
         for value in forecasts[:1]
     )
-    return DataFile(path, format_, arrays, numeric, samples=named, remarks=remarks, left_out=left_out)
+    found = beside_positions(data.drop_vars(single, errors="ignore"), samples, counts)
+    return DataFile(
+        path,
+        format_,
+        found.numbers | arrays,
+        numeric,
+        samples=named,
+        remarks=remarks,
+        left_out=left_out | found.left_out,
+        parts=found.parts,
+    )
+
+
+class Beside(NamedTuple):
+    """Coordinates of a file that are no positions along an axis."""
+
+    numbers: dict[str, LazyArray]  # of every sample, or of all of them
+    parts: dict[str, LazyArray]  # which may be inputs
+    left_out: dict[str, str]
+
+
+def beside_positions(data: xarray.Dataset, samples: Collection[str | None], counts: Collection[str]) -> Beside:
+    """Return the coordinates that are no positions: numbers of samples, numbers of a file, and those on a grid.
+
+    A user of xarray keeps there what a run was made with, as its viscosity.
+
+    Args:
+        data: The variables.
+        samples: The dimensions that may count samples.
+        counts: The names by which these are known.
+    """
+    found = Beside({}, {}, {})
+    for name, value in ((str(name), value) for name, value in data.coords.items()):
+        own, along = value.dims == (name,), str(value.dims[0]) if value.ndim == 1 else ""
+        if name.lower() in {*TIME, *INITIAL, *LEAD} or " since " in text(value.attrs.get("units")):
+            continue
+        if value.ndim == 0 or (along in samples and not own):
+            found.numbers[name] = replace(variable(name, value), setting=True)
+        elif value.ndim == 1 and own and along in samples and not numbers_only(value):
+            known = found.numbers if name.lower() in counts else found.parts
+            known[name] = replace(variable(name, value), setting=True)
+        elif value.ndim > 1 and value.dtype.kind in "fiub":
+            found.parts[name] = variable(name, value)
+            said = "" if {*map(str, value.dims)} & {*samples} else " and static = true"
+            found.left_out[name] = (
+                f"a coordinate of {', '.join(map(str, value.dims))}: if the outputs depend on it, write a table of "
+                f"[inputs] with key = {name!r}{said}"
+            )
+    return found
+
+
+def numbers_only(value: xarray.DataArray) -> bool:
+    """Return whether the coordinate of a dimension only numbers what it counts, or is no number."""
+    values = np.asarray(value)
+    if values.dtype.kind not in "fiu":
+        return True
+    counting = bool(values[0] in {0, 1} and (np.diff(values) == 1).all())
+    return counting or (values.dtype.kind != "f" and str(value.name).lower() in MEMBERS)
 
 
 def named_apart(data: xarray.Dataset) -> xarray.Dataset:
