@@ -20,10 +20,12 @@ from pyarrow import feather, parquet
 from scipy.io import savemat
 
 from tests.drafts import read, values
+from training.data.prepare import unlike_times
 from training.data.readers import ReadError, open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
 from training.problems.draft_file import Draft, DraftError
+from training.problems.problem_file import ProblemFile
 from training.problems.sections import unconfirmed
 from training.problems.wire_names import wire_name
 
@@ -452,6 +454,28 @@ def test_dates_of_frames_are_seconds(tmp_path: Path) -> None:
     np.savez(tmp_path / "weather.npz", u=FRAMES, time=dates)
     made = drafted(tmp_path, "weather.npz", "u")
     assert (made.step, "step" in made.guesses) == (6 * 3600, False)
+
+
+@pytest.mark.parametrize("since", [np.datetime64("2020-01-01", "ns"), np.timedelta64(0, "ns")])
+def test_dates_of_netcdf_are_seconds_whatever_each_file_counts(since: Any, tmp_path: Path) -> None:
+    for number, unit in enumerate(("h", "D")):  # which xarray writes as hours and as days
+        times = {"time": since + np.arange(6) * np.timedelta64(1, unit)}
+        xarray.Dataset({"u": (("time", "y", "x"), FRAMES[number])}, times).to_netcdf(tmp_path / f"run_{number}.nc")
+    assert drafted(tmp_path, "run_*.nc", "u").step == 3600
+    with open_file(tmp_path / "run_0.nc") as hours, open_file(tmp_path / "run_1.nc") as days:
+        problem = ProblemFile.model_validate(
+            {
+                "name": "weather",
+                "data": {"files": ["run_*.nc"]},
+                "inputs": {"first": {"key": "u"}},
+                "outputs": {"u": {}},
+                "axes": {"y": {}, "x": {}},
+                "time": {"step": 3600},
+            }
+        )
+        assert unlike_times(problem, [hours]) == []
+        (said,) = unlike_times(problem, [hours, days])
+        assert said.startswith("files have other times between two frames: 3600 in run_0.nc, 86400 in run_1.nc; one")
 
 
 def test_a_point_of_a_period_that_is_stored_twice_and_numbers_of_kinds_are_said(tmp_path: Path) -> None:

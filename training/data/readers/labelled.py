@@ -35,6 +35,15 @@ KEPT = {*MEMBERS, *TIME, *INITIAL, *LEAD, *COMPONENT}
 
 EAST, NORTH = re.compile(r"(?i)longitude|lon|(?<![a-z])x(?![a-z])"), {"longitude": "latitude", "lon": "lat", "x": "y"}
 """The word of a coordinate in its name, and that of the other one."""
+SECONDS = {
+    **dict.fromkeys(("microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("millisecond", "milliseconds", "msec", "msecs", "ms"), 1e-3),
+    **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), 1.0),
+    **dict.fromkeys(("minute", "minutes", "min", "mins"), 60.0),
+    **dict.fromkeys(("hour", "hours", "hr", "hrs", "h"), 3600.0),
+    **dict.fromkeys(("day", "days", "d"), 86400.0),
+}
+"""The units in which netCDF counts dates, and xarray durations, in seconds. Files of one set may have several."""
 
 
 @contextmanager
@@ -157,7 +166,7 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     counted = [value for value in counted if {str(dim).lower() for dim in value.dims} & {*SAMPLE}] or counted
     samples = {sample_dimension(value) for value in counted}
     leads = {lead_dimension(value) for value in forecasts}
-    coordinates = {str(name): np.asarray(value) for name, value in data.coords.items() if value.ndim == 1}
+    coordinates = {str(name): in_seconds(value) for name, value in data.coords.items() if value.ndim == 1}
     counts = {*SAMPLE, *INITIAL} | {dim.lower() for value in forecasts for dim in starts_of(value)}
     numeric = {
         axis(name, leads): value
@@ -167,6 +176,11 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     said = all(dimension is not None and dimension.lower() in counts for dimension in samples)
     named = f"the dimension {', '.join(sorted(map(str, samples)))}" if samples and said else ""
     remarks = tuple(f"{name} has one point, and is no axis" for name in single)
+    remarks += tuple(
+        f"{name} is in {text(value.attrs['units'])}: here in seconds"
+        for name, value in data.coords.items()
+        if axis(str(name), leads) == "time" and name not in samples and value.size > 1 and counts_time(value)
+    )
     remarks += tuple(scattered(data))
     remarks += tuple(
         f"{lead_dimension(value)} is the time of forecasts, which {sample_dimension(value)} counts"
@@ -221,6 +235,27 @@ def beside_positions(data: xarray.Dataset, samples: Collection[str | None], coun
                 f"[inputs] with key = {name!r}{said}"
             )
     return found
+
+
+def in_seconds(value: xarray.DataArray) -> NDArray[Any]:
+    """Return the values of a coordinate; dates as seconds since the first of them, and durations as seconds."""
+    values = np.asarray(value)
+    if not counts_time(value) or values.dtype.kind not in "fiu":
+        return values
+    unit, *since = unit_words(value)
+    return np.asarray((values - (values[:1] if since else 0)) * SECONDS[unit], np.float64)
+
+
+def counts_time(value: xarray.DataArray) -> bool:
+    """Return whether a coordinate holds dates, `hours since 2000-01-01`, or durations that xarray has written."""
+    unit, *since = [*unit_words(value), ""]
+    durations = text(value.attrs.get("dtype")).startswith("timedelta64")
+    return unit in SECONDS and (since[0] == "since" or durations)
+
+
+def unit_words(value: xarray.DataArray) -> list[str]:
+    """Return the words of the units of a coordinate."""
+    return text(value.attrs.get("units")).lower().split()
 
 
 def numbers_only(value: xarray.DataArray) -> bool:
