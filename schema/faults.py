@@ -8,6 +8,10 @@ import textwrap
 from typing import Any
 
 MOST_FAULTS = 5
+OURS = {
+    "extra_forbidden": "the key is unknown",
+    "tuple_type": "expected a list",
+}  # for "inputs" and "tuple" of pydantic
 KEY = "[key]"  # what pydantic's locations end with where the key itself is wrong
 
 
@@ -45,7 +49,7 @@ def listed(error: Any, *, keyed: bool = False) -> list[str]:
         if isinstance(inner, PartError):
             found += [f"{location}.{text}" for text in listed(inner.error, keyed=inner.keyed)]
             continue
-        message = re.sub(r"^Value error, ", "", each["msg"])
+        message = OURS.get(each["type"], re.sub(r"^Value error, ", "", each["msg"]))
         if each["loc"][-1:] == (KEY,) and each["type"] == "string_pattern_mismatch":
             found.append(f"{location}: {advice(str(each['input']), keyed=keyed)}")
             continue

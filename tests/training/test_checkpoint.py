@@ -141,8 +141,8 @@ def test_a_stray_key_is_named_in_one_line(folder: Path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(checkpoint.CheckpointError) as caught:
         checkpoint.load(folder)
-    stray = "recipe.fit.stray: Extra inputs are not permitted (found 1)"
-    assert str(caught.value) == f"{path}: {stray}; problem.odd: Extra inputs are not permitted (found 1)"
+    stray = "recipe.fit.stray: the key is unknown (found 1)"
+    assert str(caught.value) == f"{path}: {stray}; problem.odd: the key is unknown (found 1)"
 
 
 def test_new_weights_drop_the_calibration_of_the_old_ones(folder: Path) -> None:

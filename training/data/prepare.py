@@ -181,9 +181,13 @@ def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
     """Return the data files of a problem file that lies in `folder`, patterns resolved, in order.
 
     Raises:
-        ProblemFileError: A name or a pattern fits no file.
+        ProblemFileError: A name or a pattern fits no file, or several fit one.
     """
-    return fitting_files(problem.data.files, folder, "data.files")
+    found = fitting_files(problem.data.files, folder, "data.files")
+    path, count = Counter(each.resolve() for each in found).most_common(1)[0]
+    if count > 1:
+        raise ProblemFileError(f"data.files: expected every file once but found {path.name} {count} times")
+    return found
 
 
 def tensor_files(problem: ProblemFile, folder: Path) -> dict[str, list[Path]]:

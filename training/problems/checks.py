@@ -158,7 +158,10 @@ def check_together(problem: ProblemFile, columns: dict[str, Column]) -> None:
                 f"{one.label} has the grid {one.shape[-rank:]} and {lead.label} {lead.shape[-rank:]}; "
                 "expected one grid for all fields"
             )
-    for axis, side in zip(problem.axes, lead.shape[-rank:], strict=True):
+    sides = lead.shape[-rank:]
+    if "transpose" in problem.symmetries and len({*sides}) == rank:
+        raise DataError(f"{lead.label} has the grid {sides}: symmetries.exact: no transpose of it has as many points")
+    for axis, side in zip(problem.axes, sides, strict=True):
         if side < FEWEST:
             raise DataError(
                 f"{lead.label} has {side} points along the axis {axis.name!r}; expected at least {FEWEST}: name few "

@@ -283,6 +283,8 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
     if components and side["component"] != len(one.components):
         wanted = f"{len(one.components)} components ({', '.join(one.components)})"
         raise unexpected(wanted, f"{side['component']} (shape {found.shape})")
+    if one.frame is not None and not -side["time"] <= one.frame < side["time"]:
+        raise unexpected(f"a frame {one.frame}", f"{side['time']} (shape {found.shape})")
     if misplaced := swapped(problem, one, found):
         said = ", ".join(("sample", *(found.dimensions or ())))
         wanted = f"the axes in their order, {', '.join(('sample', *axes))}"

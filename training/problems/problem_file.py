@@ -143,7 +143,10 @@ class ProblemFile(Schema):
 
     @model_validator(mode="after")
     def check_supported(self) -> ProblemFile:
-        """Refuse linear outputs, linear inputs where networks have no layers for them, and coarse meshes or frames."""
+        """Refuse linear outputs, linear inputs where networks have no layers for them, and coarse meshes or frames.
+
+        And what would say nothing: defaults of outputs, and where time is in arrays without frames.
+        """
         if any(one.integral_of is None for one in self.scalars) and any(one.linear for one in self.inputs):
             raise ValueError(f"outputs.{self.scalars[0].name}: expected no scalars beside linear inputs")
         if found := [one.name for one in self.outputs if one.linear]:
@@ -152,6 +155,10 @@ class ProblemFile(Schema):
         if found and (self.time or self.points or self.mask or len(self.axes) > 2):
             expected = "expected fields on a line or a plane, without [time], [points] and [mask]"
             raise ValueError(f"inputs.{found[0]}.linear: {expected}")
+        if found := [one.name for one in self.outputs if one.default is not None]:
+            raise ValueError(f"outputs.{found[0]}.default: expected it of inputs and parameters only")
+        if self.data.time == "last" and not any(map(self.has_frames, self.tensors)):
+            raise ValueError("data.time: expected it with [time], or with a frame of an input or an output")
         if self.data.coarse is not None and (self.time is not None or self.points is not None):
             raise ValueError("data.coarse: expected none with [time] or [points]")
         return self

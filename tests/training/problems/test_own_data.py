@@ -184,6 +184,29 @@ def test_a_fault_is_named_with_file_array_sample_and_index(fault: str, problem: 
         checked(problem, [tmp_path / "heat.h5"])
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('key = "T"', 'key = "T"\nframe = 5'), r"expected a frame 5 in 'T' but found 3 \(shape \(20, 3, 8, 12\)\)"),
+        (('key = "T"', 'key = "T"\nframe = -4'), "expected a frame -4 in 'T'"),
+        (
+            ('["flip_row", "shift_column"]\n', '["transpose"]\n', "length = 2.0", "", '"periodic"', '"wall"'),
+            r"'k' has the grid \(8, 12\): symmetries\.exact: no transpose",
+        ),
+    ],
+)
+def test_what_the_data_do_not_have_is_refused(change: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    text, arrays = HEAT, heat()
+    for old, new in zip(change[::2], change[1::2], strict=True):
+        text = text.replace(old, new)
+    (tmp_path / "heat.toml").write_text(text)
+    if "frame" in text:
+        arrays["T"] = np.stack([arrays["T"]] * 3, axis=1)
+    write(tmp_path / "heat.h5", arrays)
+    with pytest.raises(DataError, match=message):
+        checked(read_problem_file(tmp_path / "heat.toml"), [tmp_path / "heat.h5"])
+
+
 def test_the_documentation_shows_every_key() -> None:
     docs = Path(__file__).parents[3] / "docs"
     [document], points = (
@@ -210,7 +233,7 @@ def test_the_documentation_shows_every_key() -> None:
 
 
 FAULTS = {
-    ("positive = true", "positiv = true"): "inputs.conductivity.positiv: Extra inputs are not permitted",
+    ("positive = true", "positiv = true"): "inputs.conductivity.positiv: the key is unknown",
     ('boundary = "wall"', 'boundary = "w"'): "axes.row.boundary: Input should be 'wall', 'periodic' or 'open'",
     ('"flip_row"', '"flip_x"'): "expected some of flip_row, .*shift_column, negate but got flip_x",
     ('name = "heat"', 'name = "Heat"'): "name: String should match pattern",
@@ -219,7 +242,7 @@ FAULTS = {
         "[outputs.T]",
     ): "outputs.T: expected a name in small letters, digits and _, such as 't', and `key = \"T\"` for that of the",
     ("[axes.row]", '[axes."Row 1"]'): "axes.Row 1: expected a name in small letters, digits and _, such as 'row_1'$",
-    ("positive = true", "Positive = true"): "inputs.conductivity.Positive: Extra inputs are not permitted",
+    ("positive = true", "Positive = true"): "inputs.conductivity.Positive: the key is unknown",
     ("[outputs.temperature]", "[outputs.wind]"): "expected different names .*'wind'",
     ("[outputs.temperature]", "[outputs.novelty]"): "expected other names than .'novelty'., which responses use",
     ("minimum = 0.0", "minimum = 2.0"): "expected minimum <= default <= maximum but got",
@@ -243,6 +266,12 @@ FAULTS = {
         "[inputs.source]",
         '[mask]\nkey = "inside"\n[inputs.source]\nlinear = true',
     ): "inputs.source.linear: expected fields on a line or a plane, without",
+    ('files = ["heat.h5"]', 'files = "heat.h5"'): "data.files: expected a list .found 'heat.h5'.",
+    ('files = ["heat.h5"]', 'files = ["heat.h5"]\ntime = "last"'): r"data\.time: expected it with .time., or with a fr",
+    (
+        "[outputs.temperature]",
+        "[outputs.temperature]\ndefault = 1.0",
+    ): "outputs.temperature.default: expected it of inp",
     ("[symmetries]", "[time]\nstep = 0.1\n[symmetries]"): "outputs.temperature: expected one input with the key 'T'",
     ("[symmetries]", "[time]\nstep = -0.1\n[symmetries]"): "time.step: Input should be greater than 0",
     ('files = ["heat.h5"]', 'files = ["heat.h5"]\ntest = 1.5'): "data.test: expected a share between 0 and 1",
@@ -262,6 +291,10 @@ def test_a_fault_of_the_problem_file_is_named_with_its_key(change: tuple[str, st
 def test_missing_files_are_named(problem: ProblemFile, tmp_path: Path) -> None:
     with pytest.raises(ProblemFileError, match=r"expected files for 'heat\.h5'"):
         data_files(problem, tmp_path)
+    write(tmp_path / "heat.h5", heat(4))
+    twice = problem.model_copy(update={"data": problem.data.model_copy(update={"files": ("heat.h5", "h*.h5")})})
+    with pytest.raises(ProblemFileError, match=r"expected every file once but found heat\.h5 2 times"):
+        data_files(twice, tmp_path)
     with pytest.raises(UserError, match=r"none\.toml: expected a TOML file"):
         read_problem_file(tmp_path / "none.toml")
 
