@@ -26,7 +26,7 @@ from training.data.readers.sets import open_set
 from training.problems.draft import draft
 from training.problems.draft_file import Draft, DraftError
 from training.problems.problem_file import ProblemFile
-from training.problems.sections import unconfirmed
+from training.problems.sections import DataError, unconfirmed
 from training.problems.wire_names import wire_name
 
 RNG = np.random.default_rng(0)
@@ -476,6 +476,19 @@ def test_dates_of_netcdf_are_seconds_whatever_each_file_counts(since: Any, tmp_p
         assert unlike_times(problem, [hours]) == []
         (said,) = unlike_times(problem, [hours, days])
         assert said.startswith("files have other times between two frames: 3600 in run_0.nc, 86400 in run_1.nc; one")
+
+
+def test_a_table_has_units_in_its_names_and_nan_in_its_empty_cells(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", k=SMOOTH, u=2 * SMOOTH)
+    rows = [f"{NU[row]},{'NA' if row == 4 else row},x,{row}" for row in range(SAMPLES)]
+    (tmp_path / "b.csv").write_text("\n".join(["nu [m^2/s],Re,note,log(T)", *rows]))
+    made = drafted(tmp_path, "[ab].*", "u")
+    assert {one.name: one.array.units for one in made.of("parameters")} == {"nu": "m^2/s", "re": "", "log_t": ""}
+    assert made.left_out == {"b.csv: note": "a column that does not hold numbers alone"}
+    with pytest.raises(DataError, match=r"b\.csv: 'Re' is nan at sample 4; expected"):
+        values(made, tmp_path)
+    with open_file(tmp_path / "b.csv") as file:
+        np.testing.assert_allclose(file.array("nu [m^2/s]").read(), NU)
 
 
 def test_a_point_of_a_period_that_is_stored_twice_and_numbers_of_kinds_are_said(tmp_path: Path) -> None:

@@ -347,7 +347,13 @@ def merged(files: Sequence[DataFile]) -> DataFile:
     arrays = {label: replace(file.arrays[name], name=label) for file, name, label in labels}
     sources = {label: ((file.path,), name) for file, name, label in labels}
     formats = {file.format for file in files}
-    return replace(files[0], format=formats.pop() if len(formats) == 1 else "auto", arrays=arrays, sources=sources)
+    left_out = {
+        name if file is files[0] else f"{file.path.name}: {name}": reason
+        for file in files
+        for name, reason in file.left_out.items()
+    }
+    kind = formats.pop() if len(formats) == 1 else "auto"
+    return replace(files[0], format=kind, arrays=arrays, sources=sources, left_out=left_out)
 
 
 def in_order(one: LazyArray, axes: Sequence[str]) -> LazyArray:

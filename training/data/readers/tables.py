@@ -42,6 +42,7 @@ COUNTING = frozenset({"sample", "sample_id", "case", "case_id", "run", "run_id",
 """Names of columns that tell which rows of a table are those of one sample."""
 STEPS = frozenset({"t", "time", "step", "timestep", "frame", "increment"})
 SEPARATORS = (",", ";", "\t")
+MISSING = dict.fromkeys(("", "na", "n/a", "#n/a", "null", "none"), "nan")  # of pandas, R and spreadsheets
 DECIMAL = re.compile(r"^([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)$")
 SWEPT = re.compile(r"(.*?)\s*@\s*(?:\d+:\s*)?(.+)")  # COMSOL's `T (K) @ 2: q=5, h=1`
 UNITS = re.compile(
@@ -76,7 +77,13 @@ def table(path: Path) -> DataFile:
     names = [name or f"column {number}" for number, name in enumerate(names, start=1)]
     refuse_duplicates(path, names)
     columns = dict(zip(names, zip(*cells, strict=True), strict=True))
-    found = {name: np.array(values, float) for name, values in columns.items() if all(map(is_number, values))}
+    filled = {name: [MISSING.get(each.lower(), each) for each in values] for name, values in columns.items()}
+    # A column without any number is empty.
+    found = {
+        name: np.array(values, float)
+        for name, values in filled.items()
+        if all(map(is_number, values)) and any(map(is_number, columns[name]))
+    }
     left_out = {name: "a column that does not hold numbers alone" for name in columns if name not in found}
     for name in [name for name, values in found.items() if name.startswith("column ") and counts_lines(values)]:
         del found[name]  # as pandas writes its index
@@ -92,8 +99,13 @@ def of_columns(path: Path, format_: str, columns: Columns, left_out: Mapping[str
         if key is None:
             return cloud(path, format_, along, columns, left_out)
         return clouds(path, format_, along, columns, key, left_out)
-    arrays = {name: LazyArray.of(name, whole(values)) for name, values in columns.items()}
-    return DataFile(path, format_, arrays, left_out=left_out)
+    labels = {name: units_behind(name) for name in columns}
+    if len({label for label, _ in labels.values()}) < len(labels):
+        labels = {name: (name, "") for name in columns}
+    arrays = {label: LazyArray.of(label, whole(columns[name]), units=units) for name, (label, units) in labels.items()}
+    # Problem files may have the whole heads as keys.
+    parts = {name: replace(arrays[label], name=name) for name, (label, _) in labels.items() if name != label}
+    return DataFile(path, format_, arrays, left_out=left_out, parts=parts)
 
 
 def lines_of(path: Path) -> list[list[str]]:
@@ -256,6 +268,17 @@ def units_of(label: str) -> tuple[str, str]:
     """
     found = UNITS.fullmatch(label.strip())
     return (found[1], found[2].strip()) if found else (label.strip(), "")
+
+
+def units_behind(name: str) -> tuple[str, str]:
+    """Separate the units from the name of a number per sample, which may be `log(Re)`.
+
+    Example:
+        >>> units_behind("nu [m^2/s]"), units_behind("log(Re)")
+        (('nu', 'm^2/s'), ('log(Re)', ''))
+    """
+    label, units = units_of(name)
+    return (label, units) if name[len(label) : len(label) + 1] in {" ", "["} else (name, "")
 
 
 def is_number(text: str) -> bool:
