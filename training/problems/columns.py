@@ -175,7 +175,7 @@ def columns_of(
         if problem.data.time == "last" and problem.has_frames(one):
             arrays = [(path, last_axis_at(array, 1) if array.dimensions is None else array) for path, array in arrays]
         arrays = [(path, of_a_series(problem, one, array, path)) for path, array in arrays]
-        arrays = [(path, on_axes(problem, array)) for path, array in arrays]
+        arrays = [(path, on_axes(problem, one, array)) for path, array in arrays]
         arrays = beside_meshes(arrays, [file for _, file in pieces] if own else [], problem.point_axes.get(name, 1))
         if isinstance(one, Quantity) and one.complex:
             axis = -1 if one.component_axis == "last" else 2 if problem.has_frames(one) else 1
@@ -209,12 +209,17 @@ def of_a_series(problem: ProblemFile, one: Quantity | Parameter, found: LazyArra
     return steady(found, path, CHANGES)
 
 
-def on_axes(problem: ProblemFile, one: LazyArray) -> LazyArray:
-    """Return an array whose axes the file names with those of the grid in the order of the problem file."""
-    if problem.scattered or one.dimensions is None:
-        return one
-    names = tuple(map(wire_name, one.dimensions))
-    return in_order(replace(one, dimensions=names), problem.axis_names)
+def on_axes(problem: ProblemFile, one: Quantity | Parameter, found: LazyArray) -> LazyArray:
+    """Return an array whose axes the file names with those of the grid in the order of the problem file.
+
+    Of a vector the axis with another name than those of the grid has the components.
+    """
+    if problem.scattered or found.dimensions is None:
+        return found
+    names = [wire_name(name) for name in found.dimensions]
+    if one.components and len(other := {*names} - {*problem.axis_names, "time", "component"}) == 1:
+        names[names.index(other.pop())] = "component"
+    return in_order(replace(found, dimensions=tuple(names)), problem.axis_names)
 
 
 def beside_meshes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,16 @@ def grid(fields: Sequence[LazyArray], lines: Collection[int] = ()) -> tuple[tupl
 def named_grid(one: LazyArray) -> list[tuple[str, int]]:
     """Return the axes of an array that names them, and their sides."""
     return [*zip(one.dimensions or (), one.shape[1:], strict=True)]
+
+
+def with_components_named(one: LazyArray) -> LazyArray:
+    """Return an array whose one axis with a name of its own and few points, too few for a grid's, holds components."""
+    sides = named_grid(one) if one.dimensions else []
+    space = [place for place, (name, _) in enumerate(sides) if name != "time"]
+    few = [place for place in space if sides[place][1] < FEWEST]
+    if len(few) != 1 or len(space) < 2 or few[0] not in {space[0], space[-1]} or "component" in dict(sides):
+        return one
+    return replace(one, dimensions=tuple("component" if n == few[0] else name for n, (name, _) in enumerate(sides)))
 
 
 def without_components(sides: tuple[int, ...]) -> tuple[tuple[int, ...], str]:

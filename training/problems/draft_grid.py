@@ -24,7 +24,15 @@ from training.problems.ambiguity import (
     numbers_samples,
     times_of,
 )
-from training.problems.draft_axes import axis_entry, grid, named_grid, say_what_is_twice, without_components
+from training.problems.checks import FEWEST
+from training.problems.draft_axes import (
+    axis_entry,
+    grid,
+    named_grid,
+    say_what_is_twice,
+    with_components_named,
+    without_components,
+)
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown
 from training.problems.draft_points import IN_ADVANCE, POINTS, is_called, number_per_frame, time_step
 from training.problems.draft_stacked import add_channels, add_sensors, channels, lone_array
@@ -52,6 +60,13 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
     samples = fields[0].samples
     if not samples:
         raise DraftError(nothing(made, file, "samples"))
+    given, numeric = numeric, [with_components_named(one) for one in numeric]
+    fields = fields_of(numeric)
+    made.remarks += [
+        f"{shown(one)} has an axis of fewer than {FEWEST} points, which is taken for its components"
+        for before, one in zip(given, numeric, strict=True)
+        if before.dimensions != one.dimensions
+    ]
     lines = {max(one.shape) for one in numeric if one not in fields and one.shape and may_be_coordinates(one)}
     axes, sides = grid(fields, lines)
     numeric = [in_order(one, axes) for one in numeric]  # whose names may be in another order

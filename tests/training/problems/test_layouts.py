@@ -83,10 +83,16 @@ def swept() -> xarray.Dataset:
     return xarray.Dataset({"k": (dims, K), "u": (dims, 2 * K)}, {"y": np.arange(8.0), "x": np.arange(9.0)})
 
 
+def flow() -> xarray.Dataset:
+    v = ("sample", "vector", "x", "y"), VECTORS.swapaxes(2, 3)
+    return xarray.Dataset({"v": v, "u": (("sample", "y", "x"), 2 * K)})
+
+
 A = RNG.standard_normal(K.shape)
 FRAMES = A[..., None] * np.arange(1.0, 6)
 TWICE: Arrays = {"k": K, "u": 2 * K}
 LAST = {name: np.moveaxis(values, 0, -1) for name, values in TWICE.items()}
+VECTORS = np.stack([K, 2 * K], 1)
 GRID = np.meshgrid(np.linspace(0, 1, 9), np.linspace(0, 2, 8))
 CASES = {
     "samples last in MATLAB": Case(
@@ -158,6 +164,10 @@ CASES = {
             swept().isel(nu=row).assign_coords(nu=nu).to_netcdf(folder / f"run_{row}.nc") for row, nu in enumerate(NU)
         ],
         *("run_*.nc", "u", {"samples"}, {**TWICE, "nu": NU}),
+    ),
+    "components in a dimension of any name": Case(
+        lambda folder: flow().to_netcdf(folder / "flow.nc"),
+        *("flow.nc", "u", set(), {"v": VECTORS.swapaxes(2, 3), "u": 2 * K.swapaxes(1, 2)}),
     ),
     "a cloud in arrays": Case(
         lambda folder: np.savez(folder / "cloud.npz", xy=XY, stress=XY.sum(axis=2)),
