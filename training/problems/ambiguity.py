@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import TIMES
-from training.data.readers import SPACE, LazyArray, last_name, roughness
+from training.data.readers import NUMBERS, SPACE, LazyArray, counts_all, last_name, roughness
 from training.problems.checks import FILLS
 
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
@@ -23,7 +23,6 @@ MOST_ROWS = 64
 STEPS = frozenset(
     {"t", "time", "times", "step", "steps", "timestep", "frame", "frames", "snapshot", "iteration", "iter"}
 )
-NUMBERS = frozenset({"id", "ids", "idx", "index", "indices", "number", "sample", "sample_id", "case", "run", "run_id"})
 CLEAR = 3.0  # axes along which the roughness differs by this factor are told apart
 NOISE = 0.4  # a roughness from which on neighbours have little in common
 ELONGATED = 1.5  # a grid whose longest side is so many times longer relative to its shortest is the less likely one
@@ -172,11 +171,10 @@ def lines_of_grids(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
 
 
 def numbers_samples(one: LazyArray, samples: int) -> bool:
-    """Return whether an array is that of the numbers of samples, counted from 0 or 1, by its name and its values."""
+    """Return whether an array is that of the numbers of samples, by its name and its values."""
     if last_name(one) not in NUMBERS or one.shape != (samples,) or one.dtype.kind not in "fiu":
         return False  # floating numbers, too: whole ones become these where their file says which are missing
-    values = one.read()
-    return bool(values[0] in {0, 1} and (np.diff(values) == 1).all())
+    return counts_all(one.read())
 
 
 def times_of(arrays: Sequence[LazyArray]) -> LazyArray | None:

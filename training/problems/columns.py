@@ -17,14 +17,17 @@ from numpy.typing import NDArray
 
 from schema.parts import Parameter, Quantity
 from training.data.readers import (
+    NUMBERS,
     DataFile,
     LazyArray,
     arranged,
     as_column,
     as_components,
+    counts_all,
     in_order,
     is_complex,
     last_axis_at,
+    numbering,
     of_points_in_cells,
 )
 from training.problems.completed import (
@@ -144,6 +147,7 @@ def columns_of(
         DataError: An array has another rank or other numbers of components than the problem file says.
     """
     originals, output = files, problem.outputs[0]
+    check_order(problem, files, others)
     pieces = [(piece, file) for file in files for piece in arranged(file, problem.data.sample)]
     files = [numbered(problem, piece) for piece, _ in pieces]
     apart = {
@@ -252,6 +256,37 @@ def check_file(problem: ProblemFile, file: DataFile) -> None:
                 f"{file.path}: expected as many samples in {one.name!r} as in {arrays[0].name!r} "
                 f"but found {one.samples} and {arrays[0].samples}"
             )
+
+
+def check_order(problem: ProblemFile, files: Sequence[DataFile], others: Mapping[str, Sequence[DataFile]]) -> None:
+    """Refuse tensors from files of their own that say that their samples are in another order than those of the others.
+
+    They are matched by their places, so a sample would have the values of another.
+    """
+    if problem.data.sample not in {"first", "last"}:
+        return
+    lead = numbering(files)
+    for tensor, each in others.items():
+        static = getattr(problem.stored[tensor], "static", False)
+        for name, values in ({} if static else numbering(each)).items():
+            counts = name in NUMBERS and counts_all(values)
+            known = lead.get(name, np.sort(values) if counts else values)
+            if known.shape != values.shape or not (unlike := differ(known, values)).any():
+                continue  # other numbers of samples are refused later
+            at = int(unlike.argmax())
+            raise DataError(
+                f"{each[0].path}: {name!r} is {values[at]} at sample {at}, and expected is {known[at]}, "
+                + (f"as in {files[0].path}" if name in lead else f"since nothing numbers those of {files[0].path}")
+                + ": bring the samples into one order"
+            )
+
+
+def differ(some: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return where numbers differ, floating ones by more than their types do, or where texts do."""
+    kinds = {some.dtype.kind, others.dtype.kind}
+    if "f" in kinds <= {*NUMERIC}:
+        return ~np.isclose(some, others, rtol=1e-6, atol=0)
+    return np.asarray(some.astype(str) != others.astype(str))
 
 
 def mismatch(path: Path, array: str, wanted: str, seen: str) -> DataError:

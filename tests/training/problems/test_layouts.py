@@ -256,6 +256,25 @@ def refused(arrays: Arrays, folder: Path, **parts: str) -> None:
     prepare(problem, folder, folder / "data")
 
 
+def test_samples_of_tensors_in_files_of_their_own_are_in_one_order(tmp_path: Path) -> None:
+    order, fields = np.random.default_rng(0).permutation(20), swept().rename(nu="sample")
+    numbered = fields.assign_coords(sample=np.arange(20))
+    numbered[["k"]].to_netcdf(tmp_path / "k.nc")
+    numbered[["u"]].isel(sample=order).to_netcdf(tmp_path / "u.nc")
+    said = rf"u\.nc: 'sample' is {order[0]} at sample 0, and expected is 0, as in .*/k\.nc: bring"
+    with pytest.raises(DataError, match=said):
+        read(described(tmp_path, "*.nc", "u"), tmp_path)
+
+
+def test_rows_of_a_table_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    order = np.random.default_rng(0).permutation(20)
+    np.savez(tmp_path / "fields.npz", **TWICE)
+    (tmp_path / "runs.csv").write_text("\n".join(["id,nu", *(f"{number},{NU[number]}" for number in order)]))
+    said = rf"runs\.csv: 'id' is {order[0]} at sample 0, and expected is 0, since nothing numbers those of .*fields"
+    with pytest.raises(DataError, match=said):
+        read(described(tmp_path, "*[zv]", "u"), tmp_path)
+
+
 def test_an_input_that_changes_in_time_has_to_be_declared(tmp_path: Path) -> None:
     frames = np.moveaxis(FRAMES, -1, 1)
     more = '[time]\nstep = 0.1\n[inputs.first]\nkey = "u"'

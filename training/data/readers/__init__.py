@@ -24,9 +24,11 @@ from training.data.readers.splits import (
     last_name,
     roughness,
 )
+from training.data.readers.tensor_files import NUMBERS, counts_all, numbering
 
 __all__ = [
     "MESHES",
+    "NUMBERS",
     "READERS",
     "SPACE",
     "DataFile",
@@ -36,6 +38,7 @@ __all__ = [
     "arranged",
     "as_column",
     "as_components",
+    "counts_all",
     "detect",
     "files_of_splits",
     "folders_of_splits",
@@ -46,6 +49,7 @@ __all__ = [
     "meshes_in",
     "named_in",
     "natural",
+    "numbering",
     "of_points_in_cells",
     "open_file",
     "real_part",

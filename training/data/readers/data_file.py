@@ -121,6 +121,7 @@ class DataFile:
         turned: The same two numbers where the last axis of arrays counts samples.
         constants: Numbers that are the same for all samples, by name, which are left out.
         cells: The length of an axis, by its name, where the file tells that values are those of the cells along it.
+        numbering: What tells the samples apart, such as their numbers or names, in their order, by its name.
         in_cells: Which points of a mesh file are in cells `[point]`, where some are not, and left out; None for all.
     """
 
@@ -142,6 +143,7 @@ class DataFile:
     turned: tuple[int, int] = (0, 0)
     constants: Mapping[str, float] = field(default_factory=dict)
     cells: Mapping[str, float] = field(default_factory=dict)
+    numbering: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     in_cells: NDArray[np.bool_] | None = None
 
     def array(self, name: str) -> LazyArray:
@@ -217,8 +219,6 @@ def natural(name: str | Path) -> tuple[Any, ...]:
 
 PAIRS = {("real", "imag"), ("r", "i")}  # the names of the parts of complex numbers in HDF5
 LEADING = {"time": 0, "component": 1}  # the order of named axes behind the samples'; the grid's follow
-UNNAMED = "array"  # what readers call the one array of a file that has no names
-MOST_TENSORS = 16  # the most files that are taken for one tensor each
 
 
 def arranged(file: DataFile, sample: str) -> tuple[DataFile, ...]:
@@ -311,12 +311,6 @@ def last_axis_at(one: LazyArray, position: int, dimensions: tuple[str, ...] | No
     return replace(one, shape=tuple(shape), rows=rows, dimensions=dimensions)
 
 
-def of_tensors(files: Sequence[Path]) -> bool:
-    """Return whether several files are those of one tensor each by their names, which differ by more than numbers."""
-    stems = {path.stem.rstrip("0123456789") for path in files}
-    return 1 < len(files) == len(stems) <= MOST_TENSORS
-
-
 def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None, axis: int = 1) -> LazyArray:
     """Return an array without the points of a mesh that are in no cell, where an axis of it has all of them.
 
@@ -330,30 +324,6 @@ def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None, axis:
         return np.take(one.rows(start, stop), kept, axis)
 
     return replace(one, shape=(*one.shape[:axis], len(kept), *one.shape[axis + 1 :]), rows=rows)
-
-
-def merged(files: Sequence[DataFile]) -> DataFile:
-    """Return open files of one tensor each as one file, its arrays named by the files where theirs are alike.
-
-    Files that hold several arrays of the same names are parts of one set, and the first one of them is returned.
-    """
-    names = [name for file in files for name in file.arrays if name != UNNAMED]
-    alike = len({*names}) < len(names)
-    if alike and any(len(file.arrays) > 1 for file in files):
-        return files[0]
-    labels = [
-        (file, name, file.path.stem if alike or name == UNNAMED else name) for file in files for name in file.arrays
-    ]
-    arrays = {label: replace(file.arrays[name], name=label) for file, name, label in labels}
-    sources = {label: ((file.path,), name) for file, name, label in labels}
-    formats = {file.format for file in files}
-    left_out = {
-        name if file is files[0] else f"{file.path.name}: {name}": reason
-        for file in files
-        for name, reason in file.left_out.items()
-    }
-    kind = formats.pop() if len(formats) == 1 else "auto"
-    return replace(files[0], format=kind, arrays=arrays, sources=sources, left_out=left_out)
 
 
 def in_order(one: LazyArray, axes: Sequence[str]) -> LazyArray:

@@ -196,6 +196,7 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
         remarks=remarks,
         left_out=left_out | found.left_out,
         parts=found.parts,
+        numbering={str(dim): in_seconds(data[dim]) for dim in samples if dim in data.coords and data[dim].ndim == 1},
     )
 
 

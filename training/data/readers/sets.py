@@ -20,10 +20,8 @@ from training.data.readers.data_file import (
     LazyArray,
     ReadError,
     arranged,
-    merged,
     natural,
     of_points_in_cells,
-    of_tensors,
 )
 from training.data.readers.formats import LISTS, SUFFIXES, TEXT, UNREAD, XDMF, lists_of, meshes_in, named_in, open_file
 from training.data.readers.recent import open_several
@@ -39,6 +37,7 @@ from training.data.readers.splits import (
     without_split,
 )
 from training.data.readers.tables import kind_of_table
+from training.data.readers.tensor_files import merged, of_tensors
 
 ARRAYS = {*SUFFIXES, ".h5", ".hdf5"}
 FEW = 16  # the most numbers on a line, such as the ends of a domain, that may be the same in all files

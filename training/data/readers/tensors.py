@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.data.readers.data_file import MOST_TENSORS, DataFile, LazyArray, ReadError, damage_named, part
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
+from training.data.readers.tensor_files import MOST_TENSORS
 
 PER_SAMPLE, UNEVEN = "one dict of tensors per sample", "its tensors have other sizes or types in other samples"
 NAME = "array"
