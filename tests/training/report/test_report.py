@@ -18,7 +18,7 @@ from training.commands import app
 from training.report import collect
 from training.report.collect import Evidence, NextStep, ReportError, Times, advise, sentence
 from training.report.page import cost, next_command, report_command, source_of, sparkline, trust
-from training.report.verdict import MEAN, NEAREST, Verdict
+from training.report.verdict import MEAN, NEAREST, Verdict, percent
 
 GRIDS = {"line": (24,), "plane": (12, 16), "box": (4, 6, 4)}
 AXES = ("depth", "row", "column")
@@ -144,6 +144,8 @@ def test_the_report_begins_with_a_verdict_beside_predictions_without_a_network(r
         flat, truth = (made - u[test]).reshape(4, -1), u[test].reshape(4, -1)
         wanted = np.mean(np.linalg.norm(flat, axis=1) / np.linalg.norm(truth, axis=1))
         assert numbers["baselines"][name] == pytest.approx(wanted, rel=0.02)
+    # The same digits as in the tables, which are rounded once.
+    assert f"an error of {percent(numbers['errors']['test']['relative_l2'])} on test" in numbers["verdict"]
     page = (run / "report.html").read_text()
     assert numbers["verdict"].replace("`", "").replace(" %", "\N{NO-BREAK SPACE}%") in page
     assert "This was `tiny`: run `quick`." in numbers["verdict"]

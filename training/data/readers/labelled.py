@@ -17,7 +17,19 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 from training.data.readers.guards import cut_chunk
-from training.data.readers.hdf5 import PACKING, array, describe, is_netcdf4, of_file, opened, stored_type, text, valid
+from training.data.readers.hdf5 import (
+    MISSING,
+    PACKING,
+    array,
+    as_stored,
+    describe,
+    is_netcdf4,
+    of_file,
+    opened,
+    stored_type,
+    text,
+    valid,
+)
 from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
@@ -366,11 +378,16 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
         attributes, stored_type({**attributes, **packed}, np.dtype(packed.get("dtype", value.dtype))), scaling
     )
     limited = value.dtype.kind in "fiu" and not (np.isneginf(low) and np.isposinf(high))
+    # xarray does not find 1e20 in double precision among numbers in single precision.
+    said = [each for key in MISSING if key in packed and not scaling for each in np.ravel(packed[key])]
+    absent = as_stored(said, value.dtype) if value.dtype.kind == "f" else []
     # Only floating numbers can be NaN, as missing ones become.
     held = np.dtype(np.float64) if limited and value.dtype.kind != "f" else value.dtype
 
     def rows(start: int, stop: int) -> NDArray[Any]:
         values = np.asarray(part(turned, start, stop).values)
+        if absent:
+            values = np.where(np.isin(values, absent), value.dtype.type(np.nan), values)
         if not limited:
             return values
         return np.where((values < low) | (values > high), held.type(np.nan), values.astype(held))

@@ -105,3 +105,14 @@ def test_points_of_two_coordinates_are_said_to_be_on_no_line(names: tuple[str, s
     xarray.Dataset({"k": (("sample", "y", "x"), K)}, axes).to_netcdf(tmp_path / "b.nc")
     with open_file(tmp_path / "b.nc") as found:
         assert not found.remarks
+
+
+def test_a_missing_value_in_double_precision_is_that_of_single_precision(tmp_path: Path) -> None:
+    values = K.astype(np.float32)
+    values[:, 0, 0] = 1e20
+    with h5netcdf.File(tmp_path / "a.nc", "w") as file:
+        file.dimensions = {"sample": 20, "y": 8, "x": 8}
+        file.create_variable("u", ("sample", "y", "x"), data=values).attrs["missing_value"] = np.float64(1e20)
+    values[:, 0, 0] = np.nan
+    with open_file(tmp_path / "a.nc") as found:
+        np.testing.assert_array_equal(found.arrays["u"].read(), values)
