@@ -381,9 +381,12 @@ def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
             lines.append(f"{name}: {advice(summary, name)}")
         if filled := missing_values(name, summary.minimum, summary.maximum):
             lines.append(filled)
-        said = {part.array.units for part in column.parts} - {"", units}
-        if said and units != "1":
-            lines.append(f"{name} has units {units!r} here and {', '.join(sorted(said))!r} in the data file")
+        said = {part.array.units: part.path.name for part in reversed(column.parts) if part.array.units}
+        if len(said) > 1:
+            listed = " and ".join(f"{unit!r} in {file}" for unit, file in reversed(said.items()))
+            lines.append(f"{name} has units {listed}: values are taken as they are, so bring them to one unit")
+        elif said.keys() - {units} and units != "1":
+            lines.append(f"{name} has units {units!r} here and {', '.join(said)!r} in the data file")
     return lines
 
 

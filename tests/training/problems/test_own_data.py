@@ -317,6 +317,12 @@ def test_what_is_odd_but_allowed_is_remarked(problem: ProblemFile, tmp_path: Pat
     assert "conductivity is constant in 1 of 20 samples" in lines
     assert "source is 1 everywhere" in lines
     assert "temperature has units 'K' here and 'Celsius' in the data file" in lines
+    write(tmp_path / "other.h5", arrays | {"k": arrays["k"] + 0.5})
+    with h5py.File(tmp_path / "other.h5", "r+") as file:
+        file["T"].attrs["units"] = "K"
+    with open_columns(problem, [tmp_path / "heat.h5", tmp_path / "other.h5"]) as columns:
+        lines = " / ".join(remarks(columns, check(problem, columns)))
+    assert "temperature has units 'Celsius' in heat.h5 and 'K' in other.h5: values are taken as they are" in lines
 
 
 def vectors() -> Arrays:
