@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count, islice
 from pathlib import Path
 
 import h5netcdf
@@ -44,8 +46,10 @@ def write_npz(path: Path, k: Array, u: Array) -> None:
 def few_open_files() -> Iterator[None]:
     """Let this process open fewer files than there are in a folder, besides those that it has open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 4 * OPEN, hard))
+    gc.collect()  # what earlier tests have left open closes now, and not during the test
+    used = {int(each.name) for each in Path("/proc/self/fd").iterdir()}
+    free = (number for number in count() if number not in used)  # a limit is of numbers, and there may be gaps in them
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next(islice(free, 4 * OPEN, None)), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
