@@ -50,6 +50,7 @@ def test_padding_and_order_change_nothing(title: str) -> None:
     assert (found * (1 - points.weights(known.inputs)) == 0).all()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "title",
     [points.LINEAR, *(pytest.param(each, marks=pytest.mark.deep) for each in ATTENTION if each != points.LINEAR)],

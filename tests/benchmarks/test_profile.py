@@ -75,6 +75,7 @@ def test_galerkin_and_fourier_grow_linearly_in_memory_and_explicit_softmax_does_
     assert found["fourier-explicit"] > 1.7
 
 
+@pytest.mark.deep
 def test_fourier_takes_a_third_less_memory_than_softmax_as_the_paper_computes_both() -> None:
     found = {each["title"]: each["found"] for each in claims(measure(PUBLISHED, [1024], **SMALL))}
     assert 0.3 < found["memory, both as published"] < 0.4

@@ -72,6 +72,7 @@ def test_errors_and_times_are_those_of_the_method() -> None:
     assert rough["standard_error"] == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.deep
 def test_a_family_has_a_row_per_grid_and_no_bound_below_its_distance() -> None:
     operator = cast("Any", checkpoint.load_operator(DARCY).operator).double()
     field = darcy.restrict(quality.drawn("smooth log-normal", [1])[0][0], 29).astype(np.float32)
@@ -171,6 +172,7 @@ def test_the_loop_lowers_the_error_within_its_time() -> None:
     assert steps > 10
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("axes", [1, pytest.param(2, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("name", ["factorised", "convnext"])
 def test_networks_that_are_written_here_learn_a_derivative(name: str, axes: int) -> None:
@@ -235,6 +237,7 @@ def test_all_but_petrov_are_tuned_on_validation_samples(prepared: dict[str, Any]
     assert own_data.best(rows, "heat", "Petrov") is None
 
 
+@pytest.mark.deep
 def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], tmp_path: Path) -> None:
     settings = {"batch": 4, "learning_rate": 1e-3}
     candidate = {"network": "operator", "sizes": {"layers": 0}, "settings": settings}
@@ -249,6 +252,7 @@ def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], 
     assert file.stat().st_mtime_ns == written
 
 
+@pytest.mark.deep
 def test_few_samples_are_learned_in_every_way_and_the_best_weights_are_kept(
     prepared: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -388,6 +392,7 @@ def test_a_command_without_work_does_not_import_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.deep
 def test_foreign_inputs_are_continued_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, flows = ("as trained", "fronts"), ("as trained", "patches")
     monkeypatch.setattr(quality, "LINES", {each: quality.LINES[each] for each in lines})

@@ -173,6 +173,7 @@ def test_settings_of_a_solver_that_a_cheaper_one_beats_are_left_out(tmp_path: Pa
     assert (tmp_path / "rollouts.png").stat().st_size > 1000
 
 
+@pytest.mark.deep
 def test_the_pictures_of_the_kept_runs_can_be_drawn(tmp_path: Path) -> None:
     def rows(file: str) -> Any:
         return json.loads((ROOT / "docs" / file).read_text())["rows"]

@@ -35,6 +35,7 @@ ray.shutdown()
 """
 
 
+@pytest.mark.deep
 def test_a_folder_is_computed_by_two_processes(gateway: Any, blur: Any, closed_port: str, tmp_path: Path) -> None:
     if find_spec("ray") is None and "CI" not in os.environ:
         pytest.skip("ray is not installed: pip install --group bulk -c constraints.txt")

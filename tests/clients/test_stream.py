@@ -64,6 +64,7 @@ async def test_a_stream_may_be_left_early(gateway: Any) -> None:
         assert (await asynchronous.predict("blur", batch[0])).shape == (9, 9)
 
 
+@pytest.mark.deep
 async def test_a_long_batch_leaves_memory_where_it_was(gateway: Any, blur: Any) -> None:
     field = np.random.default_rng(5).uniform(3, 12, (64, 64)).astype(np.float32)
     batch = np.broadcast_to(field, (2_500, 64, 64))  # 39 MiB to send, and as much to receive

@@ -29,7 +29,7 @@ from serving.settings import Settings
 from tests import toy_rollouts
 from tests.conftest import wait_until
 
-pytestmark = pytest.mark.filterwarnings("ignore::petrov_client.OutsideTrainingWarning")
+pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore::petrov_client.OutsideTrainingWarning")]
 
 FIELDS = np.random.default_rng(0).random((4, 24, 24), np.float32)
 STATE = np.linspace(1, 2, 64, dtype=np.float32)

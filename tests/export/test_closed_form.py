@@ -31,6 +31,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "model_repository"
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(600)  # a start of Triton, on a busy machine
 def test_the_closed_form_is_served(
     repository: Path,

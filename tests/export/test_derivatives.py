@@ -197,7 +197,13 @@ def test_an_operator_without_a_rule_is_named() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("network", [Heat(), own_network(**LINEAR).eval()], ids=["products", "linear"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param(Heat(), id="products"),
+        pytest.param(own_network(**LINEAR).eval(), id="linear", marks=pytest.mark.deep),
+    ],
+)
 def test_several_inputs_parameters_and_outputs(network: nn.Module, kind: Any, tmp_path: Path) -> None:
     described = signature()
     to_onnx.write(Deployable(network, described.argument_names), described, tmp_path / "model.onnx")

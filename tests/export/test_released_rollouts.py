@@ -47,6 +47,7 @@ def test_states_of_test_trajectories_are_inside_and_foreign_ones_outside(model: 
         assert (run(states, parameter, frame)[-1] < 0.01).all()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("model", "grid"), MODELS.items())
 def test_the_products_of_sixteen_frames_are_adjoint(model: str, grid: tuple[int, ...]) -> None:
     pull, push = (to_onnx.read(published(model, product) / to_onnx.FILE)[0] for product in ("_vjp", "_jvp"))

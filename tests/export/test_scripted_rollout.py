@@ -15,7 +15,7 @@ from training import checkpoint
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 
 
-@pytest.mark.parametrize("model", ["kuramoto_sivashinsky", "navier_stokes"])
+@pytest.mark.parametrize("model", ["kuramoto_sivashinsky", pytest.param("navier_stokes", marks=pytest.mark.deep)])
 def test_a_released_model_computes_the_same_as_torchscript(model: str, tmp_path: Path) -> None:
     trained = checkpoint.load(CHECKPOINTS / model)
     signature, path = Signature.of_checkpoint(trained), tmp_path / to_torchscript.FILE

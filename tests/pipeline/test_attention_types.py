@@ -24,6 +24,8 @@ from training.nn.attention import kinds
 from training.nn.encoder import EncoderConfig
 from training.problems.problem import PROBLEMS
 
+pytestmark = pytest.mark.deep
+
 DATA = {"train": 40, "test": 16}
 #: Kernels differ in the features of a head alone: the one with every part of the others stands for all.
 KERNEL = "kernel-aoglu3"

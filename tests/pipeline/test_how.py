@@ -28,6 +28,8 @@ from tests.conftest import ready, wait_until
 from tests.pipeline.conftest import command
 from training.commands import app as training
 
+pytestmark = pytest.mark.deep
+
 ROOT = Path(__file__).parents[2]
 RECORDER = [sys.executable, str(Path(__file__).with_name("recorder.py"))]
 ROW = re.compile(r"\| `([\w/]+\.py)` \| `([\w.]+)` \|$", re.MULTILINE)

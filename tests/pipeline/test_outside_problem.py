@@ -177,6 +177,7 @@ def test_a_problem_from_another_package_is_trained_exported_and_served(
     assert np.linalg.norm(output - damped) < 0.5 * np.linalg.norm(damped)
 
 
+@pytest.mark.deep
 def test_an_operator_learns_a_file_of_a_format_and_by_a_loss_of_another_package(
     run: Callable[..., None], tmp_path: Path
 ) -> None:

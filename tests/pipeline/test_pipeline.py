@@ -29,6 +29,8 @@ from tests.processes import below
 from training import checkpoint
 from training.files import write_json
 
+pytestmark = pytest.mark.deep
+
 MODEL = "darcy_tiny"
 TOLERANCE = 1e-5
 

@@ -303,6 +303,7 @@ def test_one_draws_and_sees_the_prediction_beside_the_solution(visit: Callable[.
     assert "from the training distribution" in person.page.inner_text("#trust")
 
 
+@pytest.mark.deep
 def test_after_a_fill_the_brush_leaves_a_trace(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
@@ -335,6 +336,7 @@ def test_the_page_and_the_documentation_are_whole_under_the_path_of_a_proxy(
         assert (person.errors, person.foreign) == ([], [url])  # the first of all, which the proxy redirects
 
 
+@pytest.mark.deep
 def test_the_page_ends_with_release_device_documentation_and_licence(
     visit: Callable[..., Visit], service: Gateway
 ) -> None:
@@ -347,6 +349,7 @@ def test_the_page_ends_with_release_device_documentation_and_licence(
     ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=ALIKE)])
 def test_the_borders_of_controls_have_contrast(visit: Callable[..., Visit], scheme: str) -> None:
     person = visit(color_scheme=scheme)
@@ -399,6 +402,7 @@ def test_on_a_phone_the_picture_is_first_and_scrolling_draws_nothing(visit: Call
     assert (person.download("#download-input") != before).any()
 
 
+@pytest.mark.deep
 def test_nothing_moves_on_a_phone_once_the_models_are_known(visit: Callable[..., Visit]) -> None:
     person = visit(viewport={"width": 390, "height": 844})
     held: list[Route] = []
@@ -414,6 +418,7 @@ def test_nothing_moves_on_a_phone_once_the_models_are_known(visit: Callable[...,
     assert person.page.evaluate(SHIFTED) < 0.1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("model", "first"), [(FORWARD, "stage"), pytest.param(EXPRESSION, "sequence", marks=ALIKE)])
 def test_the_first_link_leads_past_the_head_of_the_page(visit: Callable[..., Visit], model: str, first: str) -> None:
     person = visit()
@@ -472,6 +477,7 @@ def test_the_coefficient_is_recovered_from_noisy_readings(visit: Callable[..., V
     expect(person.page.locator("#others")).to_be_hidden()  # the network takes the source at its default
 
 
+@pytest.mark.deep
 def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit()
     person.choose(CURVE)
@@ -517,6 +523,7 @@ def test_a_test_sample_is_compared_with_its_truth(visit: Callable[..., Visit], s
     expect(person.page.locator("#sample")).to_have_text("Test sample")
 
 
+@pytest.mark.deep
 def test_every_field_component_and_parameter_of_a_sample_is_shown(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(SEVERAL)
@@ -570,6 +577,7 @@ def test_one_component_is_drawn_and_a_parameter_is_moved(visit: Callable[..., Vi
     np.testing.assert_array_equal(person.archive("#download-input")["velocity"], stored["velocity"])
 
 
+@pytest.mark.deep
 def test_the_programs_of_several_arrays_do_what_the_page_did(
     visit: Callable[..., Visit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -592,6 +600,7 @@ def test_the_programs_of_several_arrays_do_what_the_page_did(
             np.testing.assert_allclose(output[name], expected[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.deep
 def test_a_component_and_a_whole_vector_are_uploaded(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(SEVERAL)
@@ -609,6 +618,7 @@ def test_a_component_and_a_whole_vector_are_uploaded(visit: Callable[..., Visit]
     np.testing.assert_array_equal(drawn["velocity"][1], vector[1])
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("write", [pytest.param(np.savez, marks=ALIKE), np.savez_compressed])
 def test_an_archive_is_uploaded(visit: Callable[..., Visit], write: Any) -> None:
     person = visit()
@@ -636,6 +646,7 @@ def archived(write: Any, **arrays: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.deep
 def test_an_input_with_a_default_is_drawn_on_request(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(OPTIONAL)
@@ -704,6 +715,7 @@ def test_what_is_no_field_is_refused_with_a_reason(visit: Callable[..., Visit]) 
     expect(person.page.get_by_role("alert")).to_be_hidden()
 
 
+@pytest.mark.deep
 def test_an_upload_that_the_gateway_refuses_keeps_the_input(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
@@ -758,6 +770,7 @@ def test_the_address_names_the_model(visit: Callable[..., Visit], service: Gatew
     expect(person.page.locator("#model")).to_have_value(CURVE)
 
 
+@pytest.mark.deep
 def test_nothing_is_said_of_the_model_that_was_shown_before(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
@@ -784,6 +797,7 @@ def test_nothing_is_said_of_the_model_that_was_shown_before(visit: Callable[...,
     expect(page.locator("#download-input")).to_be_enabled()
 
 
+@pytest.mark.deep
 def test_a_poor_model_looks_poor_and_a_quantity_has_one_scale(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(POOR)
@@ -806,6 +820,7 @@ def test_a_poor_model_looks_poor_and_a_quantity_has_one_scale(visit: Callable[..
     expect(person.page.locator("#worth")).to_have_attribute("data-kind", "good")
 
 
+@pytest.mark.deep
 def test_a_method_is_not_compared_with_itself(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(METHOD)
@@ -834,6 +849,7 @@ def test_the_programs_do_what_the_page_did(visit: Callable[..., Visit], tmp_path
     np.testing.assert_array_equal(np.load(tmp_path / "solution.npy"), found)
 
 
+@pytest.mark.deep
 def test_the_colours_rise_evenly(visit: Callable[..., Visit]) -> None:
     script = """async () => {
       const { tide, ember, divergent, signed } = await import("./playground/colours.js");
@@ -902,6 +918,7 @@ def test_a_text_is_labelled(visit: Callable[..., Visit], service: Gateway, tmp_p
     assert repr(choice) in done.stdout.decode()
 
 
+@pytest.mark.deep
 def test_a_text_outside_the_vocabulary_is_explained(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.choose(EXPRESSION)
@@ -920,6 +937,7 @@ def test_a_text_outside_the_vocabulary_is_explained(visit: Callable[..., Visit])
     person.settled("they differ by")
 
 
+@pytest.mark.deep
 def test_every_token_is_labelled(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit(color_scheme="dark")
     person.choose(LETTERS)
@@ -938,6 +956,7 @@ def test_every_token_is_labelled(visit: Callable[..., Visit], service: Gateway) 
     assert "not one of the 64 sequences that were learned by heart" in hint.inner_text()
 
 
+@pytest.mark.deep
 def test_a_key_opens_the_page(
     browser: Browser,
     service: Gateway,

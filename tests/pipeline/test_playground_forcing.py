@@ -15,6 +15,8 @@ from safetensors.numpy import save_file
 from tests import toy_rollouts
 from tests.conftest import Gateway, RunService
 
+pytestmark = pytest.mark.deep
+
 FRAMES, POINTS, SHOWN, PATIENCE = 6, 16, 4, 90_000
 
 

@@ -23,6 +23,8 @@ from tests import toy_points
 from tests.conftest import Gateway, RunService
 from tests.pipeline.test_playground import ROOT, Visit, browser  # noqa: F401  a fixture
 
+pytestmark = pytest.mark.deep
+
 PLATE, BALL, SHEET = "plate", "ball", "sheet"
 SIDE = 101  # of the sheet, which has 20,000 triangles
 PIXELS = "canvas => canvas.toDataURL()"

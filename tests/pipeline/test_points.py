@@ -291,6 +291,7 @@ DRAWN = """canvas => {
 }"""
 
 
+@pytest.mark.deep
 def test_the_playground_draws_meshes_and_domains(gateway: Gateway, browser: Browser) -> None:  # noqa: F811  as above
     visit = Visit(browser, gateway.url)
     for model, low, high in (("stars_tiny", 0.4, 0.9), ("holes_tiny", 0.7, 0.98)):

@@ -101,6 +101,7 @@ def test_serve_beside_a_running_service_says_where_it_is_and_ctrl_c_ends_the_ser
     assert running.address(settings.triton_runtime, repository) is None  # though its record is left
 
 
+@pytest.mark.deep
 def test_the_client_shows_its_progress(gateway: Gateway, tmp_path: Path) -> None:
     np.save(tmp_path / "fields.npy", np.ones((64, 9, 9), np.float32))
     petrov = (sys.executable, "-m", "petrov_client")
@@ -119,6 +120,7 @@ def test_the_client_shows_its_progress(gateway: Gateway, tmp_path: Path) -> None
             assert file["solution"].shape == (64, 9, 9)
 
 
+@pytest.mark.deep
 def test_a_file_becomes_a_model_with_a_verdict(tmp_path: Path) -> None:
     phase, row, column = np.ix_(np.random.default_rng(0).uniform(0, 9, 40), np.arange(12) / 12, np.arange(16) / 16)
     k = (2 + np.sin(phase + 3 * row) * np.cos(7 * phase + 4 * column)).astype(np.float32)

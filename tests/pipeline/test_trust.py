@@ -28,7 +28,7 @@ from physics.numerics.grid import axis
 from tests.conftest import Gateway, RunService, wait_until
 from training.files import write_json
 
-pytestmark = pytest.mark.timeout(900)  # a start of Triton, on a busy machine
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(900)]  # a start of Triton, on a busy machine
 ROOT = Path(__file__).parents[2]
 POINTS = 43
 SEEDS = range(10, 14)  # of the fields whose predictions are verified

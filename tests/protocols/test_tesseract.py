@@ -56,6 +56,7 @@ def test_torch(gateway: Gateway, run_client: Callable[..., Any], arrays: str) ->
     assert "must be positive" in message
 
 
+@pytest.mark.deep
 def test_jax(gateway: Gateway, run_client: Callable[..., Any], arrays: str) -> None:
     before = calls(gateway)
     found = run_client("tesseract_jax_client.py", f"{gateway.url}/tesseract/{NAME}", arrays)

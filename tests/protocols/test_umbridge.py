@@ -159,6 +159,7 @@ def batches(gateway: Gateway) -> tuple[float, float]:
     return total("nv_inference_count"), total("nv_inference_exec_count")
 
 
+@pytest.mark.deep
 def test_umbridge_emcee_and_tinyda(released: Gateway, run_client: Callable[..., Any]) -> None:
     found = run_client("uncertainty_clients.py", f"{released.url}/umbridge", str(SEED))
     assert found["models"] == ["darcy", "darcy_kl", "darcy_posterior"]

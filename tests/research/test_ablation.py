@@ -27,6 +27,7 @@ def test_a_wrong_change_is_told_before_anything_is_trained(tmp_path: Path) -> No
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.deep
 def test_rows_are_trained_once_and_written(tmp_path: Path) -> None:
     plan = ablation.Plan(recipes.find("darcy-tiny"), SHARED, ("operator.layers=1",))
     rows = list(ablation.ablate(plan, tmp_path / "runs", tmp_path / "data"))

@@ -20,6 +20,8 @@ from training.fit import run
 from training import recipes
 from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 for name in sys.argv[1:]:
     run.workload(recipes.read(recipes.find(name)), Path("data"))
     print(*sorted(name for name in sys.modules if name.partition(".")[0] == "research"))

@@ -106,6 +106,7 @@ def test_the_service_comes_up_and_ends_in_order(settings: Settings, ending: sign
     assert not any(process.is_running() for process in family)
 
 
+@pytest.mark.deep
 def test_readiness_is_false_before_the_gateway_stops_listening(settings: Settings) -> None:
     with command(settings.model_copy(update={"notice_seconds": 3.0})) as (service, _):
         wait_for(lambda: status(settings, "/health/ready") == 200)
@@ -151,6 +152,7 @@ def test_a_port_in_use_is_named(settings: Settings, name: str) -> None:
         assert f"port {port} is in use: set PETROV_{name.upper()}" in refusal(settings)
 
 
+@pytest.mark.deep
 def test_two_settings_with_one_port_are_named(settings: Settings) -> None:
     shared = settings.model_copy(update={"grpc_port": settings.port})
     assert f"PETROV_PORT and PETROV_GRPC_PORT are both {settings.port}: give each" in refusal(shared)
@@ -166,6 +168,7 @@ def test_a_service_does_not_start_on_another_host(settings: Settings) -> None:
     assert '"192.0.2.1" is no address of this machine' in refusal(settings.model_copy(update={"host": "192.0.2.1"}))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("folder", ["/dev/null", pytest.param("/proc/nowhere", marks=pytest.mark.deep)])
 def test_a_runtime_folder_that_cannot_be_written_is_named(settings: Settings, folder: str) -> None:
     text = refusal(settings.model_copy(update={"triton_runtime": Path(folder)}))
@@ -210,6 +213,7 @@ def test_too_few_open_files_are_refused_with_the_number_that_is_needed(settings:
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
 
 
+@pytest.mark.deep
 def test_a_low_limit_of_open_files_is_raised_where_the_system_allows_it(settings: Settings) -> None:
     with command(settings, files=64, most=1024) as (service, _):
         wait_for(lambda: status(settings, "/health/ready") == 200)
@@ -218,6 +222,7 @@ def test_a_low_limit_of_open_files_is_raised_where_the_system_allows_it(settings
         assert service.wait(30) == 0
 
 
+@pytest.mark.deep
 def test_clients_leave_files_for_the_gateway(settings: Settings) -> None:
     head = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with command(settings, files=400) as (service, log), ExitStack() as clients:
@@ -250,6 +255,7 @@ def may_mount() -> bool:
     return subprocess.run(mount, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not may_mount(), reason="only root may give a process a small /dev/shm")
 def test_shared_memory_that_is_full_is_named_and_freed(settings: Settings) -> None:
     shutil.copytree(settings.repository / "blur", settings.repository / "second")

@@ -13,11 +13,14 @@ from export.derivatives.rules import RULES
 from export.repository import Publication, publish
 from schema.card import KINDS
 
-pytestmark = pytest.mark.timeout(600)  # the first of these tests exports all checkpoints, on a busy machine
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.timeout(600),
+]  # the first of these tests exports all checkpoints, on a busy machine
 
 
-def test_derivatives_are_published_beside_their_models(published: tuple[Path, dict[str, Publication]]) -> None:
-    repository, done = published
+def test_derivatives_are_published_beside_their_models(all_published: tuple[Path, dict[str, Publication]]) -> None:
+    repository, done = all_published
     for model in ("darcy", "darcy_inverse", "burgers"):
         assert done[model].companions == {"vjp": True, "jvp": True}
         own = json.loads((repository / model / "1" / "card.json").read_text())

@@ -25,11 +25,21 @@ from training.problems.problem import PROBLEMS
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 
-@pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
+FEW = {"darcy", "burgers"}  # which the suite publishes; the deep suite has all
+PUBLICATIONS = [
+    pytest.param(
+        problem, "published" if problem in FEW else "all_published", marks=() if problem in FEW else pytest.mark.deep
+    )
+    for problem in ("darcy", "darcy_inverse", "burgers", "poisson")
+]
+
+
+@pytest.mark.parametrize(("problem", "where"), PUBLICATIONS)
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_graph_computes_what_its_network_computes_on_any_grid(
-    problem: str, form: str, checkpoints: dict[str, Path], published: Published
+    problem: str, where: str, form: str, checkpoints: dict[str, Path], request: pytest.FixtureRequest
 ) -> None:
+    published: Published = request.getfixturevalue(where)
     suffix, writer = FORMATS[form]
     run, _ = writer.read(published[0] / f"{problem}{suffix}" / "1" / writer.FILE)
     loaded = checkpoint.load(checkpoints[problem])
@@ -90,8 +100,11 @@ def test_comparisons_of_a_plane_hold_unequal_sides() -> None:
     assert any(rows != columns and rows % 2 and columns % 2 for _, rows, columns in shapes)
 
 
-@pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
-def test_the_onnx_graph_is_self_contained_and_says_nothing_of_this_machine(problem: str, published: Published) -> None:
+@pytest.mark.parametrize(("problem", "where"), PUBLICATIONS)
+def test_the_onnx_graph_is_self_contained_and_says_nothing_of_this_machine(
+    problem: str, where: str, request: pytest.FixtureRequest
+) -> None:
+    published: Published = request.getfixturevalue(where)
     path = published[0] / problem / "1" / to_onnx.FILE
     model = onnx.load(path, load_external_data=False)
     assert [file.name for file in sorted(path.parent.iterdir())] == ["card.json", "certificate.json", "model.onnx"]

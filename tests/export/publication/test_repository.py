@@ -79,8 +79,9 @@ def test_the_config_reads_back_and_has_the_same_bytes_at_every_export(
         assert not config.dynamic_batching.preferred_batch_size
 
 
-def test_an_output_on_a_grid_of_its_own_is_declared(published: Published) -> None:
-    folder = published[0] / "darcy_inverse"
+@pytest.mark.deep
+def test_an_output_on_a_grid_of_its_own_is_declared(all_published: Published) -> None:
+    folder = all_published[0] / "darcy_inverse"
     config = triton_config.parse((folder / "config.pbtxt").read_text())
     assert [list(tensor.dims) for tensor in (*config.input, *config.output)] == [[-1, -1], [36, 36], [1]]
     card = json.loads((folder / "1" / "card.json").read_text())
@@ -210,6 +211,7 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
         return SideBySide(repository, folders, done, beside.result())
 
 
+@pytest.mark.deep
 def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(side_by_side: SideBySide) -> None:
     done = side_by_side.done
     assert (done.exit_code, type(done.exception)) == (1, SystemExit)
@@ -220,6 +222,7 @@ def test_several_are_published_side_by_side_and_one_that_fails_alone_is_refused(
     assert {path.name for path in side_by_side.repository.iterdir()} == {"first", "whole"}
 
 
+@pytest.mark.deep
 def test_two_exports_of_one_checkpoint_publish_it_once(side_by_side: SideBySide) -> None:
     assert [(one.version, one.new) for one in side_by_side.beside] == [(1, False)]
     assert repositories.versions(side_by_side.repository / "first") == [1]

@@ -30,6 +30,8 @@ from serving.settings import Settings
 from tests.conftest import RunService, load_models
 from training import checkpoint
 
+pytestmark = pytest.mark.deep
+
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
 
 
@@ -49,7 +51,7 @@ def infer(
 
 @pytest.mark.timeout(600)  # an export, on a busy machine
 def test_triton_serves_every_format_and_the_two_newest_versions(
-    published: Published,
+    all_published: Published,
     checkpoints: dict[str, Path],
     tmp_path: Path,
     save_checkpoint: Callable[[Path, str, int], Path],
@@ -58,7 +60,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
 ) -> None:
     repository, models = tmp_path / "model_repository", ("darcy", "darcy_torchscript", "burgers", "burgers_torchscript")
     for model in models:
-        shutil.copytree(published[0] / model, repository / model)
+        shutil.copytree(all_published[0] / model, repository / model)
     for model in ("burgers", "burgers_torchscript"):
         shutil.copytree(repository / model / "1", repository / model / "2")
     derivatives = [repository / f"burgers_{kind}" for kind in KINDS]
@@ -82,7 +84,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
                 assert parity.difference(output, wanted).relative_l2 <= parity.TOLERANCE
                 assert [array.shape for array in quality] == [(3, 1)] * len(signature.quality)
         for folder in derivatives:
-            shutil.copytree(published[0] / folder.name, folder)
+            shutil.copytree(all_published[0] / folder.name, folder)
             shutil.copytree(folder / "1", folder / "2")
         publish(save_checkpoint(tmp_path / "burgers", "burgers", 4), repository)
         load_models(settings)  # as the gateway does within a second
@@ -97,14 +99,14 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
 
 @pytest.mark.timeout(600)  # two, and a start of Triton
 def test_an_output_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
-    published: Published,
+    all_published: Published,
     checkpoints: dict[str, Path],
     tmp_path: Path,
     run_service: RunService,
 ) -> None:
     model = "darcy_inverse"
     for name in (model, f"{model}_torchscript"):
-        shutil.copytree(published[0] / name, tmp_path / "model_repository" / name)
+        shutil.copytree(all_published[0] / name, tmp_path / "model_repository" / name)
     operator = checkpoint.load(checkpoints[model]).operator
     with run_service(tmp_path / "model_repository") as gateway, Client(gateway.url) as client:
         assert [info.name for info in client.models()] == [model]

@@ -164,6 +164,7 @@ def test_curves_gather_seeds() -> None:
     assert points[1].mean == pytest.approx(0.6)
 
 
+@pytest.mark.deep
 def test_published_figures_are_those_of_the_experiments(tmp_path: Path) -> None:
     """The files have every row, so that the command only prints and draws, and the claims hold."""
     for name in EXPERIMENTS:

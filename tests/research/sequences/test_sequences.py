@@ -355,6 +355,7 @@ def test_a_tiny_run_on_bytes_leaves_a_checkpoint(name: str, library: Path, tmp_p
     assert found.card.accuracy[0]["sequences"] == 20
 
 
+@pytest.mark.deep
 def test_an_interrupted_run_resumes_to_the_same_weights(data: Path, tmp_path: Path) -> None:
     chosen = recipe(
         "listops-tiny", "fit.epochs=3", "fit.steps=4", "fit.batch=8", "fit.keep=best", "operator.dropout=0.1"

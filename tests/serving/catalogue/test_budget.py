@@ -139,6 +139,7 @@ def test_a_model_with_an_open_stream_stays_and_who_waits_in_vain_is_told_when_to
         assert sum(map(len, chunks)) > 99 * 4 * POINTS
 
 
+@pytest.mark.deep
 def test_what_was_used_is_loaded_again_after_a_kill_and_the_rest_stays_on_demand(gateway: Gateway) -> None:
     assert predict(gateway, "third").status_code == 200
     (server,) = tritons(gateway.settings)

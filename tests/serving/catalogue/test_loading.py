@@ -275,6 +275,7 @@ def test_a_config_that_is_just_being_written_costs_no_version_that_is_served(
         assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
 
 
+@pytest.mark.deep
 def test_a_repository_that_is_a_link_may_lead_to_another_release(repository: Path, run_service: RunService) -> None:
     link, new, release = (repository.with_name(name) for name in ("current", "new", "release"))
     link.symlink_to(repository)
@@ -288,6 +289,7 @@ def test_a_repository_that_is_a_link_may_lead_to_another_release(repository: Pat
         wait_until(lambda: httpx2.post(url, json=FIELD, timeout=60).headers.get("petrov-version") == "2")
 
 
+@pytest.mark.deep
 def test_the_most_used_model_is_loaded_first_after_a_kill(repository: Path, run_service: RunService) -> None:
     for name in ("a", "b", "z"):
         add(repository, name)
@@ -309,6 +311,7 @@ def test_the_most_used_model_is_loaded_first_after_a_kill(repository: Path, run_
         wait_until(lambda: httpx2.get(f"{gateway.url}/health/ready").status_code == 200)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mode", ["poll", pytest.param("none", marks=pytest.mark.deep)])
 def test_a_triton_that_loads_its_models_itself_is_served(
     repository: Path,

@@ -98,6 +98,7 @@ def rollouts(
         assert service.wait(60) == 0
 
 
+@pytest.mark.deep
 def test_a_rollout_that_has_begun_is_completed_after_sigterm(
     triton: TritonServer, toy_repository: Path, make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_after_half_of_the_drain_a_rollout_ends_with_an_error_as_its_last_part(
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.deep
 def test_a_body_that_is_unfinished_at_the_end_gets_a_problem(
     triton: TritonServer, toy_repository: Path, make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:

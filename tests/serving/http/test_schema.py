@@ -25,6 +25,8 @@ from serving.settings import Settings
 from serving.triton import Triton
 from tests.conftest import Gateway
 
+pytestmark = pytest.mark.deep
+
 EXAMPLES = os.environ.get("SCHEMA_EXAMPLES", "6")  # beyond what is tried of every operation in any case
 SECONDS = "60"  # beyond them a request hangs, however busy the machine is
 FOLDER = Path(__file__).parent

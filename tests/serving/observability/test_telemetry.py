@@ -335,6 +335,7 @@ async def test_a_receiver_that_hangs_does_not_delay_the_end(monkeypatch: pytest.
     assert connections < batches
 
 
+@pytest.mark.deep
 def test_without_an_address_nothing_is_imported() -> None:
     code = (
         "import sys, petrov_client\nclient = 'opentelemetry' in sys.modules\n"

@@ -66,6 +66,7 @@ def most_memory(call: Callable[[], Any]) -> int:
         gc.set_threshold(*thresholds)
 
 
+@pytest.mark.deep
 def test_memory_does_not_grow_with_the_number_of_mesh_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent.RECENT, "most", TENSORS * FIELD)
     most = {}

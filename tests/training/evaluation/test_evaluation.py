@@ -81,6 +81,7 @@ def test_the_unit_of_noise_is_the_training_inputs_deviation(stored: Path) -> Non
     np.testing.assert_array_equal(unit, fine[::4, ::2])
 
 
+@pytest.mark.deep
 def test_every_level_of_noise_has_its_row_and_its_baseline(
     work: OperatorWorkload, operator: Operator, card: CheckpointCard
 ) -> None:

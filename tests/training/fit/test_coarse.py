@@ -74,6 +74,7 @@ def test_the_checksums_of_fine_and_coarse_data_are_kept_side_by_side(folder: Pat
     assert kept == {path.name: path.stat().st_mtime_ns for path in folder.glob("own-plate*.json")}
 
 
+@pytest.mark.deep
 def test_a_model_of_both_is_measured_on_fine_samples_and_needs_no_coarse_ones(folder: Path) -> None:
     made = recipe(folder, "tiny", *SMALL, *COUNTED)
     found = checkpoint.load(train(made, folder / "run", folder))

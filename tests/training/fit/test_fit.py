@@ -147,6 +147,7 @@ def test_a_state_for_which_there_is_no_room_is_reported(tmp_path: Path) -> None:
     assert path.read_bytes() == b"the state before"
 
 
+@pytest.mark.deep
 def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(data: Path, tmp_path: Path) -> None:
     recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1", FEW])
     shutil.copytree(data, tmp_path / "data")  # to take the samples away, and to make more of them

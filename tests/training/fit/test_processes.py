@@ -53,6 +53,7 @@ def curve(run: Path) -> list[list[float]]:
     return [[float(row["loss"]), float(row["relative_l2"])] for row in run_folder.read_log(run / "metrics.csv")]
 
 
+@pytest.mark.deep
 def test_two_processes_learn_a_user_s_data_as_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     k = rng.standard_normal((40, 8, 12))

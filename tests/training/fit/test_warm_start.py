@@ -82,6 +82,7 @@ def test_the_card_names_the_earlier_model_and_the_checkpoint_needs_it_no_more(fi
     assert found.operator(torch.ones(2, 16), torch.ones(2)).shape == (2, 16)
 
 
+@pytest.mark.deep
 def test_the_earlier_model_races_against_random_weights(first: Path, tmp_path: Path) -> None:
     recipe = second(tmp_path, "quick")
     assert [each.start is not None for each in recipe.race] == [False] * (len(recipe.race) - 1) + [True]

@@ -97,6 +97,7 @@ def test_the_energy_is_that_of_the_inputs_of_the_samples(run: Path) -> None:
     assert row["energy_norm"] != pytest.approx(row["relative_h1"], rel=0.01)
 
 
+@pytest.mark.deep
 def test_without_the_package_there_is_no_such_measure_and_its_card_is_read(run: Path) -> None:
     assert "energy_norm" not in METRICS
     done = CliRunner().invoke(app, ["report", str(run), "--data", str(run.parent / "data"), "--no-amounts"])

@@ -181,6 +181,7 @@ class EveryType(nn.Module):
         return tuple(layer(tokens, tokens[..., :2]) for layer in self.layers.values())
 
 
+@pytest.mark.deep
 def test_graphs_accept_every_number_of_tokens() -> None:
     module = EveryType().eval()
     with shape_checks_off(), export.graphs.to_torchscript.quiet():

@@ -29,7 +29,16 @@ def modules() -> list[str]:
     return [entry.name for root in PACKAGES for entry in walk_packages(root.__path__, f"{root.__name__}.")]
 
 
-@pytest.mark.parametrize("name", [*modules(), *(root.__name__ for root in PACKAGES)])
+LONG = {"training.nn.encoder"}  # its examples are exported
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.deep if name in LONG else ())
+        for name in (*modules(), *(root.__name__ for root in PACKAGES))
+    ],
+)
 def test_examples_run(name: str) -> None:
     torch.manual_seed(0)
     module = import_module(name)

@@ -52,6 +52,7 @@ def test_a_layer_learns_a_product_with_a_derivative() -> None:
     assert float(loss.detach()) < 0.01 * float((u * slope).square().mean())
 
 
+@pytest.mark.deep
 def test_a_linear_layer_learns_the_derivative_of_a_product_with_its_medium() -> None:
     """As the flux k u' of a medium k has: what it learns from waves of amplitude one holds for all amplitudes."""
     torch.manual_seed(0)

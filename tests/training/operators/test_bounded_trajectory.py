@@ -39,6 +39,7 @@ def unstable(states: torch.Tensor) -> TrajectoryOperator:
     return operator
 
 
+@pytest.mark.deep
 def test_rollouts_stay_within_twice_the_training_states(states: torch.Tensor) -> None:
     operator = unstable(states)
     frames = torch.zeros(len(states), 300, dtype=torch.int32)

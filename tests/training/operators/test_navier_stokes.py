@@ -95,6 +95,7 @@ def test_before_training_it_is_the_solver() -> None:
         torch.testing.assert_close(found[:, frame], solved)
 
 
+@pytest.mark.deep
 @torch.inference_mode()
 def test_rollouts_stay_bounded_and_keep_the_mean_whatever_the_weights_are() -> None:
     start, viscosity = resolved(2, 20) + 0.1, torch.tensor([1e-4, 1e-3])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 
 from tests.toy_meshes import write_stars
 from training.data.prepare import data_files, prepare
@@ -73,6 +74,7 @@ def test_make_writes_a_problem_file_where_it_is_called_and_keeps_it(tmp_path: Pa
     assert (tmp_path / "heat.toml").read_text() == "mine"
 
 
+@pytest.mark.deep
 def test_an_unedited_draft_is_written_anew_for_another_file_of_the_same_name(tmp_path: Path) -> None:
     write_heat(tmp_path / "heat.h5")
     assert make(tmp_path, FILE="heat.h5").returncode == 0
@@ -133,6 +135,7 @@ def test_make_asks_for_a_file_before_it_installs_anything(tmp_path: Path) -> Non
     assert "make describe FILE=heat.h5" in done.stderr
 
 
+@pytest.mark.deep
 def test_a_file_elsewhere_and_a_folder_are_named_from_here(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     write_heat(tmp_path / "else[1]" / "heat.h5")
@@ -146,6 +149,7 @@ def test_a_file_elsewhere_and_a_folder_are_named_from_here(tmp_path: Path) -> No
         assert [file.resolve() for file in files] == sorted(tmp_path.glob(pattern))
 
 
+@pytest.mark.deep
 def test_describing_needs_no_torch(tmp_path: Path) -> None:
     names = ("poisson.h5", "heat.npz", "heat.nc", "stars")
     for name in ("poisson.h5", "heat.nc"):
@@ -167,6 +171,7 @@ def test_a_file_that_needs_torch_says_so(tmp_path: Path) -> None:
     assert "make describe FILE=heat.pt installs it" in " ".join(done.stderr.split())
 
 
+@pytest.mark.deep
 def test_several_files_are_named_by_a_pattern(tmp_path: Path) -> None:
     for index in range(3):
         write_heat(tmp_path / f"heat{index}.h5")

@@ -429,6 +429,7 @@ def test_packed_numbers_without_a_sign_are_read_with_their_limits(
             np.testing.assert_array_equal(file.arrays["u"].read(), expected)
 
 
+@pytest.mark.deep
 def test_packed_numbers_at_a_limit_are_valid_though_float32_rounds_them(tmp_path: Path) -> None:
     stored = np.arange(1, 301, dtype=np.int16)
     packed = {"scale_factor": np.float32(0.01), "add_offset": np.float32(273.15)}

@@ -90,6 +90,7 @@ def test_a_published_recipe_runs(name: str, data: Path, tmp_path: Path) -> None:
     assert all(math.isfinite(row["relative_l2"]) for row in found.card.errors)
 
 
+@pytest.mark.deep
 def test_the_best_epoch_can_be_kept(data: Path, tmp_path: Path) -> None:
     # This rate breaks the network after the first epoch.
     chosen = ["fit.keep=best", "fit.epochs=4", "fit.learning_rate=0.02"]

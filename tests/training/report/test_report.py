@@ -151,6 +151,7 @@ def test_the_report_begins_with_a_verdict_beside_predictions_without_a_network(r
     assert "This was `tiny`: run `quick`." in numbers["verdict"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("run", ["plane"], indirect=True)
 def test_its_commands_can_be_pasted(run: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     source = run.parent / "heat.toml"
