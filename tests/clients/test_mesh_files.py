@@ -130,4 +130,6 @@ def test_what_is_wrong_with_a_file_is_said_and_not_printed(
         pass
     with pytest.raises(ValueError, match=f"{name} .*({sentence})"), files.opened(path, model(1.0)):
         pass
-    assert capfd.readouterr() == ("", "")
+    printed = "".join(capfd.readouterr()).splitlines()
+    # A channel of gRPC that an earlier test has closed may write of its last handshake now.
+    assert [line for line in printed if "ssl_transport_security" not in line] == []

@@ -28,10 +28,8 @@ from training.data.generate import Request, prepare
 from training.data.pools import ThisProcess
 from training.problems.problem import PROBLEMS
 
-pytestmark = [
-    pytest.mark.deep,
-    pytest.mark.timeout(600),
-]  # some processes import torch, one after the other, on a busy machine
+# Some processes import torch, one after the other, on a busy machine.
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
 #: A head without processors, and two nodes with one each. A dead node is noticed after a second and a half.
 NODES = """
 import sys

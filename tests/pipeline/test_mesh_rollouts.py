@@ -30,10 +30,8 @@ from training.commands import app
 from training.data.readers import open_file
 from training.problems.problem_file import read_problem_file
 
-pytestmark = [
-    pytest.mark.deep,
-    pytest.mark.timeout(600),
-]  # a training, an export and a start of Triton, on a busy machine
+# A training, an export and a start of Triton, on a busy machine.
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
 MODEL, FRAMES = "runs_tiny", 5
 FORMATS = 'formats=["onnx", "torchscript"]'
 PIXELS = "canvas => canvas.toDataURL()"

@@ -20,10 +20,8 @@ from tests.training.fit.test_scalars import short, waves
 from training import checkpoint
 from training.fit.run import train
 
-pytestmark = [
-    pytest.mark.deep,
-    pytest.mark.timeout(600),
-]  # a training, an export and a start of Triton, on a busy machine
+# A training, an export and a start of Triton, on a busy machine.
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 INPUTS = {"size": [0.5, -0.25], "k": [[1.0, 2.0], [0.5, 0.0]]}
 PREDICT = "/v1/models/waves/predict"

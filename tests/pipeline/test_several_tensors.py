@@ -62,10 +62,8 @@ boundary = "wall"
 [axes.column]
 boundary = "periodic"
 """
-pytestmark = [
-    pytest.mark.deep,
-    pytest.mark.timeout(600),
-]  # two trainings, two exports and a start of Triton, on a busy machine
+# Two trainings, two exports and a start of Triton, on a busy machine.
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
 SMALL = ("fit.epochs=1", "operator.channels=16", "operator.detail=8", "operator.spectral=1")
 LAYERS = {"heat": 1, "flow": 0}  # of attention
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}

@@ -12,6 +12,7 @@ from training import checkpoint, recipes
 from training.messages import UnknownNameError
 from training.problems.problem import PROBLEMS
 
+pytestmark = pytest.mark.deep
 ROOT = Path(__file__).parents[2]
 IMPORTED = """
 import sys
@@ -19,8 +20,6 @@ from pathlib import Path
 from training.fit import run
 from training import recipes
 from pathlib import Path
-
-pytestmark = pytest.mark.deep
 
 for name in sys.argv[1:]:
     run.workload(recipes.read(recipes.find(name)), Path("data"))

@@ -13,10 +13,8 @@ from export.derivatives.rules import RULES
 from export.repository import Publication, publish
 from schema.card import KINDS
 
-pytestmark = [
-    pytest.mark.deep,
-    pytest.mark.timeout(600),
-]  # the first of these tests exports all checkpoints, on a busy machine
+# The first of these tests exports all checkpoints, on a busy machine.
+pytestmark = [pytest.mark.deep, pytest.mark.timeout(600)]
 
 
 def test_derivatives_are_published_beside_their_models(all_published: tuple[Path, dict[str, Publication]]) -> None:

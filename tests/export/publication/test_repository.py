@@ -234,6 +234,7 @@ def test_two_exports_of_one_checkpoint_publish_it_once(side_by_side: SideBySide)
     assert repositories.versions(side_by_side.repository / "first") == [1]
 
 
+@pytest.mark.deep
 def test_a_killed_export_leaves_nothing_half_written(checkpoints: dict[str, Path], tmp_path: Path) -> None:
     repository = tmp_path / "model_repository"
     staged = tmp_path / ".model_repository.staging" / "burgers" / "work" / "burgers" / "1"

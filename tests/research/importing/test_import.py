@@ -57,7 +57,10 @@ PLANES = [
 ]
 #: Those with parts that the graphs of `test_published_graphs.py` lack; types of attention are tested in
 #: `test_encoder.py`.
-GRAPHS = [LINES[0], LINES[-1], pytest.param("fourier_transformer_2d_no_scalers", marks=pytest.mark.deep)]
+GRAPHS = [
+    LINES[0],
+    *(pytest.param(name, marks=pytest.mark.deep) for name in (LINES[-1], "fourier_transformer_2d_no_scalers")),
+]
 
 
 @pytest.mark.parametrize("name", LINES + PLANES)
