@@ -72,10 +72,10 @@ def metric(gateway: Gateway, name: str) -> float:
 
 
 def test_what_fits_is_loaded_and_the_rest_is_ready_on_demand(gateway: Gateway) -> None:
-    wait_until(lambda: len(loaded(gateway.settings)) == 2)
+    wait_until(lambda: sorted(states(gateway).values()) == ["loaded", "loaded", "on demand", "on demand"])
+    assert len(loaded(gateway.settings)) == 2
     assert httpx2.get(f"{gateway.url}/health/ready").json() == {"ready": True, "missing": []}
     found = states(gateway)
-    assert sorted(found.values()) == ["loaded", "loaded", "on demand", "on demand"]
     waiting = next(name for name, state in found.items() if state == "on demand")
     assert httpx2.get(f"{gateway.url}/v2/models/{waiting}/ready").status_code == 200
     assert httpx2.get(f"{gateway.url}/v1/models/{waiting}").json()["card"]["model"] == waiting

@@ -28,7 +28,7 @@ def test_an_operator_has_the_points_of_the_axes(points: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("fit.epoch=3", r"fit\.epoch: .*not permitted \(found 3\)"),
+        ("fit.epoch=3", r"fit\.epoch: the key is unknown \(found 3\)"),
         ("fit.epochs=none", r"fit\.epochs: .*found 'none'"),
         ("fitness.epochs=3", "no section 'fitness'"),
         ("fit.unroll=[1,2]", "fit.unroll and fit.through: expected them of trajectories alone"),
