@@ -23,6 +23,7 @@ from training import calibration, checkpoint
 from training.data.pools import RayPool, ThisProcess, chosen
 from training.files import expect_files, expect_room
 from training.fit import search
+from training.fit.interrupts import Interrupts
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run_folder import (
     STATES,
@@ -292,6 +293,7 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
             *([best, newest] if config.keep == "best" else [newest]),
             *([RunLog(run.metrics, work.metric.name)] if is_first() else []),
             *([progress(run.metrics)] if is_first() and work.progress else []),
+            Interrupts(),
         ],
         plugins=[StateIO()],
         logger=False,
