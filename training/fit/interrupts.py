@@ -30,6 +30,9 @@ class Interrupts(pl.Callback):
         if signal.getsignal(signal.SIGINT) == self._press:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
+    def on_exception(self, *_: Any) -> None:
+        self.teardown()  # which Lightning leaves out then; another training of this process has its own
+
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         if self.pressed:
             raise KeyboardInterrupt

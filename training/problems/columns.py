@@ -263,7 +263,7 @@ def check_order(problem: ProblemFile, files: Sequence[DataFile], others: Mapping
 
     They are matched by their places, so a sample would have the values of another.
     """
-    if problem.data.sample not in {"first", "last"}:
+    if not others or problem.data.sample not in {"first", "last"}:
         return
     lead = numbering(files)
     for tensor, each in others.items():

@@ -34,15 +34,16 @@ def test_one_that_is_dropped_stops_the_next_batch(interrupts: Interrupts, monkey
         interrupts.on_train_batch_start()
 
 
-def test_any_other_raises_at_once_and_the_handler_is_put_back(interrupts: Interrupts) -> None:
+@pytest.mark.parametrize("end", ["teardown", "on_exception"])
+def test_any_other_raises_at_once_and_the_handler_is_put_back(end: str, interrupts: Interrupts) -> None:
     interrupts.setup()
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
-    interrupts.teardown()
+    getattr(interrupts, end)()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_training_without_a_terminal_stays_deaf(interrupts: Interrupts) -> None:
+def test_a_signal_that_is_ignored_stays_so(interrupts: Interrupts) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     interrupts.setup()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
