@@ -91,6 +91,14 @@ class Grid:
             return values.mT
         return values.flatten(1, values.ndim - 1 - self.axes) if values.ndim > 1 + self.axes else values[:, None]
 
+    def cleared(self, values: Tensor) -> Tensor:
+        """Return a field with 0 outside the domain and at padding, whatever it holds there."""
+        if self.inside is None:
+            return values
+        inside, further = self.inside.to(values.dtype), (1,) * (values.ndim - self.inside.ndim)  # for the components
+        count, *sides = inside.shape
+        return values * inside.reshape(count, *((*sides, *further) if self.scattered else (*further, *sides)))
+
     def shares(self, values: Tensor) -> Tensor:
         """Return what every point of `[batch, component, *grid]` counts in means: `[batch or 1, 1, *grid]`, sum 1."""
         share = torch.ones_like(values[:1, :1])
@@ -231,8 +239,8 @@ def relative_l2(prediction: Tensor, truth: Tensor, grid: Grid | None = None) -> 
         >>> relative_l2(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
         tensor([2.])
     """
-    weights = None if grid is None else grid.weights
-    prediction, truth = weighed(prediction, weights), weighed(truth, weights)
+    if grid is not None:
+        prediction, truth = (weighed(grid.cleared(each), grid.weights) for each in (prediction, truth))
     one = unit(truth)
     return norm((prediction - truth) / one) / norm(truth / one)
 

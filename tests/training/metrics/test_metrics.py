@@ -141,7 +141,7 @@ def test_values_outside_a_domain_do_not_count() -> None:
     inside = ((x - 0.5) ** 2 + (y - 0.5) ** 2 > 0.06).astype(float)
     truth, found = x + 2 * y, 1.1 * x + 2 * y
     grid = replace(Grid.unit((21, 21)), inside=torch.from_numpy(inside)[None])
-    for measure in (h1, maximum, vrmse, correlation):
+    for measure in (l2, h1, maximum, vrmse, correlation):
         clean = measure((found * inside)[None], (truth * inside)[None], grid)
         spoiled = measure((found * inside + 9 * (1 - inside))[None], (truth * inside)[None], grid)
         assert spoiled == pytest.approx(clean)
@@ -181,6 +181,20 @@ def test_weights_of_points_count_in_every_mean() -> None:
     two = Grid(scattered=True, weights=torch.tensor([[1.0, 1.0]]))
     for measure in (l2, vrmse, correlation):
         np.testing.assert_allclose(measure(found, truth, three), measure(found[:, :2], truth[:, :2], two))
+
+
+def test_padding_does_not_count_whatever_a_prediction_holds_there() -> None:
+    """Vectors on five points of eight, beside the five alone."""
+    rng = np.random.default_rng(0)
+    found, truth, places = rng.standard_normal((3, 1, 8, 2))
+    weights = torch.from_numpy(rng.random((1, 8)))
+    first = Grid(scattered=True, coordinates=torch.from_numpy(places[:, :5]), weights=weights[:, :5])
+    inside = torch.arange(8)[None] < 5
+    padded = replace(first, coordinates=torch.from_numpy(places), weights=weights, inside=inside)
+    for measure in (l2, h1, maximum, vrmse, correlation):
+        np.testing.assert_allclose(
+            measure(found, truth, padded), measure(found[:, :5], truth[:, :5], first), err_msg=measure.name
+        )
 
 
 def test_the_spectrum_sees_amplitudes_and_no_phases() -> None:
