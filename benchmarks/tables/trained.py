@@ -102,16 +102,22 @@ def tested(found: Row) -> list[Row]:
     "problem | training samples | choice | validation error | difference to the first | seeds | steps",
 )
 def few_samples(found: Row) -> Cells:
-    """Return a row per problem and choice: means over the seeds, on the same validation samples."""
+    """Return a row per problem and choice: means over the seeds, on the same validation samples.
+
+    Earlier results of one seed have its standard error alone, and not the errors of the samples.
+    """
     first: dict[str, float] = {}
     for (problem, title), rows in grouped(found["rows"], trained).items():
-        mean, spread, steps = (
-            statistics.fmean(row["result"][key] for row in rows) for key in ("error", "standard_error", "steps")
-        )
-        difference = mean / first.setdefault(problem, mean) - 1
+        results = [row["result"] for row in rows]
+        center, spread = results[0]["error"], results[0]["standard_error"]
+        if all("errors" in each for each in results):
+            center, spread = over_seeds(np.array([each["errors"] for each in results]))
+        elif len(results) > 1:
+            center, spread = mean(np.array([each["error"] for each in results]))
+        difference = center / first.setdefault(problem, center) - 1
         change = f"{100 * difference:+.0f} %" if difference else ""
-        count = str(rows[0]["training"]["samples"])
-        yield (problem, count, title, uncertain(mean, spread, 2), change, str(len(rows)), f"{steps:.0f}")
+        count, steps = str(rows[0]["training"]["samples"]), statistics.fmean(each["steps"] for each in results)
+        yield (problem, count, title, uncertain(center, spread, 2), change, str(len(rows)), f"{steps:.0f}")
 
 
 @made_of(
@@ -152,14 +158,13 @@ def transfer(found: Row) -> Cells:
     "problem | training | test error | error / undisturbed | seeds | epochs | seconds on the clock",
 )
 def disturbed(found: Row) -> Cells:
-    """Return a row per problem and way; ratios of mean errors are geometric means over the seeds."""
+    """Return a row per problem and way; a ratio is a geometric mean over the same samples and seeds."""
     groups = grouped(found["rows"], trained)
     for (problem, title), rows in groups.items():
         error, spread = over_seeds(np.array([row["result"]["errors"] for row in rows]))
-        alone = {row["training"]["seed"]: row["result"]["error"] for row in groups[problem, "undisturbed"]}
-        ratios = [row["result"]["error"] / alone[row["training"]["seed"]] for row in rows]
-        center, doubt = mean(np.log(ratios))
-        beside = "" if title == "undisturbed" else f"{math.exp(center):.2f} ± {math.exp(center) * doubt:.2f}"
+        alone = {row["training"]["seed"]: row["result"]["errors"] for row in groups[problem, "undisturbed"]}
+        pairs = [np.log(row["result"]["errors"]) - np.log(alone[row["training"]["seed"]]) for row in rows]
+        beside = "" if title == "undisturbed" else quotient(*over_seeds(np.array(pairs)))
         epochs, clock = (statistics.fmean(row["result"][key] for row in rows) for key in ("epochs", "wall_seconds"))
         yield (problem, title, uncertain(error, spread, 2), beside, str(len(rows)), f"{epochs:.0f}", f"{clock:.0f}")
 
@@ -170,7 +175,7 @@ def disturbed(found: Row) -> Cells:
 def networks(found: Row) -> Cells:
     """Return a row per problem, network and time: means over seeds and test samples.
 
-    A ratio is a geometric mean over the test samples, paired.
+    A ratio is that of `ratio`.
     """
     finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
     groups = grouped(finals, lambda row: (*trained(row), row["training"]["seconds"]))
@@ -208,14 +213,20 @@ def ratio_to(ours: Sequence[Row], errors: NDArray[Any]) -> str:
 
 
 def ratio(ours: NDArray[Any], others: NDArray[Any]) -> str:
-    """Return the ratio of errors `[seed, sample]` to others: a geometric mean over the same samples and seeds."""
-    both = min(len(ours), len(others))
-    return quotient(*over_seeds(np.log(ours[:both]) - np.log(others[:both])))
+    """Return the ratio of errors `[seed, sample]` to others: a geometric mean over the same samples and all seeds.
+
+    The samples are paired. The seeds are not: two networks may have unlike numbers of them, and what they draw has
+    nothing in common. The standard error is that by samples and, of each side of several seeds, by seeds.
+    """
+    each = [np.log(ours), np.log(others)]
+    apart = each[0].mean(axis=0) - each[1].mean(axis=0)
+    spreads = [mean(apart)[1], *(mean(one.mean(axis=1))[1] for one in each)]
+    return quotient(float(apart.mean()), math.hypot(*spreads))
 
 
-def quotient(center: float, spread: float) -> str:
-    """Return a ratio by the mean of its logarithms, and its standard error where there is one."""
-    return f"{math.exp(center):.2f}" + (f" ± {math.exp(center) * spread:.2f}" if spread else "")
+def quotient(center: float, spread: float | None) -> str:
+    """Return a ratio by the mean of its logarithms, and its standard error where it is known."""
+    return f"{math.exp(center):.2f}" + ("" if spread is None else f" ± {math.exp(center) * spread:.2f}")
 
 
 @made_of(
@@ -245,8 +256,7 @@ def mesh_trajectories(found: Row) -> Cells:
         # What is not trained is beside every seed of our first time.
         known = [each for key, each in ours.items() if key[0] == problem and (key[2] == seconds or not has_training)]
         beside = known[0] if known and title != "Petrov" else None
-        others = rows if has_training or not beside else rows[:1] * len(beside)
-        ratios = [ratio(errors(beside, each), errors(others, each)) if beside else "" for each in ("10", "50")]
+        ratios = [ratio(errors(beside, each), errors(rows, each)) if beside else "" for each in ("10", "50")]
         least = min(rows, key=lambda row: row["result"]["finite"])
         count, frames = least["result"]["samples"], least["training"]["candidate"]["frames"]
         lasting = f"{least['result']['finite']} of {count} for {frames} frames"
@@ -284,18 +294,20 @@ def attention_types(found: Row) -> Cells:
 def own_trajectories(found: Row) -> Cells:
     """Return a row per set, network and time of training: means over its seeds, or over the trajectories of one.
 
-    Ratios are geometric means over the seeds that both networks have.
+    Ratios are geometric means over the seeds of both networks, with a standard error where both have several.
     """
     groups = grouped(tested(found), lambda row: (*trained(row), row["training"]["seconds"]))
-    by_seed = {key: {row["training"]["seed"]: row["result"]["errors"] for row in rows} for key, rows in groups.items()}
     for (problem, title, seconds), each in groups.items():
         errors, single = np.array([row["result"]["errors"] for row in each]), each[0]["result"]
-        ours = by_seed.get((problem, "Petrov", seconds), {}) if title != "Petrov" else {}
-        theirs = by_seed[problem, title, seconds]
-        pairs = np.array([np.log(ours[seed]) - np.log(theirs[seed]) for seed in ours.keys() & theirs.keys()])
+        known = groups.get((problem, "Petrov", seconds), []) if title != "Petrov" else []
+        ours = np.array([row["result"]["errors"] for row in known])
 
-        def beside(frame: int, pairs: NDArray[Any] = pairs) -> str:
-            return quotient(*mean(pairs[:, frame - 1])) if len(pairs) and frame <= pairs.shape[1] else ""
+        def beside(frame: int, errors: NDArray[Any] = errors, ours: NDArray[Any] = ours) -> str:
+            if not len(ours) or frame > errors.shape[1]:
+                return ""
+            (ours_, doubt), (theirs, other) = (mean(np.log(one[:, frame - 1])) for one in (ours, errors))
+            several = min(len(ours), len(errors)) > 1
+            return quotient(ours_ - theirs, math.hypot(doubt, other) if several else None)
 
         def shown(frame: int, errors: NDArray[Any] = errors, single: Row = single) -> str:
             if frame > errors.shape[1]:

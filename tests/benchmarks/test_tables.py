@@ -91,6 +91,16 @@ def test_losses_are_shown_as_they_are_with_errors_of_samples_and_seeds() -> None
     ]
 
 
+def test_all_seeds_count_where_two_networks_have_unlike_numbers_of_them() -> None:
+    def row(title: str, error: float) -> dict[str, Any]:
+        training = {"problem": "heat", "title": title, "split": "test", "seconds": 9.0, "candidate": {}}
+        return {"training": training, "result": {"errors": [error, error], "parameters": 1234, "epochs": 5}}
+
+    rows = [row("FNO", 0.1), row("Petrov", 0.1), row("Petrov", 0.4)]
+    first, _ = tables.networks({"rows": rows})
+    assert first[5] == "2.00 ± 1.39"  # the root of 1 and 4; the logarithm of 4, over 2, by the seeds of one side
+
+
 def test_errors_of_one_seed_are_those_of_its_trajectories_and_a_seed_counts_once() -> None:
     def row(title: str, error: float, seed: int, **candidate: Any) -> dict[str, Any]:
         training = {"problem": "ks", "title": title, "split": "test", "seconds": 60.0, "seed": seed}
@@ -99,7 +109,8 @@ def test_errors_of_one_seed_are_those_of_its_trajectories_and_a_seed_counts_once
 
     rows = [row("FNO", 0.9, 0, rate=1), row("Petrov", 0.2, 0), row("FNO", 0.1, 0, rate=2), row("Petrov", 0.4, 1)]
     assert list(tables.own_trajectories({"rows": rows})) == [
-        ("ks", "FNO", "7", "60", "1", *["1.0e-01 ± 1e-02"] * 3, "", *["2.00"] * 3),
+        # the root of 2 and 4, without a standard error: FNO has one seed
+        ("ks", "FNO", "7", "60", "1", *["1.0e-01 ± 1e-02"] * 3, "", *["2.83"] * 3),
         ("ks", "Petrov", "7", "60", "2", *["3.0e-01 ± 1e-01"] * 3, "", "", "", ""),
     ]
     *_, first, _, _ = next(iter(tables.own_trajectories({"rows": [*rows, row("FNO", 0.1, 1, rate=2)]})))
@@ -114,6 +125,19 @@ def test_choices_are_compared_with_the_preset() -> None:
     assert [cells[2:5] for cells in tables.few_samples({"rows": [row("preset", 0.2), row("other", 0.1)]})] == [
         ("preset", "2.00e-01 ± 1e-02", ""),
         ("other", "1.00e-01 ± 1e-02", "-50 %"),
+    ]
+
+
+def test_several_seeds_of_a_choice_have_the_standard_error_of_their_mean() -> None:
+    def row(title: str, *errors: float) -> dict[str, Any]:
+        training = {"problem": "wind", "title": title, "samples": 384}
+        result = {"error": float(np.mean(errors)), "standard_error": 0.01, "steps": 500}
+        return {"training": training, "result": result | ({"errors": errors} if len(errors) > 1 else {})}
+
+    rows = [row("with samples", 0.1, 0.3), row("with samples", 0.3, 0.5), row("without", 0.2), row("without", 0.4)]
+    assert [cells[3] for cells in tables.few_samples({"rows": rows})] == [
+        "3.00e-01 ± 1e-01",  # 0.1 by samples and as much by seeds
+        "3.00e-01 ± 1e-01",
     ]
 
 
@@ -136,10 +160,12 @@ def test_disturbed_trainings_are_compared_seed_by_seed() -> None:
         result = {"error": float(np.mean(errors)), "errors": errors, "epochs": 9, "wall_seconds": 60.0}
         return {"training": {"problem": "heat", "title": title, "seed": seed}, "result": result}
 
-    rows = [row("undisturbed", 0, 0.1, 0.3), row("undisturbed", 1, 0.2, 0.2), row("killed", 0, 0.2, 0.2)]
+    rows = [row("undisturbed", 0, 0.1, 0.3), row("undisturbed", 1, 0.2, 0.2), row("killed", 0, 0.2, 0.6)]
+    rows += [row("slowed", 0, 0.1, 0.6)]
     assert [cells[1:5] for cells in tables.disturbed({"rows": rows})] == [
         ("undisturbed", "2.00e-01 ± 5e-02", "", "2"),
-        ("killed", "2.00e-01 ± 0e+00", "1.00 ± 0.00", "1"),
+        ("killed", "4.00e-01 ± 2e-01", "2.00 ± 0.00", "1"),  # of both samples
+        ("slowed", "3.50e-01 ± 2e-01", "1.41 ± 0.49", "1"),  # once and twice: one seed has an uncertainty, too
     ]
 
 
