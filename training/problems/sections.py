@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,6 +22,7 @@ from training.messages import UserError, typed
 
 SPACE = ("x", "y", "z")  # the components of coordinates
 INSIDE = "inside"  # the input that says where the domain is
+FIELDS = ("inputs", "outputs")  # the sections that have tables of fields
 POINT = "point"  # the axis of samples that have points of their own
 
 
@@ -252,21 +254,53 @@ def refusal(path: Path, document: Mapping[str, Any], found: Mapping[int, str]) -
     sentence = f"{path}: not confirmed: {' and '.join(said)}. If it is right, remove the comment {words} from the line"
     if {"inputs", "outputs"}.isdisjoint(found.values()):
         return f"{sentence}."
-    names = [
-        str(table.get("key", name)) if isinstance(table, dict) else name
-        for role in ("inputs", "outputs")
+    names = [*dict.fromkeys(arrays(document))]
+    files, one = data_of(path, document), names[-1] if len(names) == 1 else "NAME"
+    # The target takes one file or folder.
+    commands = [f"`make describe FILE={shlex.quote(files[0])} OUTPUTS={shlex.quote(one)}`"] if len(files) == 1 else []
+    commands.append(f"`{typed('describe', *files, '--outputs', one, '--write')}`")
+    return f"{sentence}; or draft the file anew with the outputs named, {' or '.join(commands)}, of {', '.join(names)}."
+
+
+def tables(document: Mapping[str, Any], *roles: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the names and tables of some roles; of one that is no table, an empty one."""
+    return [
+        (name, table if isinstance(table, dict) else {})
+        for role in roles
         for name, table in dict(document.get(role, {})).items()
     ]
-    file, one = data_of(path, document), names[-1] if len(names) == 1 else "NAME"
-    made = f"make describe FILE={shlex.quote(file)} OUTPUTS={shlex.quote(one)}"
-    return (
-        f"{sentence}; or draft the file anew with the outputs named, `{made}` or "
-        f"`{typed('describe', file, '--outputs', one, '--write')}`, of {', '.join(names)}."
-    )
 
 
-def data_of(path: Path, document: Mapping[str, Any]) -> str:
-    """Return what `describe` is called with for the data of a problem file: a file, or a folder of them."""
-    files = document.get("data", {}).get("files") or ["FILE"]
-    found = path.parent / str(files[0])
-    return str(found.parent if "*" in found.name else found)
+def named_files(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the data files that a section or a table names, whether they are a list, as they should be, or not."""
+    files = table.get("files", ())
+    return tuple(map(str, files)) if isinstance(files, list) else (str(files),) if files else ()
+
+
+def arrays(document: Mapping[str, Any]) -> list[str]:
+    """Return by what names `describe` knows inputs and outputs: those in the data, or those of their tables.
+
+    Arrays of several files may have one name, as those of `.npy` do.
+    """
+    found = [(name, str(table.get("key", name)), named_files(table)) for name, table in tables(document, *FIELDS)]
+    several = Counter(key for key, _ in {(key, files) for _, key, files in found})
+    return [key if several[key] == 1 else name for name, key, _ in found]
+
+
+def data_of(path: Path, document: Mapping[str, Any]) -> list[str]:
+    """Return what `describe` is called with for all data of a problem file: files, patterns, or a folder of them."""
+    sections = [document.get("data", {}), *(table for _, table in tables(document, *FIELDS, "parameters"))]
+    files = [file for section in sections for file in named_files(section)] or ["FILE"]
+    return [*dict.fromkeys(called(path.parent / file) for file in files)]
+
+
+def called(pattern: Path) -> str:
+    """Return the folder of which a pattern names all files, or some in each of its folders; any other as it is.
+
+    Example:
+        >>> called(Path("runs/*/result.npz")), called(Path("plates/*.vtu")), called(Path("run-*.npz"))
+        ('runs', 'plates', 'run-*.npz')
+    """
+    if wild := [folder for folder in pattern.parents if "*" in folder.name]:
+        return str(wild[-1].parent)
+    return str(pattern.parent if pattern.stem == "*" else pattern)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +78,61 @@ def test_a_guess_of_outputs_is_confirmed_before_a_training(flow: Path) -> None:
     assert f"(line {number})" in message
     problem.write_text(re.sub(r"  # guess: outputs.*", "", problem.read_text()))  # it is right
     assert read_problem_file(problem).output_names == ("concentration",)
+
+
+def in_one(folder: Path) -> None:
+    np.savez(folder / "heat.npz", k=smooth(20, 12, 12, axes=(1, 2)), T=smooth(20, 12, 12, axes=(1, 2)))
+
+
+def in_parts(folder: Path) -> None:
+    for number in range(3):
+        np.savez(folder / f"run-{number}.npz", k=smooth(8, 12, 12, axes=(1, 2)), T=smooth(8, 12, 12, axes=(1, 2)))
+
+
+def in_tensors(folder: Path) -> None:
+    for name in ("k", "T"):
+        np.save(folder / f"{name}.npy", smooth(20, 12, 12, axes=(1, 2)))
+
+
+def in_splits(folder: Path) -> None:
+    for split, samples in (("train_1", 8), ("train_2", 8), ("test", 4)):
+        fields = {name: smooth(samples, 12, 12, axes=(1, 2)) for name in ("k", "T")}
+        np.savez(folder / f"heat_{split}.npz", **fields)
+
+
+def in_runs(folder: Path) -> None:
+    for number in range(8):
+        run = folder / "runs" / str(number)
+        run.mkdir(parents=True)
+        for name in ("k", "T"):
+            np.save(run / f"{name}.npy", smooth(12, 12, axes=(0, 1)))
+
+
+SETS = {
+    in_one: ["heat.npz"],
+    in_parts: ["run-*.npz"],
+    in_tensors: ["k.npy", "T.npy"],
+    in_splits: ["."],
+    in_runs: ["runs"],
+}
+
+
+@pytest.mark.parametrize("write", SETS, ids=lambda write: write.__name__)
+def test_the_command_that_a_refusal_names_reads_all_data(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["describe", "--write", *SETS[write]]).exit_code == 0
+    [problem] = tmp_path.glob("*.toml")
+    guessed = tomllib.loads(problem.read_text())
+    message = str(CliRunner().invoke(app, ["check", problem.name, "--data", "data"]).exception)
+    *_, command = re.findall("`([^`]*)`", message)
+    named = shlex.split(command.partition(" -m training ")[2].replace("NAME", "t"))
+    assert CliRunner().invoke(app, named).exit_code == 0
+    assert [*tmp_path.glob("*.toml")] == [problem]
+    assert "guess: outputs" not in problem.read_text()
+    assert tomllib.loads(problem.read_text()) == guessed
 
 
 def test_outputs_are_named_in_a_word(flow: Path) -> None:
