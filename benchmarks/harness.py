@@ -86,10 +86,14 @@ def interleave(
     return found
 
 
-def mean(values: Array) -> tuple[float, float]:
-    """Return the mean of some errors, and its standard error; 0 for a single one."""
-    spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
-    return float(values.mean()), float(spread)
+def mean(values: Array) -> tuple[float, float | None]:
+    """Return the mean of some errors, and its standard error; None for a single one, of which nothing says how large.
+
+    Example:
+        >>> mean(np.array([1.0, 3.0])), mean(np.array([2.0]))
+        ((2.0, 1.0), (2.0, None))
+    """
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None
 
 
 def over_seeds(values: Array) -> tuple[float, float]:

@@ -270,12 +270,14 @@ def tolerance(folder: Path, *, quick: bool) -> Iterator[Row]:
             sides = {name: timed(method) for name, method in methods.items()}
             for name, found in interleave(sides, [(each.astype(np.float32),) for each in inputs], 1).items():
                 solutions, bounds = zip(*found.outputs, strict=True)
+                errors = relative_l2(np.stack(solutions), truth)
                 yield {
                     "grid": points,
                     "fields": len(inputs),
                     "method": name,
                     "bound": None if None in bounds else max(bounds),
-                    "error": relative_l2(np.stack(solutions), truth).mean().item(),
+                    "error": errors.mean().item(),
+                    "standard_error": standard_error(errors),
                     "seconds": found.seconds,
                 }
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 import numpy as np
 
 from benchmarks.harness import Row, mean
-from benchmarks.tables.table import README, Cells, case, made_of, milliseconds, square, uncertain
+from benchmarks.tables.table import README, Cells, case, made_of, milliseconds, precise, square, uncertain
 from training.evaluation.rows import scientific
 
 CLOSE = 1.05  # of the least error: what is more exact than that is not worth its time
@@ -42,8 +42,8 @@ def summary(found: Row) -> Cells:
     """Return each network beside the best classical method at its accuracy."""
     for network, methods in beside(found["rows"]):
         best = baseline(network, methods)
-        own = (scientific(network["error"]), milliseconds(network["seconds"]))
-        other = (best["method"], scientific(best["error"]), milliseconds(best["seconds"]))
+        error, least = (precise(row["error"], row["standard_error"]) for row in (network, best))
+        own, other = (error, milliseconds(network["seconds"])), (best["method"], least, milliseconds(best["seconds"]))
         yield (network["model"], network["input"], str(network["fields"]), *own, *other)
 
 
@@ -211,12 +211,18 @@ def foreign(found: Row) -> Cells:
         yield row["model"], row["family"], *errors, f"{row['continued']} of {row['fields']}"
 
 
-@made_of("tolerance", "bench/tolerance.json", "What a smaller bound costs", "grid | response | bound | error | ms")
+@made_of(
+    "tolerance",
+    "bench/tolerance.json",
+    "What a smaller bound costs",
+    "grid | fields | response | largest bound | error | ms",
+)
 def tolerance(found: Row) -> Cells:
     """Return a row per grid and response."""
     for row in found["rows"]:
         bound = "" if row["bound"] is None else f"{row['bound']:.1e}"
-        yield square(row["grid"]), row["method"], bound, scientific(row["error"]), milliseconds(row["seconds"])
+        error = precise(row["error"], row.get("standard_error"))
+        yield square(row["grid"]), str(row["fields"]), row["method"], bound, error, milliseconds(row["seconds"])
 
 
 @made_of(
@@ -253,5 +259,5 @@ def coverage(found: Row) -> Cells:
         each = ", ".join(f"{share:.2f}" for share in shares)
         yield (
             str(samples), str(group[0]["calibration_samples"]), f"{least:.2f} to {most:.2f}", each,
-            f"{center:.2f} ± {doubt:.2f}", scientific(statistics.fmean(errors)),
+            f"{center:.2f}" + ("" if doubt is None else f" ± {doubt:.2f}"), precise(*mean(np.array(errors))),
         )  # fmt: skip

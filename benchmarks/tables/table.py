@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Row
-from training.evaluation.rows import case_name
+from training.evaluation.rows import case_name, scientific
 
 ROOT = Path(__file__).parents[2]
 DOCS, CHECKPOINTS = ROOT / "docs", ROOT / "checkpoints"
@@ -46,9 +46,19 @@ def markdown(header: Sequence[str], cells: Cells) -> str:
     return "\n".join(f"| {' | '.join(text.replace('|', chr(92) + '|') for text in line)} |" for line in lines) + "\n"
 
 
-def uncertain(mean: float, error: float, digits: int = 1) -> str:
-    """Return a mean with its standard error."""
-    return f"{mean:.{digits}e} ± {error:.0e}"
+def uncertain(mean: float, error: float | None, digits: int = 1) -> str:
+    """Return a mean with its standard error where it is known."""
+    return f"{mean:.{digits}e}" + ("" if error is None else f" ± {error:.0e}")
+
+
+def precise(mean: float, error: float | None) -> str:
+    """Return a mean with three digits, as cards have it, and its standard error where it is known.
+
+    Example:
+        >>> precise(2.441e-3, 1.23e-4), precise(2.441e-3, None)
+        ('2.44e-3 ± 1e-4', '2.44e-3')
+    """
+    return scientific(mean) + ("" if error is None else f" ± {error:.0e}".replace("e-0", "e-"))
 
 
 def milliseconds(seconds: float) -> str:

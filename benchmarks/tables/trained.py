@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Row, grouped, mean, over_seeds
-from benchmarks.tables.table import DOCS, Cells, case, made_of, uncertain
+from benchmarks.tables.table import DOCS, Cells, case, made_of, precise, uncertain
 from training.evaluation.rows import scientific
 
-GRID = "grid | fields | relative L2 | standard error | median | worst | solver's L2"
+GRID = "grid | fields | relative L2 | standard error | median | worst | solver's L2 | its fields"
 ROLLOUT = "method | milliseconds per frame | frame 1 | frame 5 | frame 10 | frame 20"
 STEP = "attention | tokens | forward ms | backward ms | peak MB | forward, backward and memory grow as"
 TRAINED = (
     "problem | network | processor seconds | test error | seeds | Petrov's error / this one's | parameters | epochs"
 )
-TYPES = "attention | seeds | score | spread | parameters | step in ms | peak in MB"
+TYPES = "attention | seeds | score | deviation over seeds | parameters | step in ms | peak in MB"
 
 
 # Accuracy.
@@ -36,13 +36,16 @@ def accuracy(found: Row) -> Cells:
 
 
 def paired(card: Row) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Yield the figures of a network on each grid, and those of the solver."""
+    """Yield the figures of a network on each grid, and those of the solver, which may have fewer of the same fields."""
     classical = {case(row): row for row in card.get("classical", ())}
     for row in card["errors"]:
         other = classical.get(case(row), {})
         spread, median, worst = (scientific(row.get(key)) for key in ("standard_error", "median", "worst"))
         own = (case(row), str(row["fields"]), scientific(row["relative_l2"]), spread, median, worst)
-        yield own, (scientific(other.get("relative_l2")),)
+        solver = (
+            (precise(other["relative_l2"], other.get("standard_error")), str(other["fields"])) if other else ("", "")
+        )
+        yield own, solver
 
 
 @made_of("neuralop", "neuralop.json", "neuraloperator's data set", GRID)
@@ -69,7 +72,7 @@ def ablation(found: Row) -> Cells:
     "training",
     "",
     "Trainings of the released models",
-    "model | parameters | samples | epochs | minutes of one core | processor",
+    "model | parameters | samples | epochs | minutes on the clock | one core, or a card",
 )
 def training(found: Row) -> Cells:
     """Return what the training of each released model of fields and trajectories took."""
@@ -78,7 +81,8 @@ def training(found: Row) -> Cells:
         if run["epochs"] and "fields" in run:
             parameters = f"{card['checkpoint']['parameters']:,}"
             minutes = f"{run['seconds'] / 60:.0f}"
-            yield name, parameters, f"{run['fields']:,}", str(run["epochs"]), minutes, run.get("processor", "")
+            device = run.get("accelerator", run.get("processor", ""))
+            yield name, parameters, f"{run['fields']:,}", str(run["epochs"]), minutes, device
 
 
 # Trained comparisons.
@@ -139,14 +143,14 @@ def transfer(found: Row) -> Cells:
             scratch[(*key(row)[:2], row["training"]["seed"])] = row["result"]["error"]
     for (problem, count, title), rows in sorted(grouped(finals, key).items(), key=lambda each: each[0][:2]):
         error, spread = mean(np.array([row["result"]["error"] for row in rows]))
-        spread = spread if len(rows) > 1 else rows[0]["result"]["standard_error"]
+        spread = rows[0]["result"]["standard_error"] if spread is None else spread
         ratios = [
             row["result"]["error"] / scratch[problem, count, row["training"]["seed"]]
             for row in rows
             if title != "from scratch" and (problem, count, row["training"]["seed"]) in scratch
         ]
-        change, doubt = mean(100 * (np.array(ratios) - 1)) if ratios else (0.0, 0.0)
-        beside = f"{change:+.0f}{f' ± {doubt:.0f}' if len(ratios) > 1 else ''} %" if ratios else ""
+        change, doubt = mean(100 * (np.array(ratios) - 1)) if ratios else (0.0, None)
+        beside = f"{change:+.0f}{'' if doubt is None else f' ± {doubt:.0f}'} %" if ratios else ""
         steps = statistics.fmean(row["result"]["steps"] for row in rows)
         yield (problem, str(count), title, uncertain(error, spread, 2), beside, str(len(rows)), f"{steps:.0f}")
 
@@ -221,7 +225,7 @@ def ratio(ours: NDArray[Any], others: NDArray[Any]) -> str:
     each = [np.log(ours), np.log(others)]
     apart = each[0].mean(axis=0) - each[1].mean(axis=0)
     spreads = [mean(apart)[1], *(mean(one.mean(axis=1))[1] for one in each)]
-    return quotient(float(apart.mean()), math.hypot(*spreads))
+    return quotient(float(apart.mean()), math.hypot(*(spread for spread in spreads if spread is not None)))
 
 
 def quotient(center: float, spread: float | None) -> str:
@@ -306,16 +310,14 @@ def own_trajectories(found: Row) -> Cells:
             if not len(ours) or frame > errors.shape[1]:
                 return ""
             (ours_, doubt), (theirs, other) = (mean(np.log(one[:, frame - 1])) for one in (ours, errors))
-            several = min(len(ours), len(errors)) > 1
-            return quotient(ours_ - theirs, math.hypot(doubt, other) if several else None)
+            return quotient(ours_ - theirs, None if doubt is None or other is None else math.hypot(doubt, other))
 
         def shown(frame: int, errors: NDArray[Any] = errors, single: Row = single) -> str:
             if frame > errors.shape[1]:
                 return ""
             center, spread = mean(errors[:, frame - 1])
-            if len(errors) == 1:
-                [spread] = single.get("standard_errors", [0.0] * frame)[frame - 1 : frame]
-            return uncertain(center, spread) if spread else f"{center:.1e}"
+            known = single.get("standard_errors")
+            return uncertain(center, known[frame - 1] if spread is None and known else spread)
 
         yield (
             problem,
@@ -352,15 +354,15 @@ def rollouts(name: str) -> Callable[[Row], Cells]:
     "inversion",
     "inversion.json",
     "Inversion from sensors",
-    "permeability | forward model | error of the mean | of the optimum | coverage of 90 % | steps | s",
+    "permeability | forward model | cases | error of the mean | of the optimum | coverage of 90 % | steps | s",
 )
 def inversion(found: Row) -> Cells:
     """Return means over the cases, a row per prior and method."""
     for names, rows in grouped(found["rows"], lambda row: (row["prior"], row["method"])).items():
-        spread = statistics.stdev(row["error"] for row in rows) / len(rows) ** 0.5 if len(rows) > 1 else 0.0
-        mean = {key: statistics.fmean(row[key] for row in rows) for key in rows[0] if key not in {"prior", "method"}}
-        figures = (f"{mean['coverage']:.2f}", f"{mean['iterations']:.0f}", f"{mean['seconds']:.1f}")
-        yield (*names, f"{mean['error']:.3f} ± {spread:.3f}", f"{mean['optimum']:.3f}", *figures)
+        measured = (mean(np.array([row[key] for row in rows])) for key in ("error", "optimum", "coverage"))
+        steps, seconds = (statistics.fmean(row[key] for row in rows) for key in ("iterations", "seconds"))
+        figures = (f"{each:.3f}" + ("" if spread is None else f" ± {spread:.3f}") for each, spread in measured)
+        yield (*names, str(len(rows)), *figures, f"{steps:.0f}", f"{seconds:.1f}")
 
 
 # Profiles of attention.

@@ -58,7 +58,7 @@ def test_a_function_is_timed_by_the_processor() -> None:
 
 
 def test_a_single_error_has_no_standard_error() -> None:
-    assert mean(np.array([2.0])) == (2.0, 0.0)
+    assert mean(np.array([2.0])) == (2.0, None)
     assert mean(np.array([1.0, 3.0])) == (2.0, pytest.approx(1.0))
 
 
