@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -184,6 +185,12 @@ def run(command: Sequence[str]) -> str:
     environment = os.environ | ONE_THREAD
     done = subprocess.run([*command], check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 -- our own command
     return done.stdout
+
+
+def children_seconds() -> float:
+    """Return the processor seconds of all processes that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def result_of(module: str, environment: str, request: Mapping[str, Any]) -> dict[str, Any]:

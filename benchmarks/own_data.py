@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.harness import OWN, ResultFile, Row, grouped, interpreter, result_of, run
+from benchmarks.harness import OWN, ResultFile, Row, children_seconds, interpreter, result_of, run
 from benchmarks.loop import OURS, PETROV, Samples, settings_of_rates
 from training.checkpoint import load_operator
 from training.data import augment
@@ -76,7 +76,7 @@ RATES = {
     LRSA: (1e-3, 3e-3),
 }
 BATCHES = {TRANSOLVER: 4, LRSA: 4}  # as published on Darcy flow; a step costs more than those of the others
-#: With Muon, which Petrov has; not for FNO, since neuraloperator's weights are complex tensors of other shapes.
+#: With Muon, which Petrov has; not for FNO, since neuraloperator's weights `[input, output, *wave, 2]` are no matrices.
 MUON_RATES = {
     FACTORISED: (5e-3, 1e-2, 2e-2),
     UNET: (2e-3, 5e-3, 1e-2),
@@ -119,7 +119,7 @@ def described(file: Path, samples: SampleFile) -> dict[str, Any]:
 
 
 def fitted(request: dict[str, Any], name: str) -> tuple[nn.Module, dict[str, Any]]:
-    """Return the network that `python -m training fit` trains from a problem file, and how long that took.
+    """Return the network that `python -m training fit` trains from a problem file, and how long that took: `facts_of`.
 
     An interrupted training goes on: its run is called by `name` and what is asked for.
     """
@@ -127,9 +127,21 @@ def fitted(request: dict[str, Any], name: str) -> tuple[nn.Module, dict[str, Any
     asked = (f"{request['seconds']:g}", request["seed"], request.get("samples"), settings.get("optimiser"))
     parts = (name, Path(request["prepared"]["problem"]).stem, *asked)
     run = Path("runs") / "-".join(str(part) for part in parts if part is not None)
+    before = children_seconds()
     subprocess.run(fit_command(request, run), check=True, stdout=sys.stderr)  # noqa: S603 -- our own command
+    used = children_seconds() - before
     found = load_operator(run)
-    return found.operator.eval(), {key: found.card.training[key] for key in ("epochs", "seconds")}
+    return found.operator.eval(), facts_of(found.card.training, used)
+
+
+def facts_of(training: dict[str, Any], used: float) -> dict[str, Any]:
+    """Return what is kept of a training by `fit`: a card has its time on the clock, which passes while others compute.
+
+    `used` are the processor seconds of the whole command, with preparation, calibration and report; of an interrupted
+    one those since it went on.
+    """
+    facts = {"epochs": training["epochs"], "wall_seconds": training["seconds"]}
+    return facts | {"command_seconds": round(used, 1)}
 
 
 def fit_command(request: dict[str, Any], run: Path) -> list[str]:
@@ -240,7 +252,7 @@ def amounts(
     folder: Path,
     workers: int = 1,
 ) -> Iterator[Row]:
-    """Train Petrov and the best other network of the comparison `tuned` on growing parts of the training samples."""
+    """Train Petrov and the best other network of the tuning `tuned` on growing parts of the training samples."""
     data = {name: prepared(name, folder) for name in names}
     rows = [
         training(name, title, candidate, seconds, seed, "test") | {"samples": count}
@@ -251,17 +263,11 @@ def amounts(
 
 
 def best_other(rows: Sequence[Row], name: str) -> tuple[str, dict[str, Any]]:
-    """Return the network, besides Petrov, of the least test error after the longest training, and its candidate."""
-    found = [row for row in rows if row["training"]["problem"] == name and row["training"]["split"] == "test"]
-    others = grouped((row for row in found if row["training"]["title"] in OTHERS), lambda row: row["training"]["title"])
-
-    def rank(title: str) -> tuple[float, float]:
-        longest = max(row["training"]["seconds"] for row in others[title])
-        errors = [row["result"]["error"] for row in others[title] if row["training"]["seconds"] == longest]
-        return -longest, sum(errors) / len(errors)
-
-    title = min(others, key=rank)
-    return title, others[title][0]["training"]["candidate"]
+    """Return the network, besides Petrov, of the least validation error in its tuning, and its candidate."""
+    tried = [row for row in rows if row["training"]["problem"] == name and row["training"]["split"] == "validation"]
+    others = [row for row in tried if row["training"]["title"] in OTHERS]
+    chosen = min(others, key=lambda row: float(row["result"]["error"]))["training"]
+    return chosen["title"], chosen["candidate"]
 
 
 def tuned_and_trained(

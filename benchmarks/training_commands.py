@@ -150,7 +150,7 @@ def amounts(
     data: DataSets = Path("data/own-data"),
     json: Trainings = AMOUNTS,
 ) -> None:
-    """Compare Petrov with the best other network of `own-data` after trainings on growing numbers of samples."""
+    """Compare Petrov with the best other network of `own-data`, by its tuning, on growing numbers of samples."""
     from benchmarks import own_data as program  # noqa: PLC0415
     from benchmarks import pictures as draw  # noqa: PLC0415
 

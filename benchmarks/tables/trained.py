@@ -198,7 +198,7 @@ def networks(found: Row) -> Cells:
 @made_of(
     "amounts",
     "amounts.json",
-    "Networks on growing numbers of samples",
+    "Networks on growing numbers of samples, with AdamW",
     "problem | training samples | network | processor seconds | test error | Petrov's error / this one's",
 )
 def by_amount(found: Row) -> Cells:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from benchmarks import harness
 from benchmarks.harness import BaselineError, ResultFile, Worker, interleave, mean, timed
+from benchmarks.own_data import facts_of
 
 TOY = "tests.benchmarks.toy_subject:Toy"
 
@@ -22,6 +24,14 @@ def test_a_worker_computes_in_another_process_and_says_how_long() -> None:
         output, seconds = worker(np.arange(3.0), np.ones(3))
         assert np.array_equal(output, [[0, 2, 4], [2, 2, 2]])
         assert seconds > 0
+
+
+def test_processor_seconds_of_a_command_are_those_of_its_process() -> None:
+    before = harness.children_seconds()
+    subprocess.run([sys.executable, "-c", "sum(range(10**6))"], check=True)
+    assert harness.children_seconds() > before
+    training = {"epochs": 7, "seconds": 60.0, "fields": 100}
+    assert facts_of(training, 33.33) == {"epochs": 7, "wall_seconds": 60.0, "command_seconds": 33.3}
 
 
 def test_the_fault_of_a_subject_is_reported() -> None:

@@ -237,6 +237,15 @@ def test_all_but_petrov_are_tuned_on_validation_samples(prepared: dict[str, Any]
     assert own_data.best(rows, "heat", "Petrov") is None
 
 
+def test_the_best_other_network_is_chosen_on_validation_samples() -> None:
+    def row(title: str, n: int, error: float, split: str = "validation", problem: str = "heat") -> dict[str, Any]:
+        return {"training": own_data.training(problem, title, {"n": n}, 9, 0, split), "result": {"error": error}}
+
+    rows = [row("FNO", 1, 0.3), row("FNO", 2, 0.2), row("U-Net", 3, 0.25), row("Petrov", 4, 0.1)]
+    rows += [row("U-Net", 3, 0.01, "test"), row("FNO", 2, 0.02, "test"), row("U-Net", 5, 0.01, problem="darcy")]
+    assert own_data.best_other(rows, "heat") == ("FNO", {"n": 2})
+
+
 @pytest.mark.deep
 def test_a_training_runs_in_a_process_of_its_own_once(prepared: dict[str, Any], tmp_path: Path) -> None:
     settings = {"batch": 4, "learning_rate": 1e-3}
