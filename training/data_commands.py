@@ -129,15 +129,17 @@ def check(
     python -m training check heat.toml
     """
     from training.data.dataset import SampleFile
-    from training.data.prepare import data_files, prepare, tensor_files
+    from training.data.prepare import data_files, prepare, prepare_coarse, tensor_files
     from training.problems.problem_file import read_problem_file
 
     found = read_problem_file(problem)
-    data_files(found, problem.parent)
-    tensor_files(found, problem.parent)
+    for one in filter(None, (found, found.of_coarse)):
+        data_files(one, problem.parent)
+        tensor_files(one, problem.parent)
     if not files:
         return
     samples = SampleFile(prepare(found, problem.parent, folder), found)
+    coarse = prepare_coarse(found, problem.parent, folder, samples)
     table = Table(title=f"{found.name}: {problem}", title_justify="left")
     for column in CHECKED:
         table.add_column(column, overflow="fold")
@@ -148,7 +150,10 @@ def check(
     console.print(table)
     train, validation, test = samples.counts
     console.print(f"{train} training, {validation} validation and {test} test samples: {samples.path}", soft_wrap=True)
-    for remark in str(samples.file.attrs["remarks"]).splitlines():
+    if coarse is not None:
+        sides = " x ".join(map(str, coarse.sides))
+        console.print(f"{coarse.counts[0]} coarse samples on {sides} points: {coarse.path}", soft_wrap=True)
+    for remark in (line for each in (samples, coarse) if each for line in str(each.file.attrs["remarks"]).splitlines()):
         console.print(Text(remark, "yellow"))
     for axis in found.axes:
         for entry in axis.guessed:

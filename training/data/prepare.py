@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from schema.problem import UNEVEN
+from training.data.dataset import SampleFile
 from training.data.new_file import new_hdf5
 from training.data.readers import DataFile, named_in, natural, open_file
 from training.data.readers.recent import open_several
@@ -87,6 +88,23 @@ def prepare(problem: ProblemFile, folder: Path, data: Path) -> Path:
             files = stack.enter_context(open_several(paths, partial(open_file, format_=problem.data.format)))
             write(problem, files, path, others, named(problem, held))
     return path
+
+
+def prepare_coarse(problem: ProblemFile, folder: Path, data: Path, fine: SampleFile) -> SampleFile | None:
+    """Check and prepare the coarse samples of a problem file beside the fine ones; None where it names none.
+
+    Raises:
+        ProblemFileError: A data file is missing.
+        ReadError: A data file cannot be read.
+        DataError: The data do not fit the problem file, or have no fewer points than the fine ones.
+    """
+    if (coarse := problem.of_coarse) is None:
+        return None
+    found = SampleFile(prepare(coarse, folder, data), coarse)
+    if found.sides == fine.sides or any(few > many for few, many in zip(found.sides, fine.sides, strict=True)):
+        few, many = (" x ".join(map(str, sides)) for sides in (found.sides, fine.sides))
+        raise DataError(f"data.coarse: expected fewer points than the {many} of the other samples but found {few}")
+    return found
 
 
 def unversioned_samples(name: str, data: Path) -> Path | None:
@@ -183,10 +201,11 @@ def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
     Raises:
         ProblemFileError: A name or a pattern fits no file, or several fit one.
     """
-    found = fitting_files(problem.data.files, folder, "data.files")
+    key = "data.coarse.files" if problem.data.all_for_training else "data.files"
+    found = fitting_files(problem.data.files, folder, key)
     path, count = Counter(each.resolve() for each in found).most_common(1)[0]
     if count > 1:
-        raise ProblemFileError(f"data.files: expected every file once but found {path.name} {count} times")
+        raise ProblemFileError(f"{key}: expected every file once but found {path.name} {count} times")
     return found
 
 

@@ -12,7 +12,7 @@ from schema.problem import Description
 from training import checkpoint
 from training.data import generate
 from training.data.dataset import SampleFile
-from training.data.prepare import prepare
+from training.data.prepare import prepare, prepare_coarse
 from training.files import digest, parse
 from training.fit.presets import AFTER_UNET, FEWER, PRESETS, fitting, preset_of, recipe
 from training.fit.run_folder import RunFolder
@@ -90,11 +90,6 @@ class ProblemRun:
             return SampleFile(generate.trajectories(self.generated, self.data), self.problem)
         return SampleFile(prepare(self.problem, self.folder, self.data), self.problem)
 
-    def coarse(self) -> SampleFile | None:
-        """Check and prepare the coarse samples, if the problem file names any."""
-        problem = self.problem.of_coarse
-        return None if problem is None else SampleFile(prepare(problem, self.folder, self.data), problem)
-
     def recipe(self) -> Recipe:
         """Check and prepare the data, and write the recipe of the preset for them.
 
@@ -111,7 +106,7 @@ class ProblemRun:
             operator = {"kind": self.operator, **{key: value for key, value in own.items() if "." not in key}}
         samples = self.samples()
         made = recipe(samples, self.preset, adapt, operator)
-        if (coarse := self.coarse()) is not None:
+        if (coarse := prepare_coarse(self.problem, self.folder, self.data, samples)) is not None:
             if not isinstance(made.operator, FieldConfig):
                 raise RecipeError("data.coarse: expected the network `field`, which learns several grids")
             batch = fitting(coarse, preset_of(self.preset)).batch
@@ -126,7 +121,8 @@ class ProblemRun:
 
     def resumed(self, run: RunFolder) -> Recipe:
         """Return the recipe of the run in a folder on the same samples, whose epochs were chosen once, or a new one."""
-        prepared, coarse, found = self.samples(), self.coarse(), None
+        prepared, found = self.samples(), None
+        coarse = prepare_coarse(self.problem, self.folder, self.data, prepared)
         if run.recipe.is_file():
             found = run.began()
         elif (run.path / checkpoint.CONFIG).is_file():

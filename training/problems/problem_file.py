@@ -43,6 +43,8 @@ AXES = 3  # the most axes of a grid
 WEIGHTS = "weights"  # the array of samples that says how much every point counts in the loss and in errors
 MOST_POINTS = 1_000_000  # of a sample that a model accepts, or four times those of its data where that is more
 FEWEST_POINTS = 4  # the least number of points of a sample
+#: The ends of the names of graphs that are exported beside a model: its derivatives and refinement, and a format.
+COMPANIONS = ("_vjp", "_jvp", "_refined", "_torchscript")
 RESERVED = frozenset({*QUALITY, "outside", "quality", "solved_by"})  # the names of what responses say about errors
 FINEST = {1: 8192, 2: 1024, 3: 128}  # the most points per axis that a model accepts, by the number of axes
 LONGEST = 1000  # the most frames of one rollout, or ten times those of a training trajectory where that is more
@@ -129,7 +131,9 @@ class ProblemFile(Schema):
 
     @model_validator(mode="after")
     def check_taken_names(self) -> ProblemFile:
-        """Refuse the names of the weights and of what responses say of errors."""
+        """Refuse the names of graphs beside a model, of the weights and of what responses say of errors."""
+        if ends := [end for end in COMPANIONS if self.name.endswith(end)]:
+            raise ValueError(f"name: expected none that ends in {ends[0]}, as that of a graph beside a model does")
         names = [tensor.name for tensor in self.tensors]
         if WEIGHTS in names and self.weights is not None:
             raise ValueError(f"{WEIGHTS}: the name is that of the weights of [points] (`key` names data)")

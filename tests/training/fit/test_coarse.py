@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
 from training import checkpoint
+from training.commands import app
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.fit.start import ProblemRun
 from training.problems.problem_file import ProblemFile
+from training.problems.sections import DataError, ProblemFileError
 from training.recipe import Recipe, RecipeError, changed
 
 SMALL = ("operator.channels=4", "operator.layers=0", "operator.spectral=1", "operator.detail=4", "operator.modes=4")
 COUNTED = ("fit.epochs=8", "fit.seconds=1e9", "fit.average=0.0")  # steps decide, on any machine
+PLATE = """
+name = "plate"
+[data]
+files = ["fine.npz"]
+validation = 8
+test = 4
+coarse = { files = ["coarse.npz"] }
+[inputs.k]
+[outputs.u]
+[axes.x]
+[axes.y]
+"""
 
 
 def problem(**changes: Any) -> ProblemFile:
@@ -109,6 +125,23 @@ def test_coarse_samples_are_checked_and_for_steady_fields_on_grids_alone(folder:
         ProblemRun(problem(symmetries={}), "tiny", (), folder, "grid-transformer", folder=folder).recipe()
     with pytest.raises(ValidationError, match=r"expected none with \[time\] or \[points\]"):
         problem(inputs={"k": {"key": "u"}}, time={"step": 0.1})
-    (folder / "coarse.npz").unlink()
-    with pytest.raises(Exception, match=r"expected files for 'coarse.npz'"):
+    np.savez(folder / "coarse.npz", **dict(np.load(folder / "fine.npz")))  # validation and test samples among them
+    with pytest.raises(DataError, match="expected fewer points than the 12 x 16 of the other samples but found 12 x 1"):
         recipe(folder)
+    (folder / "coarse.npz").unlink()
+    with pytest.raises(ProblemFileError, match=r"data.coarse.files: expected files for 'coarse.npz'"):
+        recipe(folder)
+
+
+def test_check_reads_coarse_samples(folder: Path) -> None:
+    (folder / "plate.toml").write_text(PLATE)
+    checked = partial(CliRunner().invoke, app, ["check", str(folder / "plate.toml"), "--data", str(folder)])
+    assert "40 coarse samples on 6 x 8 points" in checked().stderr
+    with np.load(folder / "coarse.npz") as file:
+        arrays = dict(file)
+    arrays["u"][3, 2, 1] = np.nan
+    np.savez(folder / "coarse.npz", **arrays)
+    assert "coarse.npz: 'u' is nan at sample 3, index (2, 1)" in str(checked().exception)
+    (folder / "coarse.npz").unlink()
+    refused = CliRunner().invoke(app, ["check", str(folder / "plate.toml"), "--no-values"])
+    assert "data.coarse.files: expected files for 'coarse.npz'" in str(refused.exception)

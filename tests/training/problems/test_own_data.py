@@ -15,6 +15,7 @@ import torch
 import zarr
 from numpy.typing import NDArray
 
+from export.repository import SUFFIXES
 from schema.parts import Axis, Parameter, Quantity
 from training.data.prepare import data_files
 from training.data.readers import ReadError, open_file
@@ -237,6 +238,9 @@ FAULTS = {
     ('boundary = "wall"', 'boundary = "w"'): "axes.row.boundary: Input should be 'wall', 'periodic' or 'open'",
     ('"flip_row"', '"flip_x"'): "expected some of flip_row, .*shift_column, negate but got flip_x",
     ('name = "heat"', 'name = "Heat"'): "name: String should match pattern",
+    **{
+        ('name = "heat"', f'name = "heat{suffix}"'): f"name: expected none that ends in {suffix}" for suffix in SUFFIXES
+    },
     (
         "[outputs.temperature]",
         "[outputs.T]",
