@@ -175,6 +175,7 @@ class InputReader:
             policy.check(card, solver=self._classical.solves(card))
 
         def check() -> Inputs:
+            _said_once(policy, exchange)
             frames = policy.count(card, exchange.frames or sent_frames(sent, card))
             sent_frames(sent, card, frames)
             arrays, single = checks.batch(sent, card, frames)
@@ -264,6 +265,13 @@ def own_bytes(arrays: Batch) -> int:
             root = root.base
         total += min(array.nbytes, root.nbytes) if root.base is None else 0
     return total
+
+
+def _said_once(policy: Policy, exchange: Exchange[Any]) -> None:
+    """Refuse other frames, or another grid, in the body than in the query: one of both would do nothing."""
+    for name in ("frames", "grid"):
+        if None not in (said := {getattr(policy, name), getattr(exchange, name)}) and len(said) > 1:
+            raise Problem("invalid-parameter", f"{name}: expected one value but got several")
 
 
 def output_bytes(arrays: Batch, card: Card, frames: int | None) -> int:

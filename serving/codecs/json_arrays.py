@@ -66,7 +66,11 @@ def read(
         role, _, last = name.rpartition(".")
         members.setdefault(role or "inputs", last)
     objects = isinstance(document, dict) and all(isinstance(document.get(member), dict) for member in members)
-    if not objects or set(document) - {*Options._fields} != set(members):
+    known = {*members, *Options._fields}
+    if objects and (unknown := sorted(document.keys() - known)):
+        detail = f'the JSON body has no member "{unknown[0][:32]}"; there are {", ".join(sorted(known))}'
+        raise Problem("unreadable-body", detail)
+    if not objects:
         shown = ", ".join(f'"{member}": {{"{first}": <array>}}' for member, first in members.items())
         raise Problem("unreadable-body", f"expected {{{shown}}} as the JSON body")
     inputs: dict[str, Any] = {}

@@ -66,6 +66,21 @@ def test_another_number_of_frames_is_refused_by_name(http: httpx2.Client, query:
     assert sentence in response.json()["detail"]
 
 
+def test_frames_of_query_and_body_are_the_same(http: httpx2.Client) -> None:
+    def post(frames: int) -> httpx2.Response:
+        return http.post(f"{MODEL}/predict?frames={FRAMES}", json=body() | {"frames": frames})
+
+    assert predicted(post(FRAMES)).shape == EXPECTED.shape
+    refused = post(FRAMES - 1)
+    assert (refused.status_code, refused.json()["detail"]) == (422, "frames: expected one value but got several")
+
+
+def test_a_member_that_is_unknown_is_named(http: httpx2.Client) -> None:
+    response = http.post(f"{MODEL}/predict", json=body() | {"tolerance": 1e-3})
+    expected = 'the JSON body has no member "tolerance"; there are cells, frames, grid, inputs'
+    assert (response.status_code, response.json()["detail"]) == (400, expected)
+
+
 def test_a_stream_takes_the_forcing_of_each_call_and_goes_on_with_further_forcing(http: httpx2.Client) -> None:
     found = parts(http.post(f"{MODEL}/rollout", json=body(power=POWER)))
     documents = [json.loads(content) for _, content in found]
