@@ -249,6 +249,9 @@ def grpc_service() -> Iterator[GrpcService]:
     server.stop(0).wait()
 
 
+WARNING = "The mean relative L2 error of test samples is 31% on 85 x 85 points."
+
+
 @pytest.fixture
 def description() -> Callable[..., Reply]:
     """Return the function that makes the gateway's JSON description of a model "toy"."""
@@ -271,6 +274,7 @@ def description() -> Callable[..., Reply]:
             "limits": {"batch": batch},
             "quality": quality,
             "errors": [{"grid": [85, 85], "relative_l2": 0.01234}],
+            "warnings": [WARNING],
         }
         document = {"name": "toy", "version": 2, "versions": [1, 2], "card": card, "certificate": None}
         return 200, {"Content-Type": "application/json"}, json.dumps(document).encode()

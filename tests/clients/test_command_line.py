@@ -22,7 +22,7 @@ from petrov_client._commands import cli
 from physics import darcy
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
-from tests.clients.conftest import Done
+from tests.clients.conftest import WARNING, Done
 from tests.conftest import Gateway
 
 NPY = {"Content-Type": "application/x-npy"}
@@ -106,7 +106,7 @@ def test_models_are_listed(petrov: Callable[..., Done], toy: Any) -> None:
 def test_one_model_is_shown(petrov: Callable[..., Done], toy: Any) -> None:
     done = petrov("model", "toy", PETROV_URL=f"http://{toy.address}")
     assert done.returncode == 0, done.stderr
-    for text in ("coefficient", "batch, row, column", "permeability, positive", "85 x 85", "0.0123"):
+    for text in ("coefficient", "batch, row, column", "permeability, positive", "85 x 85", "0.0123", WARNING):
         assert text in done.stdout
 
 

@@ -98,8 +98,8 @@ def model(
 
     The names in the tables are those of the arrays in a file for
     [bold]petrov predict[/]. The errors of the classical solver stand below
-    those of the model. For a sequence model: its task, vocabulary, labels
-    and accuracy.
+    those of the model, and warnings, as of a large error, above all. For a
+    sequence model: its task, vocabulary, labels and accuracy.
 
     Example: petrov model darcy
     """
@@ -186,8 +186,9 @@ def _described(info: ModelInfo) -> Group:
         table_row = (name, _range(each), usual, each.units or "", each.meaning or "")
         parameters.add_row(*map(escape, table_row))
     title = Text(f"{info.name}  {info.title}".strip(), style="bold")
+    warnings = [Text(str(each), style="yellow") for each in info.card.get("warnings", ())]
     tables = [inputs, *([parameters] if info.parameters else []), outputs]
-    return Group(title, facts, "", *tables, *measured(info.card))
+    return Group(title, *warnings, facts, "", *tables, *measured(info.card))
 
 
 def _range(parameter: ParameterInfo) -> str:
