@@ -36,7 +36,7 @@ from benchmarks.loop import Samples, Settings
 from benchmarks.networks import ChannelNetwork
 from benchmarks.solvers import random_fields
 from physics import darcy, kuramoto_sivashinsky, navier_stokes
-from physics.numerics.grid import axis
+from physics.numerics.grid import axis, relative_l2
 from physics.numerics.volumes import Linearised
 from physics.posterior.sensors import Sensors, lattice
 from serving.protocols.messages import ENVELOPE_BYTES
@@ -70,6 +70,23 @@ def test_errors_and_times_are_those_of_the_method() -> None:
     assert (exact["error"], exact["fields"]) == (0.0, 3)
     assert rough["error"] == pytest.approx(0.1)
     assert rough["standard_error"] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("points", methods.FINER)
+def test_an_interface_between_the_points_is_reconstructed(points: int) -> None:
+    """Half of 3 and half of 12, where the interface is a straight line: a finer grid knows where it is."""
+    across = np.where(np.arange(421) < 213, 3.0, 12.0)[None].repeat(421, axis=0)  # between points of 85
+    for fine in (across, across.T):
+        truth, coarse = (darcy.restrict(each, 85) for each in (darcy.solve(fine), fine))
+        solutions = darcy.solve(coarse), methods.reconstructed(coarse, points)
+        plain, found = (float(relative_l2(each[None], truth[None])[0]) for each in solutions)
+        assert found < 0.3 * plain
+
+
+def test_a_constant_coefficient_has_no_interface() -> None:
+    constant = np.full((85, 85), 6.0)
+    plain = darcy.restrict(darcy.solve(np.full((421, 421), 6.0)), 85)
+    assert relative_l2(methods.reconstructed(constant, 421)[None], plain[None]) < 1e-5
 
 
 @pytest.mark.deep
