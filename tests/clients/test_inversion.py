@@ -129,6 +129,21 @@ def test_the_command_reads_a_table_and_writes_arrays(
         np.testing.assert_allclose(found["predicted"], measured(), atol=1e-4)
 
 
+@pytest.mark.parametrize("heading", ["", "row,column,value\n", "\ufeffRow, Column, Value\r\n"])
+def test_a_table_may_begin_with_the_names_of_its_columns(heading: str, tmp_path: Path) -> None:
+    (tmp_path / "sensors.csv").write_text(f"{heading}0.25,0.5,3\n0.5,0.75,4\n")
+    positions, values, noise = sensors(tmp_path / "sensors.csv", 1e-3)
+    np.testing.assert_array_equal(positions, [[0.25, 0.5], [0.5, 0.75]])
+    np.testing.assert_array_equal(values, [3, 4])
+    assert noise == 1e-3
+
+
+def test_a_table_with_other_columns_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sensors.csv").write_text("value,row,column\n3,0.25,0.5\n")
+    with pytest.raises(ValueError, match="expected numbers with commas between them"):
+        sensors(tmp_path / "sensors.csv", 1e-3)
+
+
 def test_a_table_without_noise_is_refused(tmp_path: Path) -> None:
     np.savetxt(tmp_path / "sensors.csv", np.ones((3, 3)), delimiter=",")
     with pytest.raises(ValueError, match=r"expected 4 columns \(row, column, value, noise\)"):

@@ -64,16 +64,26 @@ class Status:
     seconds: float = 0.0
 
 
+COLUMNS = ["row", "column", "value", "noise"]  # of a table of sensors
+
+
 def sensors(source: Path, noise: float | None) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Any]:
-    """Return positions `[sensors, 2]`, values and noise `[sensors]` of a file of comma-separated numbers."""
+    """Return positions `[sensors, 2]`, values and noise `[sensors]` of a file of comma-separated numbers.
+
+    Its first line may have the names of the columns.
+    """
+    columns = COLUMNS if noise is None else COLUMNS[:-1]
     try:
-        table = np.loadtxt(source, delimiter=",", ndmin=2)
+        with source.open(encoding="utf-8-sig") as file:
+            first = [part.strip().lower() for part in file.readline().split(",")]
+            if first != columns:
+                file.seek(0)
+            table = np.loadtxt(file, delimiter=",", ndmin=2)
     except ValueError as error:
         raise ValueError(f"expected numbers with commas between them in {source}: {error}") from error
-    columns = 4 if noise is None else 3
-    if table.shape[1] != columns:
-        meaning = "row, column, value, noise" if noise is None else "row, column, value"
-        raise ValueError(f"expected {columns} columns ({meaning}) in {source} but got {table.shape[1]}")
+    if table.shape[1] != len(columns):
+        expected = f"expected {len(columns)} columns ({', '.join(columns)})"
+        raise ValueError(f"{expected} in {source} but got {table.shape[1]}")
     return table[:, :2], table[:, 2], table[:, 3] if noise is None else noise
 
 
