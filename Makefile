@@ -79,7 +79,7 @@ format: $(DEV) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV) $(TRITON) published ## measure all tables of the documentation that need no training; QUICK=1 tries every program in minutes
+bench: $(DEV) $(TRITON) published ## measure tables of the documentation that need no training; QUICK=1 tries their programs in minutes
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 docs: $(DEV) ## build the documentation into site/

@@ -35,16 +35,16 @@ from benchmarks.training_commands import (
 )
 
 app = typer.Typer(
-    help="Measure the tables and pictures of the documentation.\n\nWithout a command, all that need no training are "
-    "measured (`make bench`). Full runs write docs/bench/*.json, from which `pages` writes the tables; quick ones "
-    "write runs/bench-quick.",
+    help="Measure the tables and pictures of the documentation.\n\nWithout a command, what needs no training, no data "
+    "and one node is measured (`make bench`). Full runs write docs/bench/*.json, from which `pages` writes the tables; "
+    "quick ones write runs/bench-quick.",
     pretty_exceptions_show_locals=False,
 )
 
 
 @app.callback(invoke_without_command=True)
 def everything(context: typer.Context, repository: Repository = EXPORTED, quick: Quick = False) -> None:
-    """Measure everything that needs no training, unless a command is given."""
+    """Measure what needs no training, no data and one node, unless a command is given."""
     if context.invoked_subcommand is not None:
         return
     methods(repository, quick=quick)
