@@ -190,7 +190,7 @@ def networks(found: Row) -> Cells:
         ratio = ratio_to(ours, errors) if title != "Petrov" and ours else ""
         facts = ["", ""]
         if "epochs" in results[0]:  # the floor is not trained
-            facts = [f"{results[0]['parameters']:,}", f"{statistics.fmean(each['epochs'] for each in results):.0f}"]
+            facts = [parameters(rows), f"{statistics.fmean(each['epochs'] for each in results):.0f}"]
         time = f"{seconds:g}" if facts[0] else ""
         yield (problem, title, time, uncertain(*over_seeds(errors)), str(len(rows)), ratio, *facts)
 
@@ -209,6 +209,12 @@ def by_amount(found: Row) -> Cells:
         time, ours = f"{rows[0]['training']['seconds']:g}", groups[problem, "Petrov", count]
         ratio = "" if title == "Petrov" else ratio_to(ours, errors)
         yield (problem, str(count), title, time, uncertain(*over_seeds(errors)), ratio)
+
+
+def parameters(rows: Sequence[Row]) -> str:
+    """Return the number of parameters; of races that seeds have decided otherwise, the least and the greatest."""
+    counts = [row["result"]["parameters"] for row in rows]
+    return " to ".join(f"{each:,}" for each in sorted({min(counts), max(counts)}))
 
 
 def ratio_to(ours: Sequence[Row], errors: NDArray[Any]) -> str:
@@ -265,7 +271,7 @@ def mesh_trajectories(found: Row) -> Cells:
         count, frames = least["result"]["samples"], least["training"]["candidate"]["frames"]
         lasting = f"{least['result']['finite']} of {count} for {frames} frames"
         shown = [uncertain(*over_seeds(errors(rows, each)), 1) for each in ("1", "10", "50")]
-        time, size = (f"{seconds:g}", f"{rows[0]['result']['parameters']:,}") if has_training else ("", "")
+        time, size = (f"{seconds:g}", parameters(rows)) if has_training else ("", "")
         yield (problem, title, time, *shown, str(len(rows)), *ratios, lasting, size)
 
 
@@ -322,7 +328,7 @@ def own_trajectories(found: Row) -> Cells:
         yield (
             problem,
             title,
-            f"{each[0]['result']['parameters']:,}",
+            parameters(each),
             f"{seconds:g}",
             str(len(each)),
             *map(shown, (1, 10, 20, 40)),

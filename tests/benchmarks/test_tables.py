@@ -103,13 +103,14 @@ def test_losses_are_shown_as_they_are_with_errors_of_samples_and_seeds() -> None
 
 
 def test_all_seeds_count_where_two_networks_have_unlike_numbers_of_them() -> None:
-    def row(title: str, error: float) -> dict[str, Any]:
+    def row(title: str, error: float, parameters: int = 1234) -> dict[str, Any]:
         training = {"problem": "heat", "title": title, "split": "test", "seconds": 9.0, "candidate": {}}
-        return {"training": training, "result": {"errors": [error, error], "parameters": 1234, "epochs": 5}}
+        return {"training": training, "result": {"errors": [error, error], "parameters": parameters, "epochs": 5}}
 
-    rows = [row("FNO", 0.1), row("Petrov", 0.1), row("Petrov", 0.4)]
-    first, _ = tables.networks({"rows": rows})
+    rows = [row("FNO", 0.1), row("Petrov", 0.1), row("Petrov", 0.4, 567)]
+    first, second = tables.networks({"rows": rows})
     assert first[5] == "2.00 ± 1.39"  # the root of 1 and 4; the logarithm of 4, over 2, by the seeds of one side
+    assert (first[6], second[6]) == ("1,234", "567 to 1,234")
 
 
 def test_errors_of_one_seed_are_those_of_its_trajectories_and_a_seed_counts_once() -> None:
