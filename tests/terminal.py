@@ -60,7 +60,8 @@ class Terminal:
         fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 40, self.columns, 0, 0))
         inherited = {name: value for name, value in os.environ.items() if name not in _CHOSEN}
         self._process = subprocess.Popen(
-            ["setsid", "--ctty", *map(str, self.command)],  # so that Ctrl-C reaches it
+            # Ctrl-C reaches it, even where the suite itself was started in the background, which ignores SIGINT.
+            ["setsid", "--ctty", "env", "--default-signal=INT", *map(str, self.command)],
             stdin=program,
             stdout=program,
             stderr=program,

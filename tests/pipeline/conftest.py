@@ -20,6 +20,12 @@ from tests.conftest import ready, wait_until
 from training.commands import app as training
 from training.evaluation import pictures
 
+#: The share of the pixels of a panel's picture on which something is drawn.
+DRAWN = """canvas => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.filter((value, i) => i % 4 === 3 && value > 0).length / (data.length / 4);
+}"""
+
 
 @dataclass(frozen=True)
 class Pipeline:

@@ -1,4 +1,4 @@
-"""Domains of any shape become served models: a folder of VTU files of unequal size, and a grid with a mask."""
+"""Domains of any shape become a served model: a folder of VTU files of unequal size."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from export.__main__ import app as exporting
 from petrov_client import Client, GrpcClient
 from petrov_client._commands.cli import app as petrov
 from tests.conftest import Gateway, RunService
-from tests.pipeline.conftest import command
+from tests.pipeline.conftest import DRAWN, command
 from tests.pipeline.test_playground import Visit, browser  # noqa: F401  a fixture
-from tests.toy_masks import Arrays
-from tests.toy_masks import samples as masked_samples
 from tests.toy_meshes import write_stars
 from training.commands import app
 from training.data.readers import open_file
@@ -46,11 +44,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     text = drawn[drawn.index("# ") :].replace("validation = 0.1", "validation = 0.2")
     (made / "stars.toml").write_text(text)
-    np.savez(made / "holes.npz", **masked_samples(60, 16))
-    drawn = (
-        CliRunner().invoke(app, ["describe", str(made / "holes.npz"), "--outputs", "u"], catch_exceptions=False).stdout
-    )
-    (made / "holes.toml").write_text(drawn[drawn.index("# ") :])
     return made
 
 
@@ -59,12 +52,10 @@ def gateway(
     folder: Path,
     run_service: RunService,
 ) -> Iterator[Gateway]:
-    """Train, export and serve both with the commands that a person types."""
-    for name in ("stars", "holes"):
-        options = ["--no-amounts", "--preset", "tiny", "--out", folder / f"{name}_tiny", "--data", folder / "data"]
-        options += ["--set", "fit.seconds=4", "--set", "operator.spectral=1"] if name == "holes" else []
-        command(app, "fit", folder / f"{name}.toml", *options)
-        command(exporting, folder / f"{name}_tiny", "--repository", folder / "model_repository")
+    """Train, export and serve the meshes with the commands that a person types."""
+    options = ["--no-amounts", "--preset", "tiny", "--out", folder / "stars_tiny", "--data", folder / "data"]
+    command(app, "fit", folder / "stars.toml", *options)
+    command(exporting, folder / "stars_tiny", "--repository", folder / "model_repository")
     with run_service(folder / "model_repository") as found:
         yield found
 
@@ -251,56 +242,19 @@ def test_a_domain_of_another_size_is_more_unusual_than_all_others(http: httpx2.C
     assert other[0] < 0.05 < one[0]  # there are some thirty to compare it with
 
 
-@pytest.fixture
-def holes() -> Arrays:
-    """Return three samples of other domains than those of the training, on another grid, NaN outside."""
-    return {name: values.astype(np.float32) for name, values in masked_samples(3, 21, seed=1).items()}
-
-
-def test_a_model_of_domains_reads_and_predicts_what_is_inside(gateway: Gateway, folder: Path, holes: Arrays) -> None:
-    inputs, inside = {"f": holes["f"], "inside": holes["inside"]}, holes["inside"] == 1
-    with Client(gateway.url) as client:
-        assert client.model("holes_tiny").mask == "inside"
-        found, other = (client.predict("holes_tiny", inputs | each) for each in ({}, {"f": np.nan_to_num(holes["f"])}))
-    assert not found[~inside].any()
-    np.testing.assert_array_equal(found, other)
-    error = np.linalg.norm((found - holes["u"])[inside]) / np.linalg.norm(holes["u"][inside])
-    assert error < 0.5  # of an untrained network 1
-    card = json.loads((folder / "model_repository/holes_tiny/1/card.json").read_text())
-    assert card["mask"] == "inside"
-    certificate = json.loads((folder / "model_repository/holes_tiny/1/certificate.json").read_text())
-    assert certificate["worst"]["float32"] < 1e-5
-
-
-def test_masks_that_are_none_are_refused(http: httpx2.Client, holes: Arrays) -> None:
-    inputs = {"f": np.nan_to_num(holes["f"]).tolist(), "inside": holes["inside"].tolist()}
-    inputs["inside"][1][2][3] = 0.5
-    refused = http.post("/v1/models/holes_tiny/predict", json={"inputs": inputs}).json()
-    assert refused["detail"] == "inside[1,2,3] is 0.5; expected 1 inside the domain, or 0 outside"
-    inputs["inside"][1] = np.zeros((21, 21)).tolist()
-    refused = http.post("/v1/models/holes_tiny/predict", json={"inputs": inputs}).json()
-    assert refused["detail"] == "inside[1] has no point inside the domain; expected some"
-    inputs.pop("inside")
-    assert http.post("/v1/models/holes_tiny/predict", json={"inputs": inputs}).json()["type"].endswith("wrong-input")
-
-
-#: The share of the pixels of a panel's picture on which something is drawn.
-DRAWN = """canvas => {
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    return data.filter((value, i) => i % 4 === 3 && value > 0).length / (data.length / 4);
-}"""
-
-
 @pytest.mark.deep
-def test_the_playground_draws_meshes_and_domains(gateway: Gateway, browser: Browser) -> None:  # noqa: F811  as above
-    visit = Visit(browser, gateway.url)
-    for model, low, high in (("stars_tiny", 0.4, 0.9), ("holes_tiny", 0.7, 0.98)):
-        visit.choose(model)
-        visit.page.click("#sample-after")
-        assert "from the truth" in visit.settled("from the truth")
-        visit.picture(model)
-        for role in ("input", "prediction", "classical", "difference"):
-            assert low < visit.surface(role).evaluate(DRAWN) < high, role
+def test_the_playground_draws_meshes(gateway: Gateway, browser: Browser) -> None:  # noqa: F811  as above
+    draws_domains(Visit(browser, gateway.url), "stars_tiny", 0.4, 0.9)
+
+
+def draws_domains(visit: Visit, model: str, low: float, high: float) -> None:
+    """Check the share of its pictures that a model's domain covers."""
+    visit.choose(model)
+    visit.page.click("#sample-after")
+    assert "from the truth" in visit.settled("from the truth")
+    visit.picture(model)
+    for role in ("input", "prediction", "classical", "difference"):
+        assert low < visit.surface(role).evaluate(DRAWN) < high, role
     assert not visit.page.locator("#left-out").is_visible()
     visit.context.close()
     assert (visit.errors, visit.foreign) == ([], [])

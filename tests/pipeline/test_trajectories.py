@@ -50,46 +50,11 @@ exact = ["shift_x", "reflect_x"]
 step = 0.5
 conserved = ["u"]
 """
-PLANE = """
-name = "plane"
-[data]
-files = ["plane.h5"]
-[inputs.start]
-key = "velocity"
-components = ["x", "y"]
-[inputs.depth]
-positive = true
-[inputs.height]
-key = "h"
-[parameters.drag]
-default = 0.1
-[outputs.velocity]
-components = ["x", "y"]
-[outputs.level]
-key = "h"
-[axes.row]
-boundary = "wall"
-[axes.column]
-boundary = "periodic"
-[time]
-step = 0.1
-history = 2
-horizon = 3
-[mask]
-key = "inside"
-"""
-pytestmark = pytest.mark.timeout(600)  # two trainings, two exports and a start of Triton, on a busy machine
+pytestmark = pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
+#: Changes of the preset "tiny".
 SETS = ("fit.epochs=1", "operator.step.channels=16", "operator.step.detail=8", "operator.step.spectral=1")
-LAYERS = {"line": 0, "plane": 1}  # of attention
-FORMATS = {"line": '["onnx"]', "plane": '["onnx", "torchscript"]'}
 FRAMES = 9
 PATIENCE = 90_000  # a browser on a busy machine
-#: The share of the pixels of a panel's picture on which something is drawn.
-DRAWN = """canvas => {
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    return data.filter((value, i) => i % 4 === 3 && value > 0).length / (data.length / 4);
-}"""
-Fields = Any
 
 
 def lines(samples: int, frames: int = FRAMES, points: int = 32, seed: int = 0) -> NDArray[np.float32]:
@@ -97,29 +62,6 @@ def lines(samples: int, frames: int = FRAMES, points: int = 32, seed: int = 0) -
     size, phase = np.random.default_rng(seed).standard_normal((2, samples, 3, 1, 1))
     x, t, k = np.arange(points) / points, np.arange(frames)[:, None] / 20, np.arange(1, 4)[:, None, None]
     return np.asarray((size * np.cos(2 * np.pi * k * (x - k * t + phase))).sum(axis=1), np.float32)
-
-
-def planes(samples: int, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Draw the arrays of `plane.h5` on 8 x 12 cells, of which some are no part of the domain."""
-    rng = np.random.default_rng(seed)
-    height = lines(8 * samples, points=12, seed=seed).reshape(samples, 8, FRAMES, 12).swapaxes(1, 2)
-    inside = np.ones((samples, 8, 12), np.float32)
-    inside[:, 2:4, 3:6] = 0
-    inside[::2, 5, 8:11] = 0
-    return {
-        "inside": inside,
-        "velocity": np.stack([height, -height[:, ::-1]], axis=2),
-        "h": height,
-        "depth": np.exp(rng.standard_normal((samples, 8, 12))).astype(np.float32),
-        "drag": rng.random(samples, np.float32),
-    }
-
-
-def states(samples: int, seed: int = 5) -> dict[str, NDArray[np.float32]]:
-    """Draw inputs of `plane`."""
-    drawn = planes(samples, seed)
-    starts = {"start": drawn["velocity"][:, :2], "depth": drawn["depth"], "height": drawn["h"][:, :2]}
-    return starts | {"inside": drawn["inside"], "drag": drawn["drag"]}
 
 
 @dataclass(frozen=True)
@@ -140,23 +82,20 @@ class Service:
 
 
 @pytest.fixture(scope="module")
-def service(
-    tmp_path_factory: pytest.TempPathFactory,
-    run_service: RunService,
-) -> Iterator[Service]:
-    """Train both problems with the commands that a person types, export them and serve them."""
-    folder = tmp_path_factory.mktemp("trajectories")
+def service(tmp_path_factory: pytest.TempPathFactory, run_service: RunService) -> Iterator[Service]:
+    """Serve `line`, of one state."""
+    folder = tmp_path_factory.mktemp("line")
     np.savez(folder / "line.npz", u=lines(24))
-    with h5py.File(folder / "plane.h5", "w") as file:
-        for name, array in planes(20).items():
-            file[name] = array
-    for name, text in (("line", LINE), ("plane", PLANE)):
-        (folder / f"{name}.toml").write_text(text)
-        own = (*SETS, f"formats={FORMATS[name]}", f"operator.step.layers={LAYERS[name]}")
-        sets = [part for change in own for part in ("--set", change)]
-        options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
-        command(training, "fit", folder / f"{name}.toml", *options)
-        command(exporting, folder / name, "--repository", folder / "model_repository")
+    yield from served("line", LINE, (*SETS, 'formats=["onnx"]', "operator.step.layers=0"), folder, run_service)
+
+
+def served(name: str, text: str, changes: tuple[str, ...], folder: Path, run_service: RunService) -> Iterator[Service]:
+    """Train a problem with the commands that a person types, export it and serve it."""
+    (folder / f"{name}.toml").write_text(text)
+    sets = [part for change in changes for part in ("--set", change)]
+    options = ["--no-amounts", "--preset", "tiny", "--out", folder / name, "--data", folder / "data", *sets]
+    command(training, "fit", folder / f"{name}.toml", *options)
+    command(exporting, folder / name, "--repository", folder / "model_repository")
     with run_service(folder / "model_repository") as gateway:
         yield Service(gateway, f"127.0.0.1:{gateway.settings.triton_grpc_port}", folder)
 
@@ -178,20 +117,10 @@ def close(output: Any, expected: Any) -> None:
 
 
 def test_the_service_computes_what_the_trained_network_computes(service: Service, client: Client) -> None:
-    start, inputs = lines(3, seed=3)[:, 0], states(2)
+    start = lines(3, seed=3)[:, 0]
     with torch.inference_mode():
         line = checkpoint.load(service.folder / "line").operator
         close(client.rollout("line", start, 5), line(torch.from_numpy(start), torch.zeros(3, 5, dtype=torch.int32)))
-        plane = checkpoint.load(service.folder / "plane").operator
-        arguments = [torch.from_numpy(np.ascontiguousarray(each)) for each in inputs.values()]
-        expected = plane(*arguments, torch.zeros(2, 4, dtype=torch.int32))
-    found = client.rollout("plane", inputs, 4)
-    assert {name: array.shape for name, array in found.items()} == {
-        "velocity": (2, 4, 2, 8, 12),
-        "level": (2, 4, 8, 12),
-    }
-    for output, truth in zip(found.values(), expected, strict=True):
-        close(output, truth)
 
 
 @pytest.mark.parametrize("frames", [1, PIECE, 2 * PIECE + 3])
@@ -213,7 +142,6 @@ def test_umbridge_evaluates_frames(http: httpx2.Client) -> None:
     sense = {"outWrt": 0, "inWrt": 0, "sens": [1.0] * (3 * len(state))}
     gradient = http.post("/umbridge/Gradient", json=body | sense).json()["output"]
     close(gradient, http_gradient(http, state, frames=3))
-    assert http.post("/umbridge/InputSizes", json={"name": "plane"}).json()["inputSizes"]
 
 
 def http_gradient(http: httpx2.Client, state: list[float], frames: int) -> list[float]:
@@ -249,24 +177,6 @@ def test_gradients_of_a_rollout(service: Service, client: Client) -> None:
     assert (tangents * cotangents).sum() == pytest.approx((direction * gradient).sum(), rel=1e-3)
 
 
-def test_gradients_of_a_rollout_of_several_states(service: Service, client: Client) -> None:
-    inputs, rng = states(2), np.random.default_rng(0)
-    seeds = {name: rng.standard_normal(each.shape).astype(np.float32) for name, each in rolled(client, inputs).items()}
-    _, gradients = client.vjp("plane", inputs, seeds)
-    expected = differentiated(service, "plane", [*inputs.values()], [*seeds.values()])
-    for name, truth in zip(inputs, expected, strict=True):
-        np.testing.assert_allclose(gradients[name], truth, atol=1e-3 * float(truth.abs().max()))
-    level = {"level": seeds["level"]}  # the other cotangent is 0
-    velocity = {"velocity": seeds["velocity"]}
-    parts = [client.vjp("plane", inputs, each)[1]["depth"] for each in (level, velocity)]
-    np.testing.assert_allclose(sum(parts), gradients["depth"], atol=1e-3 * float(np.abs(gradients["depth"]).max()))
-
-
-def rolled(client: Client, inputs: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    found: dict[str, NDArray[np.float32]] = client.rollout("plane", inputs, 5)
-    return found
-
-
 def test_torch_and_jax_differentiate_rollouts(client: Client) -> None:
     start, seed = lines(2, seed=7)[:, 0], np.random.default_rng(3).standard_normal((2, 3, 32)).astype(np.float32)
     _, expected = client.vjp("line", start, seed)
@@ -300,14 +210,6 @@ def test_a_foreign_state_is_more_unusual_than_all_states_of_the_data(service: Se
     assert np.median(known.novelty[:8, 0]) > 0.1
 
 
-def test_a_history_moves_on_between_requests(http: httpx2.Client, client: Client) -> None:
-    inputs = {name: array.tolist() for name, array in states(1).items()}
-    frames = 70  # more than one request of the client, and several calls of the model
-    whole = http.post(f"/v1/models/plane/predict?frames={frames}", json={"inputs": inputs}).json()["outputs"]
-    for name, output in client.rollout("plane", states(1), frames).items():
-        close(output, whole[name])
-
-
 def test_every_route_takes_frames(http: httpx2.Client, service: Service, client: Client) -> None:
     start = lines(2, seed=6)[:, 0]
     expected, body = client.rollout("line", start, 6), {"inputs": {"initial": start.tolist()}}
@@ -327,31 +229,6 @@ def test_every_route_takes_frames(http: httpx2.Client, service: Service, client:
         close(grpc.rollout("line", start, 6), expected)
 
 
-def test_a_part_of_the_grid_rolls_out_alone(client: Client, http: httpx2.Client) -> None:
-    """What a request holds outside the domain is not read, in streams and in pieces either, and frames are 0 there."""
-    inputs, frames = states(2), PIECE + 3
-    outside = inputs["inside"] == 0
-    expected = client.rollout("plane", inputs, frames)
-    for name in ("start", "depth", "height"):
-        mask = outside.reshape(2, *(1,) * (inputs[name].ndim - 3), 8, 12)
-        inputs[name] = np.where(mask, np.float32(np.nan), inputs[name])
-    streamed = [*client.rollout_stream("plane", inputs, frames)]
-    for name, found in client.rollout("plane", inputs, frames).items():
-        np.testing.assert_array_equal(found, expected[name])
-        close(np.stack([frame[name] for frame in streamed], axis=1), expected[name])
-        mask = outside.reshape(2, *(1,) * (found.ndim - 3), 8, 12)
-        assert not found[np.broadcast_to(mask, found.shape)].any()
-        assert found[np.broadcast_to(~mask, found.shape)].all()
-    assert client.model("plane").mask == "inside"
-    card = http.get("/v1/models/plane").json()["card"]
-    assert "spectrum" not in card
-    assert len(card["rollout"]) == FRAMES - 2
-    inputs.pop("inside")
-    lists = {name: np.nan_to_num(array).tolist() for name, array in inputs.items()}
-    refused = http.post("/v1/models/plane/predict?frames=2", json={"inputs": lists})
-    assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (422, "wrong-input")
-
-
 def test_a_plain_client_of_triton_counts_frames_by_a_shape(service: Service, client: Client) -> None:
     start = lines(2, seed=6)[:, 0]
     tensors = [
@@ -361,15 +238,6 @@ def test_a_plain_client_of_triton_counts_frames_by_a_shape(service: Service, cli
     direct = triton_grpc.InferenceServerClient(service.triton)
     close(direct.infer("line", tensors).as_numpy("u"), client.rollout("line", start, 6))
     direct.close()
-
-
-@pytest.mark.parametrize("frames", [1, 7])
-def test_torchscript_computes_the_same_frames(client: Client, frames: int) -> None:
-    inputs = states(2)
-    expected, found = (client.rollout(model, inputs, frames) for model in ("plane", "plane_torchscript"))
-    for name, array in expected.items():
-        assert array.shape[1] == frames
-        close(found[name], array)
 
 
 def test_frames_arrive_one_by_one(service: Service, client: Client) -> None:
@@ -479,14 +347,6 @@ def test_the_page_shows_frame_by_frame(service: Service) -> None:
         folder = Path("test-artefacts/playground")
         folder.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=folder / "trajectory.png", full_page=True)
-        page.goto("about:blank")  # another fragment alone would not load the page anew
-        page.goto(f"{service.url}/#plane")
-        page.click("#sample")
-        expect(page.locator("#sentence")).to_contain_text("from the truth", timeout=PATIENCE)
-        expect(page.locator("#frame-shown")).to_have_text("1 of 7, time 0.1")
-        for picture in page.locator("figure[data-role=prediction] canvas:not(.ramp)").all():
-            assert 0.7 < picture.evaluate(DRAWN) < 0.95  # six or nine of 96 cells are outside, and lines are between
-        page.screenshot(path=folder / "masked-trajectory.png", full_page=True)
         browser.close()
     assert errors == []
 
