@@ -318,6 +318,7 @@ def test_after_a_fill_the_brush_leaves_a_trace(visit: Callable[..., Visit]) -> N
     assert re.fullmatch(r"predicted . solved, up to [\d.]+ % of max", about)
 
 
+@pytest.mark.deep
 def test_the_page_and_the_documentation_are_whole_under_the_path_of_a_proxy(
     browser: Browser, service: Gateway, free_ports: Callable[[int], list[int]]
 ) -> None:
@@ -369,6 +370,7 @@ def luminance(element: Locator, style: str) -> float:
     return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
+@pytest.mark.deep
 def test_at_a_desk_all_that_one_draws_with_is_seen(visit: Callable[..., Visit]) -> None:
     person = visit(viewport={"width": 1400, "height": 900})
     person.settled("they differ by")
@@ -456,6 +458,7 @@ def test_one_draws_with_the_keyboard_alone(visit: Callable[..., Visit]) -> None:
     person.settled("they differ by")
 
 
+@pytest.mark.deep
 def test_the_coefficient_is_recovered_from_noisy_readings(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit(color_scheme="dark")
     person.choose(INVERSE)
@@ -870,7 +873,7 @@ def lightness(rgb: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "model", [pytest.param(FORWARD, marks=ALIKE), INVERSE, pytest.param(CURVE, marks=ALIKE), SEVERAL, EXPRESSION]
+    "model", [*(pytest.param(model, marks=ALIKE) for model in (FORWARD, INVERSE, CURVE)), SEVERAL, EXPRESSION]
 )
 def test_everything_has_a_name_and_fits_a_phone(visit: Callable[..., Visit], model: str) -> None:
     person = visit(viewport={"width": 320, "height": 640}, color_scheme="dark", reduced_motion="reduce", has_touch=True)

@@ -80,6 +80,7 @@ def test_numbers_are_shown_with_their_intervals_beside_the_fields(page: Page) ->
     expect(page.locator("#numbers dd.note").nth(1)).not_to_contain_text("true")
 
 
+@pytest.mark.deep
 def test_a_number_may_be_all_that_is_predicted(page: Page) -> None:
     [(name, text, note)] = shown(page, toy_numbers.MASS)
     mass = float(np.mean(toy_numbers.samples()["thickness"][0]))
@@ -156,6 +157,7 @@ def test_a_field_of_parameters_alone_is_shown_on_the_grid_that_is_chosen(
     np.testing.assert_allclose(answer["height"], toy_waves.compute(**found, grid=toy_waves.GRID)["height"][0], 1e-5)
 
 
+@pytest.mark.deep
 def test_a_number_of_parameters_alone_has_no_grid(page: Page, tmp_path: Path) -> None:
     [(name, text, note)] = shown(page, toy_waves.LIFT)
     lift = 2 * toy_waves.samples()["speed"][0]
