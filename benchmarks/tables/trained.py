@@ -142,8 +142,9 @@ def transfer(found: Row) -> Cells:
         if key(row)[2] == "from scratch":
             scratch[(*key(row)[:2], row["training"]["seed"])] = row["result"]["error"]
     for (problem, count, title), rows in sorted(grouped(finals, key).items(), key=lambda each: each[0][:2]):
-        error, spread = mean(np.array([row["result"]["error"] for row in rows]))
-        spread = rows[0]["result"]["standard_error"] if spread is None else spread
+        error, by_seed = mean(np.array([row["result"]["error"] for row in rows]))
+        by_sample = statistics.fmean(row["result"]["standard_error"] for row in rows)
+        spread = by_sample if by_seed is None else math.hypot(by_seed, by_sample)
         ratios = [
             row["result"]["error"] / scratch[problem, count, row["training"]["seed"]]
             for row in rows
@@ -302,13 +303,15 @@ def attention_types(found: Row) -> Cells:
     " | Petrov's error / this one's at 1 | at 10 | at 20",
 )
 def own_trajectories(found: Row) -> Cells:
-    """Return a row per set, network and time of training: means over its seeds, or over the trajectories of one.
+    """Return a row per set, network and time of training: means over its seeds and the test trajectories.
 
+    Standard errors are by trajectories, the mean over the seeds, and by seeds. Earlier rows of one seed have none.
     Ratios are geometric means over the seeds of both networks, with a standard error where both have several.
     """
     groups = grouped(tested(found), lambda row: (*trained(row), row["training"]["seconds"]))
     for (problem, title, seconds), each in groups.items():
-        errors, single = np.array([row["result"]["errors"] for row in each]), each[0]["result"]
+        errors = np.array([row["result"]["errors"] for row in each])
+        spreads = np.array([row["result"]["standard_errors"] for row in each if "standard_errors" in row["result"]])
         known = groups.get((problem, "Petrov", seconds), []) if title != "Petrov" else []
         ours = np.array([row["result"]["errors"] for row in known])
 
@@ -318,12 +321,13 @@ def own_trajectories(found: Row) -> Cells:
             (ours_, doubt), (theirs, other) = (mean(np.log(one[:, frame - 1])) for one in (ours, errors))
             return quotient(ours_ - theirs, None if doubt is None or other is None else math.hypot(doubt, other))
 
-        def shown(frame: int, errors: NDArray[Any] = errors, single: Row = single) -> str:
+        def shown(frame: int, errors: NDArray[Any] = errors, spreads: NDArray[Any] = spreads) -> str:
             if frame > errors.shape[1]:
                 return ""
-            center, spread = mean(errors[:, frame - 1])
-            known = single.get("standard_errors")
-            return uncertain(center, known[frame - 1] if spread is None and known else spread)
+            center, by_seed = mean(errors[:, frame - 1])
+            by_trajectory = float(spreads[:, frame - 1].mean()) if len(spreads) else None
+            parts = [each for each in (by_seed, by_trajectory) if each is not None]
+            return uncertain(center, math.hypot(*parts) if parts else None)
 
         yield (
             problem,

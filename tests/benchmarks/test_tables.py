@@ -113,7 +113,7 @@ def test_all_seeds_count_where_two_networks_have_unlike_numbers_of_them() -> Non
     assert (first[6], second[6]) == ("1,234", "567 to 1,234")
 
 
-def test_errors_of_one_seed_are_those_of_its_trajectories_and_a_seed_counts_once() -> None:
+def test_errors_are_by_trajectories_and_seeds_and_a_seed_counts_once() -> None:
     def row(title: str, error: float, seed: int, **candidate: Any) -> dict[str, Any]:
         training = {"problem": "ks", "title": title, "split": "test", "seconds": 60.0, "seed": seed}
         result = {"errors": [error] * 20, "standard_errors": [error / 10] * 20, "parameters": 7}
@@ -125,6 +125,8 @@ def test_errors_of_one_seed_are_those_of_its_trajectories_and_a_seed_counts_once
         ("ks", "FNO", "7", "60", "1", *["1.0e-01 ± 1e-02"] * 3, "", *["2.83"] * 3),
         ("ks", "Petrov", "7", "60", "2", *["3.0e-01 ± 1e-01"] * 3, "", "", "", ""),
     ]
+    alike = [row("Petrov", 0.2, 0), row("Petrov", 0.2, 1)]
+    assert next(iter(tables.own_trajectories({"rows": alike})))[5] == "2.0e-01 ± 2e-02"  # seeds share trajectories
     *_, first, _, _ = next(iter(tables.own_trajectories({"rows": [*rows, row("FNO", 0.1, 1, rate=2)]})))
     assert first == "2.83 ± 0.98"  # the root of 2 and 4, and the deviation of their logarithms by the root of 2
 
@@ -162,7 +164,7 @@ def test_ways_to_learn_few_samples_are_compared_seed_by_seed() -> None:
     rows += [row("other", 0.1, 0), row("other", 0.1, 1), row("third", 0.1, 0)]
     assert list(tables.transfer({"rows": rows})) == [
         ("heat", "10", "from scratch", "3.00e-01 ± 1e-01", "", "2", "500"),
-        ("heat", "10", "other", "1.00e-01 ± 0e+00", "-62 ± 12 %", "2", "500"),
+        ("heat", "10", "other", "1.00e-01 ± 2e-02", "-62 ± 12 %", "2", "500"),  # by samples, where seeds agree
         ("heat", "10", "third", "1.00e-01 ± 2e-02", "-50 %", "1", "500"),
     ]
 
