@@ -108,7 +108,10 @@ def sample(seed: int) -> tuple[Array, Array]:
 
 def methods(rows: Sequence[Row], target: Path) -> None:
     """Draw error against time, a panel per model and input; the network is the filled mark."""
-    kinds = {"network": "o", "conjugate gradients": "s", "spectral": "^", "closed form": "D", "total variation": "v"}
+    kinds = {"network": "o", "conjugate gradients": "s", "interface reconstructed": "P"}
+    kinds |= {"spectral": "^", "closed form": "D", "total variation": "v"}
+    if unknown := {row["method"] for row in rows if not row["method"].startswith(tuple(kinds))}:
+        raise ValueError(f"expected methods that begin with {', '.join(kinds)} but got {', '.join(sorted(unknown))}")
     panels = list(dict.fromkeys((row["model"], row["input"]) for row in rows))
     lines = -(-len(panels) // 3)
     figure, axes = plt.subplots(lines, 3, figsize=(12.6, 3.4 * lines), layout="constrained", squeeze=False)

@@ -65,6 +65,14 @@ def test_means_of_the_solver_have_their_own_number_of_fields() -> None:
     ]
 
 
+def test_no_method_is_left_out_of_the_picture(tmp_path: Path) -> None:
+    rows = [point("20", name, 1e-3, 1.0) for name in ("network", "interface reconstructed on 211 x 211")]
+    pictures.methods(rows, tmp_path / "methods.png")
+    assert (tmp_path / "methods.png").stat().st_size > 1000
+    with pytest.raises(ValueError, match="but got multigrid"):
+        pictures.methods([*rows, point("20", "multigrid", 1e-3, 1.0)], tmp_path / "methods.png")
+
+
 def test_the_fastest_of_the_better_methods_is_named() -> None:
     rows = [
         point("20", "network", 1e-2, 3e-3),
