@@ -133,9 +133,9 @@ def check(
     from training.problems.problem_file import read_problem_file
 
     found = read_problem_file(problem)
-    for one in filter(None, (found, found.of_coarse)):
-        data_files(one, problem.parent)
-        tensor_files(one, problem.parent)
+    for part in filter(None, (found, found.of_coarse)):
+        data_files(part, problem.parent)
+        tensor_files(part, problem.parent)
     if not files:
         return
     samples = SampleFile(prepare(found, problem.parent, folder), found)

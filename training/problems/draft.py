@@ -83,7 +83,7 @@ def draft(
     name, names = wire_name(file.path.stem), tuple(map(str, files))
     if runs is not None:
         name, names = wire_name(runs.resolve().name), (str(files[0]),)
-    elif file.sources:
+    elif file.sources.keys() >= file.arrays.keys():  # every tensor has files of its own
         lead = next(iter(file.sources.values()))[0]
         name, names = wire_name(file.path.resolve().parent.name), tuple(map(str, lead))
     elif folder is not None:

@@ -35,7 +35,7 @@ from training.problems.draft_axes import (
 )
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown
 from training.problems.draft_points import IN_ADVANCE, POINTS, is_called, number_per_frame, time_step
-from training.problems.draft_stacked import add_channels, add_sensors, channels, lone_array
+from training.problems.draft_stacked import add_channels, add_sensors, channels, lone_array, refuse_named_series
 from training.problems.roles import (
     INPUTS,
     OUTPUTS,
@@ -88,6 +88,7 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
         add_fields(made, file, beside_mask(made, numeric, fields, sides), sides, outputs)
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     if not made.moving and len(made.tensors) < 2:
+        refuse_named_series([one.array for one in made.tensors], file)
         raise DraftError(
             nothing(
                 made,

@@ -46,7 +46,7 @@ def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
             made.tensors.append(number_per_frame(one))
         elif one.shape == points[:1]:
             if not sort_out(made, one, outputs):
-                made.tensors.append(Tensor(wire_name(one.name), one, "parameters", guess=doubt_of_number(one)))
+                made.tensors.append(number_of_mesh(one, is_output=one.name in outputs and not frames))
         elif one.shape[:2] != points:
             made.left_out[one.name] = (
                 f"its shape {' x '.join(map(str, one.shape[1:]))} is not that of {points[1]} points"
@@ -86,6 +86,13 @@ def add_frames(made: Draft, one: LazyArray, outputs: Sequence[str], *, changes: 
         made.tensors += [replace(found, name=f"{name}_first"), replace(found, role="outputs")]
         made.remarks.append(f"{one.name} has frames: the draft learns the step from one frame to the next")
         made.moving = True
+
+
+def number_of_mesh(one: LazyArray, *, is_output: bool) -> Tensor:
+    """Return an array `[sample]` as an output that is a number or as a parameter."""
+    if is_output:
+        return Tensor(wire_name(one.name), one, "outputs", scalar=True)
+    return Tensor(wire_name(one.name), one, "parameters", guess=doubt_of_number(one))
 
 
 def number_per_frame(one: LazyArray) -> Tensor:

@@ -60,13 +60,33 @@ def refuse_series(arrays: Sequence[LazyArray], file: DataFile, outputs: Sequence
     along, across = smoothness([one])
     if channels(one) or file.samples or not along < NOISE > across or one.samples < 2 * COMPONENTS:
         return
-    count, frames = cut(one.samples)
-    sides = ", ".join(map(str, one.shape[1:]))
     raise DraftError(
         f"{file.path}: expected samples but found {shown(one)} alone, whose values change smoothly along its first "
-        f"axis, as the frames of one trajectory do: cut it into shorter ones, [sample, time, ...], with "
-        f"np.savez('cut.npz', u=a[:{count * frames}].reshape({count}, {frames}, {sides})), a = {loaded(file, one)}; "
+        f"axis, as the frames of one trajectory do: {lines_that_cut(file, one)}; "
         f"save inputs and outputs as arrays of their own; or, if it counts samples, say OUTPUTS={one.name}"
+    )
+
+
+def refuse_named_series(arrays: Sequence[LazyArray], file: DataFile) -> None:
+    """Refuse a lone array whose first axis is that of time by its name, as one variable of ERA5.
+
+    Raises:
+        DraftError: It is.
+    """
+    if len(arrays) == 1 and arrays[0].first.lower() in TIMES:
+        raise DraftError(
+            f"{file.path}: expected samples but found {shown(arrays[0])} alone, whose first axis is "
+            f"{arrays[0].first}, the frames of one trajectory: {lines_that_cut(file, arrays[0])}"
+        )
+
+
+def lines_that_cut(file: DataFile, one: LazyArray) -> str:
+    """Say how a series of frames becomes trajectories."""
+    count, frames = cut(one.samples)
+    sides = ", ".join(map(str, one.shape[1:]))
+    return (
+        f"cut it into shorter ones, [sample, time, ...], with "
+        f"np.savez('cut.npz', u=a[:{count * frames}].reshape({count}, {frames}, {sides})), a = {loaded(file, one)}"
     )
 
 
@@ -127,6 +147,8 @@ def refuse_one_run(file: DataFile) -> None:
 def loaded(file: DataFile, one: LazyArray) -> str:
     """Return the expression that loads an array with NumPy."""
     name = file.path.name
+    if one.dimensions is not None:
+        return f"xarray.open_dataset('{name}')['{one.name}'].values"
     return f"np.load('{name}')" if file.format == "npy" else f"np.load('{name}')['{one.name}']"
 
 

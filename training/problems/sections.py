@@ -22,7 +22,7 @@ from training.messages import UserError, typed
 
 SPACE = ("x", "y", "z")  # the components of coordinates
 INSIDE = "inside"  # the input that says where the domain is
-FIELDS = ("inputs", "outputs")  # the sections that have tables of fields
+ROLES = ("inputs", "parameters", "outputs")  # the sections that have a table for each tensor
 POINT = "point"  # the axis of samples that have points of their own
 
 
@@ -278,20 +278,21 @@ def named_files(table: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def arrays(document: Mapping[str, Any]) -> list[str]:
-    """Return by what names `describe` knows inputs and outputs: those in the data, or those of their tables.
+    """Return by what names `describe` knows the tensors: those in the data, or those of their tables.
 
     Arrays of several files may have one name, as those of `.npy` do.
     """
-    found = [(name, str(table.get("key", name)), named_files(table)) for name, table in tables(document, *FIELDS)]
+    found = [(name, str(table.get("key", name)), named_files(table)) for name, table in tables(document, *ROLES)]
     several = Counter(key for key, _ in {(key, files) for _, key, files in found})
     return [key if several[key] == 1 else name for name, key, _ in found]
 
 
 def data_of(path: Path, document: Mapping[str, Any]) -> list[str]:
     """Return what `describe` is called with for all data of a problem file: files, patterns, or a folder of them."""
-    sections = [document.get("data", {}), *(table for _, table in tables(document, *FIELDS, "parameters"))]
+    sections = [document.get("data", {}), *(table for _, table in tables(document, *ROLES))]
     files = [file for section in sections for file in named_files(section)] or ["FILE"]
-    return [*dict.fromkeys(called(path.parent / file) for file in files)]
+    found = [*dict.fromkeys(called(path.parent / file) for file in files)]
+    return [file for file in found if str(Path(file).parent) not in found or file == "."]
 
 
 def called(pattern: Path) -> str:

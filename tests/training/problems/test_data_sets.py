@@ -676,6 +676,69 @@ def test_meshes_have_numbers_from_a_table_and_integrals_by_their_areas(tmp_path:
     assert samples.file["force"][:] == pytest.approx(pressure * 3, rel=1e-5)  # of 1 + x over [0, 1] x [0, 2]
 
 
+def a_mesh_each(folder: Path) -> None:
+    nodes = np.array([(0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 1, 0)], float)
+    cells = [("triangle", np.array([(0, 1, 2), (0, 2, 3)]))]
+    (folder / "plates").mkdir()
+    for number, nu in enumerate(NU):
+        meshio.Mesh(nodes, cells, {"u": nu * nodes[:, 0]}).write(folder / f"plates/run{number}.vtu")
+
+
+def a_grid_each(folder: Path) -> None:
+    for number, k in enumerate(K):
+        np.savez(folder / f"run{number}.npz", k=k, u=2 * k)
+
+
+def a_folder_each(folder: Path) -> None:
+    for number, k in enumerate(K):
+        (folder / "runs" / str(number)).mkdir(parents=True)
+        np.savez(folder / "runs" / str(number) / "fields.npz", k=k, u=2 * k)
+
+
+@pytest.mark.parametrize(
+    ("write", "files", "table"),
+    [
+        (a_mesh_each, ("plates",), "plates/forces.csv"),
+        (a_mesh_each, ("plates", "forces.csv"), "forces.csv"),
+        (a_mesh_each, ("plates/*.vtu", "forces.csv"), "forces.csv"),
+        (a_grid_each, ("run*.npz", "forces.csv"), "forces.csv"),
+        (a_folder_each, ("runs",), "runs/forces.csv"),
+    ],
+)
+def test_a_table_has_a_row_for_each_file_or_folder(
+    write: Callable[[Path], None], files: tuple[str, ...], table: str, tmp_path: Path
+) -> None:
+    write(tmp_path)
+    rows = "".join(f"{number},{nu},{0.5 - nu},steel\n" for number, nu in enumerate(NU))
+    (tmp_path / table).write_text(f"id,speed,drag,material\n{rows}")
+    text = described(tmp_path, files, "u,drag")
+    assert "forces.csv has a row for each of 12 samples, in the order of their names" in text
+    assert "left out: forces.csv: id: it numbers the samples" in text
+    assert "left out: forces.csv: material: a column that does not hold numbers alone" in text
+    problem, samples = read(text, tmp_path)
+    assert samples.file["speed"][:] == pytest.approx(NU, rel=1e-6)
+    assert samples.file["drag"][:] == pytest.approx(0.5 - NU, rel=1e-6)
+    assert problem["drag"] in problem.scalars
+    (tmp_path / table).write_text("speed,drag\n1,2\n3,4\n")
+    text = described(tmp_path, files, "u")
+    assert "left out: forces.csv: a table, but not of numbers in a row for each of 12 samples" in text
+    assert "[parameters." not in text
+
+
+def test_a_lone_variable_along_time_is_refused_with_the_lines_that_cut_it(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((20, 8, 16))
+    xarray.Dataset({"t2m": (("time", "latitude", "longitude"), values)}).to_netcdf(tmp_path / "era5.nc")
+    with open_file(tmp_path / "era5.nc") as file, pytest.raises(DraftError) as refused:
+        draft(file, [tmp_path / "era5.nc"])
+    line = str(refused.value).partition("with ")[2]
+    save, _, load = line.partition(", a = ")
+    a = eval(load.replace("era5.nc", str(tmp_path / "era5.nc")), {"xarray": xarray})  # noqa: S307 -- our own line
+    exec(save.replace("cut.npz", str(tmp_path / "cut.npz")), {"np": np, "a": a})  # noqa: S102
+    with np.load(tmp_path / "cut.npz") as cut:
+        assert cut["u"].ndim == 4
+        np.testing.assert_array_equal(cut["u"].reshape(-1, 8, 16), values[: cut["u"].shape[0] * cut["u"].shape[1]])
+
+
 @pytest.mark.parametrize(
     ("positions", "points", "length"),
     [

@@ -31,13 +31,14 @@ from training.data.readers.splits import (
     are_splits,
     folders_of_splits,
     joined,
+    last_name,
     samples_of,
     split_of_file,
     splits_last,
     without_split,
 )
 from training.data.readers.tables import kind_of_table
-from training.data.readers.tensor_files import merged, of_tensors
+from training.data.readers.tensor_files import NUMBERS, counts_all, merged, of_tensors
 
 ARRAYS = {*SUFFIXES, ".h5", ".hdf5"}
 FEW = 16  # the most numbers on a line, such as the ends of a domain, that may be the same in all files
@@ -56,6 +57,7 @@ class DataSet:
     files: list[Path]
     folder: Path | None = None  # of meshes, all of which are samples
     runs: Path | None = None  # a folder of folders, each of which is one sample; `files` are then a pattern
+    count: int = 1  # of files or, where they are runs, of folders
 
 
 def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> DataSet:
@@ -64,11 +66,18 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     Raises:
         ReadError: A file cannot be read, or a folder holds neither meshes nor runs.
     """
-    files, first = splits_last(given), given[0]
+    files, tables = without_tables(splits_last(given))
+    return with_tables(stack, of_samples(stack, files, layout), tables)
+
+
+def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
+    """Open what describes files, or folders, that have the samples, those of splits in their order."""
+    first = files[0]
     if len(files) == 1 and (found := meshes_in(first)):
         if are_splits([path.relative_to(first) for path in found]):  # by their own names
             return open_set(stack, found, layout)
-        return DataSet(stack.enter_context(open_file(found[0], layout)), found, first)
+        meshes = DataSet(stack.enter_context(open_file(found[0], layout)), found, first, count=len(found))
+        return with_tables(stack, meshes, tables_in(first))
     if len(files) == 1 and first.is_dir() and layout == "auto" and not is_store(first):
         if beside := alone_in(first):
             return open_set(stack, beside, layout)
@@ -79,14 +88,66 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     if are_splits(files) and len(tensors) > 1 and len({*tensors.values()}) == 1:
         every = stack.enter_context(open_several(files, opened))
         if any(len(each.arrays) == 1 for each in every):  # else each file has samples of all tensors
-            return DataSet(tensors_of_splits(every), files)
+            return DataSet(tensors_of_splits(every), [*files], count=len(files))
     if are_splits(files):
         file = with_counts(file, [file, *stack.enter_context(open_several(files[1:], opened))])
     elif of_tensors(files):
         file = merged([file, *stack.enter_context(open_several(files[1:], opened))])
     elif len(files) > 1:
         file = without_constants(file, files, arrays_of(files, layout))
-    return DataSet(file, files)
+    return DataSet(file, [*files], count=len(files))
+
+
+# Tables with a row for each of several files, or folders
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a file is a table by its suffix."""
+    return path.is_file() and SUFFIXES.get(path.suffix.lower()) == "csv"
+
+
+def tables_in(folder: Path) -> list[Path]:
+    """Return the tables of a folder."""
+    return [path for path in sorted(folder.iterdir(), key=natural) if is_table(path)]
+
+
+def without_tables(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Return files of one sample each, or a folder of them, and the tables beside; no tables where they are others."""
+    tables = [path for path in files if is_table(path)]
+    others = [path for path in files if path not in tables]
+    folder = any(path.is_dir() and not is_store(path) for path in others)
+    return (others, tables) if folder or (len(others) > 1 and not of_tensors(files)) else ([*files], [])
+
+
+def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> DataSet:
+    """Return a set whose files, or folders, are samples, with the numbers of tables that have a row for each of them.
+
+    Those of other tables are left out by name.
+    """
+    file, axes = found.file, (1,) if found.runs is not None or found.file.format in MESHES else ()
+    arrays, sources, left_out = dict(file.arrays), dict(file.sources), dict(file.left_out)
+    remarks, known = [*file.remarks], {path.resolve() for paths, _ in sources.values() for path in paths}
+    for path in tables:
+        if path.resolve() in known:
+            continue
+        table = stack.enter_context(open_file(path))
+        if {one.shape for one in table.arrays.values()} != {(found.count,)}:
+            left_out[path.name] = f"a table, but not of numbers in a row for each of {found.count} samples"
+            continue
+        remarks.append(f"{path.name} has a row for each of {found.count} samples, in the order of their names")
+        left_out |= {f"{path.name}: {name}": reason for name, reason in table.left_out.items()}
+        for name, one in table.arrays.items():
+            values = one.read()
+            if last_name(one) in NUMBERS and counts_all(values):
+                left_out[f"{path.name}: {name}"] = "it numbers the samples"
+            elif name in arrays:
+                left_out[f"{path.name}: {name}"] = "its name is that of an array of the samples"
+            else:
+                least = np.fmin.reduce(values)  # which tells whether all are positive
+                arrays[name] = replace(LazyArray.of(name, np.full(axes, least)), units=one.units)
+                sources[name] = ((path,), name)
+    file = replace(file, arrays=arrays, sources=sources, left_out=left_out, remarks=tuple(remarks))
+    return replace(found, file=file)
 
 
 def some_of(items: Sequence[Path]) -> list[Path]:
@@ -250,7 +311,8 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     if inner:  # whose nodes fields in other files belong to
         arrays = {name: of_points_in_cells(one, opened[inner].in_cells) for name, one in file.arrays.items()}
         file = replace(file, arrays=arrays)
-    return DataSet(file, [Path(patterns[of_run(runs[0], chosen[0])])], runs=folder)
+    found = DataSet(file, [Path(patterns[of_run(runs[0], chosen[0])])], runs=folder, count=len(runs))
+    return with_tables(stack, found, tables_in(folder))
 
 
 def unread(suffix: str) -> str:
