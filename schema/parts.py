@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PositiveFloat,
     ValidationError,
     model_validator,
@@ -45,6 +46,17 @@ class Frozen(BaseModel):
     """A part of a description; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def check_truths(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Refuse true and false for numbers, which Pydantic takes for 1 and 0."""
+        made = validate(values)
+        if isinstance(values, Mapping):
+            for name, value in values.items():
+                if isinstance(value, bool) and type(getattr(made, name, value)) in {int, float}:
+                    raise ValueError(f"{name}: expected a number (found {str(value).lower()})")
+        return made
 
 
 def validated(kind: type[Document], document: Any, source: object, error: type[ValueError] = ValueError) -> Document:

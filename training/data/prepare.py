@@ -301,7 +301,7 @@ def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
     """Return what is worth a look in the times of frames that files say, in sentences.
 
     Raises:
-        DataError: A series of meshes has steps of another length than the first one.
+        DataError: Times descend, or a series of meshes has steps of another length than the first one.
     """
     if problem.time is None:
         return []
@@ -313,6 +313,11 @@ def unlike_times(problem: ProblemFile, files: Sequence[DataFile]) -> list[str]:
             continue
         apart = np.diff(times.astype(np.float64))
         usual = float(np.median(apart))
+        if usual < 0:
+            raise DataError(
+                f"{file.path}: its times descend, from {times[0]:g} to {times[-1]:g}; a network steps forward in time: "
+                "save the frames in that order"
+            )
         if np.ptp(apart) > UNEVEN * abs(usual) and not lines:
             lines.append(
                 f"{file.path.name} has from {apart.min():g} to {apart.max():g} between two frames: one network makes "

@@ -105,7 +105,9 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
         with np.errstate(over="ignore", invalid="ignore"):
             narrow = np.ascontiguousarray(values, dtype=np.float32)
         weighs = name == WEIGHTS and problem.weights is not None
-        check_values(part, start, values, narrow, output=columns[name].on_grid and name in problem.output_names)
+        on_grid = columns[name].on_grid
+        maskable = on_grid and not problem.scattered and problem.mask is None
+        check_values(part, start, values, narrow, output=on_grid and name in problem.output_names, maskable=maskable)
         if weighs:
             check_weights(part, start, narrow, valid)
         if name == "coordinates" and valid is not None:
@@ -301,12 +303,16 @@ def check_weights(part: Part, start: int, values: NDArray[np.float32], valid: ND
         raise DataError(f"{part.label} is 0 everywhere in sample {start + int(empty.argmax())}; expected weights")
 
 
-def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, output: bool) -> None:
+def check_values(
+    part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, output: bool, maskable: bool
+) -> None:
     """Refuse values of a part, from the sample `start` on, that training cannot use, and name the first one.
 
-    A field that is an `output` may not be zero everywhere in a sample either: its relative error is not defined.
+    A field that is an `output` may not be zero everywhere in a sample either: its relative error is not defined. One
+    that is `maskable` could have a domain that is not the whole grid.
     """
-    refused = [(~np.isfinite(narrow), "a finite number within the range of float32")]
+    advice = ", or the array in [mask] where NaN is outside the domain" if maskable and np.isnan(narrow).any() else ""
+    refused = [(~np.isfinite(narrow), f"a finite number within the range of float32{advice}")]
     if isinstance(part.tensor, Quantity) and part.tensor.positive:
         refused.append((narrow <= 0, "a positive number"))
     if isinstance(part.tensor, Parameter):

@@ -147,7 +147,7 @@ BAD: dict[str, tuple[Callable[[], Arrays], str]] = {
     "wrong name": (without("T"), r"heat\.h5: expected an array 'T' but found f \[20 x 8 x 12\] float64, k .*, wind"),
     "nan": (
         spoil("f", put((17, 3, 5), np.nan)),
-        r"heat\.h5: 'f' is nan at sample 17, index \(3, 5\); expected a",
+        r"heat\.h5: 'f' is nan at sample 17, index \(3, 5\); expected a finite .*, or the array in \[mask\] where NaN",
     ),
     "infinite in float32": (spoil("f", put((2, 0, 0), 1e39)), r"'f' is 1e\+39 at sample 2, index \(0, 0\)"),
     "not positive": (spoil("k", put((4, 7, 11), 0.0)), r"'k' is 0.0 at sample 4, index \(7, 11\); expected a positive"),
@@ -254,6 +254,8 @@ FAULTS = {
     ("[inputs.source]", '[inputs.source]\ncomponents = ["x", "y"]'): "expected none with vector fields .source.",
     ('"flip_row"', '"negate"'): "negate does not hold for positive fields .conductivity.",
     ('"flip_row"', '"reflect_row"'): "reflect_row does not hold for positive fields .conductivity.",
+    ("length = 2.0", "length = true"): r"length: expected a number \(found true\)",
+    ('files = ["heat.h5"]', 'files = ["heat.h5"]\ntest = true'): r"test: expected a number \(found true\)",
     ("length = 2.0", "length = inf"): "axes.column.length: Input should be a finite number",
     ("length = 2.0", "length = " + "1" * 10_000): "expected TOML but found an error: Exceeds the limit",
     ("length = 2.0", "length = " + "[" * 100_000): "expected TOML but found tables or arrays nested too deeply",

@@ -479,6 +479,13 @@ def test_dates_of_netcdf_are_seconds_whatever_each_file_counts(since: Any, tmp_p
         assert said.startswith("files have other times between two frames: 3600 in run_0.nc, 86400 in run_1.nc; one")
 
 
+def test_frames_that_are_saved_backwards_are_refused(tmp_path: Path) -> None:
+    times = {"time": ("time", np.arange(6)[::-1] / 10)}
+    xarray.Dataset({"u": (("run", "time", "y", "x"), FRAMES)}, times).to_netcdf(tmp_path / "back.nc")
+    with pytest.raises(DataError, match=r"back.nc: its times descend, from 0\.5 to 0; .* in that order"):
+        values(drafted(tmp_path, "back.nc", "u"), tmp_path)
+
+
 def test_a_table_has_units_in_its_names_and_nan_in_its_empty_cells(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", k=SMOOTH, u=2 * SMOOTH)
     rows = [f"{NU[row]},{'NA' if row == 4 else row},x,{row}" for row in range(SAMPLES)]
