@@ -30,7 +30,10 @@ LONG = 2.0  # a plane with sides of a larger ratio may as well be a line in time
 
 
 def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
-    """Return the roughness along the first and along a grid's axis, of the field where they differ most."""
+    """Return the roughness along the first and along a grid's axis, of the field where they differ most.
+
+    One that is the same along an axis, as a domain repeated for every sample or a coordinate, tells nothing.
+    """
     found = [(1.0, 1.0)]
     for one in fields:
         values = one.read(0, int(np.clip(READ // max(1, one.sample_bytes), 2, MOST_ROWS))).astype(np.float64)
@@ -43,7 +46,8 @@ def smoothness(fields: Sequence[LazyArray]) -> tuple[float, float]:
         values[~np.isfinite(values) | np.isin(stored, np.asarray(FILLS, np.float32))] = np.nan
         if np.isfinite(values).any():
             scaled = values / (np.nanmax(np.abs(values)) or 1.0)  # squares of 1e-200 would be zero
-            found.append((max(roughness(scaled, 0), 1e-9), max(roughness(scaled, -1), 1e-9)))
+            along, across = roughness(scaled, 0), roughness(scaled, -1)
+            found += [(max(along, 1e-9), max(across, 1e-9))] if min(along, across) > 0 else []
     return max(found, key=lambda pair: abs(np.log(pair[0] / pair[1])))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
 from tests.toy_masks import Arrays, samples, trajectories
@@ -15,7 +16,7 @@ from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.sections import DataError
+from training.problems.sections import DataError, unconfirmed
 
 
 @pytest.fixture
@@ -150,6 +151,15 @@ def test_describe_finds_the_domain(left_out: str, section: str, remark: str, arr
     problem = read_problem_file(tmp_path / "own.toml")
     assert [one.name for one in problem.inputs] == ["f", "inside"]
     prepare(problem, tmp_path, tmp_path / "data")
+
+
+def test_a_domain_that_is_repeated_for_all_samples_does_not_make_the_last_axis_count_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    fields = {name: gaussian_filter(rng.standard_normal((24, 16, 16)), (0, 2, 2)) for name in ("f", "u")}
+    np.savez(tmp_path / "own.npz", **fields, inside=np.broadcast_to(np.tri(16), (24, 16, 16)))
+    drawn = CliRunner().invoke(app, ["describe", str(tmp_path / "own.npz"), "--outputs", "u"]).stdout
+    assert '[mask]\nkey = "inside"' in drawn
+    assert not unconfirmed(drawn)
 
 
 COOLING = {"inputs": {"start": {"key": "heat"}}, "outputs": {"heat": {}}, "time": {"step": 0.004}}
