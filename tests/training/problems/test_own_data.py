@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from export.repository import SUFFIXES
 from schema.parts import Axis, Parameter, Quantity
 from training.data.prepare import data_files
 from training.data.readers import ReadError, open_file
+from training.data.readers.formats import READERS
 from training.messages import UserError
 from training.problems.checks import check, remarks
 from training.problems.columns import Column, columns_of
@@ -231,6 +233,13 @@ def test_the_documentation_shows_every_key() -> None:
     others = {"time", "symmetries"}  # the first needs a state, the second scalar fields
     del document["inputs"]["rain"]  # which needs the first
     ProblemFile.model_validate({key: value for key, value in document.items() if key not in others})
+
+
+def test_the_documentation_names_every_format() -> None:
+    page = (Path(__file__).parents[3] / "docs/problem-file.md").read_text()
+    _, _, table = page.partition("| format | what is read |")
+    first = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[2:]]
+    assert {*re.findall("`([^`]*)`", "".join(first))} == {*READERS}
 
 
 FAULTS = {
