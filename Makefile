@@ -4,12 +4,16 @@ PRESET ?= quick
 PYTHON ?= python3
 # PROBLEM=heat.toml trains on your own data; the model is called what the problem file says.
 ifdef PROBLEM
-MODEL := $(shell sed -n 's/^name *= *"\([^"]*\)".*/\1/p' '$(PROBLEM)' | head -n 1)
+MODEL := $(shell sed -nE "s/^[[:space:]]*name[[:space:]]*=[[:space:]]*[\"']([^\"']*)[\"'].*/\1/p" '$(PROBLEM)' | head -n 1)
+ifeq ($(MODEL),)
+$(error $(PROBLEM): expected a problem file, which names the model, as in name = "heat")
+endif
 RECIPE := '$(PROBLEM)' --preset $(PRESET)
 else
 RECIPE := $(MODEL)-$(PRESET)
 endif
 RUN := runs/$(MODEL)-$(PRESET)
+FINISHED = @test -f $(RUN)/weights.safetensors || { echo "no finished run in $(RUN): make train $(if $(PROBLEM),PROBLEM=$(PROBLEM),MODEL=$(MODEL)) PRESET=$(PRESET) first" >&2; exit 1; }
 BIN := .venv/bin
 SERVE := .venv/.serve
 READ := .venv/.read
@@ -44,7 +48,7 @@ train: $(if $(PROBLEM),problem) $(APP) ## train MODEL with PRESET (tiny, quick, 
 	$(BIN)/python -m training fit $(RECIPE) --resume
 
 release: $(APP) ## make the run of MODEL and PRESET the released checkpoint, and export it
-	@test -f $(RUN)/weights.safetensors || { echo "no finished run in $(RUN): make train MODEL=$(MODEL) PRESET=$(PRESET) first" >&2; exit 1; }
+	$(FINISHED)
 	mkdir -p checkpoints/$(MODEL)
 	rm -f checkpoints/$(MODEL)/calibration.safetensors checkpoints/$(MODEL)/examples.safetensors
 	cp $(RUN)/weights.safetensors $(RUN)/config.json $(RUN)/card.json $(wildcard $(RUN)/calibration.safetensors $(RUN)/examples.safetensors) checkpoints/$(MODEL)/
@@ -52,6 +56,7 @@ release: $(APP) ## make the run of MODEL and PRESET the released checkpoint, and
 	$(BIN)/python -m export.released renew checkpoints/$(MODEL)
 
 export: $(APP) published ## export the run of MODEL and PRESET or, without one, the released checkpoints in all their formats
+	$(if $(PROBLEM),$(FINISHED))
 	$(BIN)/python -m export $$(test -f $(RUN)/weights.safetensors && echo $(RUN) || ls -d checkpoints/*/)
 
 serve: requirements $(TRITON) published ## start Triton and the gateway on http://127.0.0.1:8080

@@ -129,6 +129,24 @@ def test_an_unconfirmed_problem_file_is_refused_before_torch_is_installed_or_imp
     assert "torch" not in done.stdout
 
 
+def test_make_exports_the_run_of_a_problem_file_and_no_other_model(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\n")  # which installs the released models
+    (tmp_path / "python").chmod(0o755)
+
+    def export(text: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "heat.toml").write_text(text)
+        command = ("make", "--no-print-directory", "-f", ROOT / "Makefile", "export", "PROBLEM=heat.toml")
+        return run(*command, "SERVE=", "APP=", f"BIN={tmp_path}", folder=tmp_path)
+
+    for name in ('name = "heat"', "  name='heat'  # of the model"):
+        done = export(f"{name}\n[data]\n")
+        assert done.returncode
+        assert "no finished run in runs/heat-quick: make train PROBLEM=heat.toml PRESET=quick first" in done.stderr
+    done = export("[data]\n")
+    assert done.returncode
+    assert 'heat.toml: expected a problem file, which names the model, as in name = "heat"' in done.stderr
+
+
 def test_make_asks_for_a_file_before_it_installs_anything(tmp_path: Path) -> None:
     done = make(tmp_path, READ="packages", APP="torch")
     assert done.returncode
