@@ -162,7 +162,12 @@ def without_suffix(path: Path) -> str:
 
 
 def count_runs(made: Draft, file: DataFile, runs: Path | None) -> None:
-    """Count samples by the folders of runs, by a guess unless each has a mesh, or a list of those of one series."""
+    """Count samples by the folders of runs, by a guess unless each has a mesh, or a list of those of one series.
+
+    And by the files of meshes that have a file of settings each.
+    """
+    if file.format in MESHES and any(len(paths) > 1 or "*" in paths[0] for paths, _ in made.sources.values()):
+        made.sample = "file"
     if runs is not None:
         made.sample = "file"
         if file.format not in MESHES or file.path.is_dir():  # numbered meshes may be samples

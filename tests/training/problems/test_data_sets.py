@@ -725,6 +725,30 @@ def test_a_table_has_a_row_for_each_file_or_folder(
     assert "[parameters." not in text
 
 
+@pytest.mark.parametrize(
+    ("write", "folder", "files"),
+    [
+        (a_mesh_each, "plates", ("plates",)),
+        (a_mesh_each, "plates", ("plates/*.vtu", "plates/*.json")),
+        (a_grid_each, ".", (".",)),
+        (a_grid_each, ".", ("run*.json", "run*.npz")),
+    ],
+)
+def test_a_file_of_settings_is_beside_each_file(
+    write: Callable[[Path], None], folder: str, files: tuple[str, ...], tmp_path: Path
+) -> None:
+    write(tmp_path)
+    for number, nu in enumerate(NU):
+        settings = {"nu": nu, "length": 2.0, "solver": "cg", "loads": [1, 2]}
+        (tmp_path / folder / f"run{number}.json").write_text(json.dumps(settings))
+    text = described(tmp_path, files, "u")
+    assert "[parameters.nu]  # guess: a setting of each run" in text
+    assert "left out: length: it is 2.0 in run0.json and in run11.json" in text
+    problem, samples = read(text, tmp_path)
+    assert samples.file["nu"][:] == pytest.approx(NU, rel=1e-6)
+    assert {"length", "solver", "loads"}.isdisjoint(problem.argument_names)
+
+
 def test_a_lone_variable_along_time_is_refused_with_the_lines_that_cut_it(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((20, 8, 16))
     xarray.Dataset({"t2m": (("time", "latitude", "longitude"), values)}).to_netcdf(tmp_path / "era5.nc")

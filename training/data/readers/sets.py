@@ -98,12 +98,12 @@ def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
     return DataSet(file, [*files], count=len(files))
 
 
-# Tables with a row for each of several files, or folders
+# Numbers beside several files, or folders: tables with a row for each of them, and files of settings of each
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a file is a table by its suffix."""
-    return path.is_file() and SUFFIXES.get(path.suffix.lower()) == "csv"
+    """Return whether a file is a table, or of numbers by their names, by its suffix."""
+    return path.is_file() and SUFFIXES.get(path.suffix.lower()) in {"csv", "json"}
 
 
 def tables_in(folder: Path) -> list[Path]:
@@ -124,7 +124,11 @@ def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> Dat
 
     Those of other tables are left out by name.
     """
-    file, axes = found.file, (1,) if found.runs is not None or found.file.format in MESHES else ()
+    axes = (1,) if found.runs is not None or found.file.format in MESHES else ()
+    if settings := of_each(found, tables):
+        found = replace(found, file=with_settings(found.file, settings, axes))
+        tables = [path for path in tables if path not in settings]
+    file = found.file
     arrays, sources, left_out = dict(file.arrays), dict(file.sources), dict(file.left_out)
     remarks, known = [*file.remarks], {path.resolve() for paths, _ in sources.values() for path in paths}
     for path in tables:
@@ -148,6 +152,41 @@ def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> Dat
                 sources[name] = ((path,), name)
     file = replace(file, arrays=arrays, sources=sources, left_out=left_out, remarks=tuple(remarks))
     return replace(found, file=file)
+
+
+def of_each(found: DataSet, files: Sequence[Path]) -> list[Path]:
+    """Return the file of settings beside each file of a set, `run1.json` of `run1.vtu`; none where one has none."""
+    named = {path.stem: path for path in files if SUFFIXES[path.suffix.lower()] == "json"}
+    alike = found.runs is None and found.count > 1 and {path.stem for path in found.files} <= named.keys()
+    return [named[path.stem] for path in found.files] if alike else []
+
+
+def with_settings(file: DataFile, settings: Sequence[Path], axes: tuple[int, ...]) -> DataFile:
+    """Return the first of several files with the numbers of its settings, but those that are the same in all."""
+    every = []
+    for path in (settings[0], *some_of(settings)):
+        with open_file(path) as opened:
+            numbers = {name: one for name, one in opened.arrays.items() if one.shape == () and name not in file.arrays}
+            every.append({name: np.asarray(one.rows(0, 1)) for name, one in numbers.items()})
+    first, *others = every
+    same = {
+        name: one for name, one in first.items() if all(np.array_equal(one, each.get(name, np.nan)) for each in others)
+    }
+    changing = {name: one for name, one in first.items() if name not in same and all(name in each for each in others)}
+    folder = settings[0].parent
+    whole = {path for path in folder.iterdir() if path.suffix == settings[0].suffix} == {*settings}
+    places = (Path(escape(str(folder))) / f"*{settings[0].suffix}",) if whole else tuple(settings)
+    said = f"in {settings[0].name} and in {settings[-1].name}"
+    return replace(
+        file,
+        arrays={
+            **file.arrays,
+            **{name: LazyArray.of(name, one.reshape(axes), setting=True) for name, one in changing.items()},
+        },
+        sources={**file.sources, **{name: (places, name) for name in changing}},
+        left_out={**file.left_out, **{name: f"it is {one} {said}" for name, one in same.items()}},
+        constants={**file.constants, **{name: float(one) for name, one in same.items()}},
+    )
 
 
 def some_of(items: Sequence[Path]) -> list[Path]:
