@@ -749,6 +749,15 @@ def test_a_file_of_settings_is_beside_each_file(
     assert {"length", "solver", "loads"}.isdisjoint(problem.argument_names)
 
 
+@pytest.mark.parametrize("name", ["heat.json", "numbers.json", "heat.csv"])
+def test_numbers_of_all_samples_are_beside_their_file_whatever_it_is_called(name: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "heat.npz", k=K, u=2 * K)
+    text = json.dumps({"nu": NU.tolist()}) if name.endswith("json") else "nu\n" + "\n".join(map(str, NU))
+    (tmp_path / name).write_text(text)
+    _, samples = read(described(tmp_path, ("heat.npz", name), "u"), tmp_path)
+    assert samples.file["nu"][:] == pytest.approx(NU, rel=1e-6)
+
+
 def test_a_lone_variable_along_time_is_refused_with_the_lines_that_cut_it(tmp_path: Path) -> None:
     values = np.random.default_rng(0).random((20, 8, 16))
     xarray.Dataset({"t2m": (("time", "latitude", "longitude"), values)}).to_netcdf(tmp_path / "era5.nc")

@@ -91,7 +91,7 @@ def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
             return DataSet(tensors_of_splits(every), [*files], count=len(files))
     if are_splits(files):
         file = with_counts(file, [file, *stack.enter_context(open_several(files[1:], opened))])
-    elif of_tensors(files):
+    elif of_tensors(files) or len({*files} - {*filter(is_table, files)}) == 1 < len(files):
         file = merged([file, *stack.enter_context(open_several(files[1:], opened))])
     elif len(files) > 1:
         file = without_constants(file, files, arrays_of(files, layout))
