@@ -32,7 +32,10 @@ DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the samp
 def describe(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Data files of one layout, which are one set of samples; or a folder of mesh files."),
+        typer.Argument(
+            help="Data files, or a pattern, of one set of samples; or a folder of data files, or one of a folder for "
+            "each run."
+        ),
     ],
     layout: Annotated[str, typer.Option("--format", help="Their layout; auto decides by their contents.")] = "auto",
     outputs: Annotated[
