@@ -331,12 +331,12 @@ def check_values(
 
 def refuse(part: Part, start: int, values: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:
     """Name the first of the bad values of a part, from the sample `start` on, if there are any."""
-    if bad.any():
+    if count := int(bad.sum()):
         sample, *index = (int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
         where = f"sample {start + sample}" + (f", index {tuple(index)}" if index else "")
         raise DataError(
             f"{part.label} is {values[(sample, *index)]} at {where}; expected {expected} "
-            f"({int(bad.sum())} such values among these {len(bad)} samples)"
+            f"({count} such value{'s' * (count > 1)} among these {len(bad)} samples)"
         )
 
 
