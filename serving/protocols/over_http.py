@@ -232,19 +232,19 @@ QUERY: list[dict[str, Any]] = [
         "without an input on the grid; by default the grid that the model was trained on.",
         "schema": {"type": "string", "pattern": "^[0-9]+(,[0-9]+)*$"},
     },
+    {
+        "name": "after",
+        "in": "query",
+        "description": "How many frames of the trajectory the caller has already, where the state that is sent is not "
+        "its first: frames are counted, and their errors estimated, from there.",
+        "schema": {"type": "integer", "minimum": 0, "default": 0},
+    },
 ]
-AFTER: dict[str, Any] = {
-    "name": "after",
-    "in": "query",
-    "description": "How many frames of the trajectory the caller has already, where the state that is sent is not its "
-    "first: frames are counted, and their errors estimated, from there.",
-    "schema": {"type": "integer", "minimum": 0, "default": 0},
-}
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ProblemDetails, "content": {MEDIA_TYPE: {}}, "description": "A problem (RFC 9457)"}
 }
-POLICY = frozenset(each["name"] for each in (*QUERY, AFTER))
+POLICY = frozenset(each["name"] for each in QUERY)
 
 
 def described(

@@ -182,7 +182,7 @@ ROLLOUT = over_http.described(
         "last part; an error is a last part of the type `application/problem+json`.",
     },
     *(binary.NPY, binary.SAFETENSORS),
-    parameters=[*over_http.QUERY, over_http.AFTER],
+    parameters=over_http.QUERY,
 ) | {"response_class": Response}
 VJP = over_http.described(VjpRequest, VjpResponse, binary.SAFETENSORS, headers=_ORIGIN)
 JVP = over_http.described(JvpRequest, JvpResponse, binary.SAFETENSORS, headers=_ORIGIN)

@@ -107,6 +107,8 @@ def test_a_prediction_of_frames_says_the_same_of_each(http: httpx2.Client) -> No
     assert quality["error_estimate"] == [[*toy_rollouts.ESTIMATES, None, None]] * 2
     assert quality["outside"] == [[False] * PIECE + [True] * (14 - PIECE), [False] * 14]
     assert "petrov-error-estimate" not in response.headers
+    later = http.post("/v1/models/growth/predict?frames=2&after=4", json=body).json()["quality"]["error_estimate"]
+    assert later == [[*toy_rollouts.ESTIMATES[4:6]]] * 2
 
 
 def test_an_error_after_the_first_frames_cannot_be_taken_for_the_end(
