@@ -220,6 +220,11 @@ class Policy:
         novelty, or frames that are not its own.
         """
         self.count(card)
+        if card.product is not None and (self.tolerance is not None or self.outside != "answer"):
+            name, kind = (
+                ("outside", "invalid-parameter") if self.tolerance is None else ("tolerance", "tolerance-unmet")
+            )
+            raise Problem(kind, f"{name}: derivatives are those of the network, and no error of theirs is known")
         if self.bypasses(card) and not solver:
             raise Problem(
                 "tolerance-unmet",

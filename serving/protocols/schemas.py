@@ -184,5 +184,6 @@ ROLLOUT = over_http.described(
     *(binary.NPY, binary.SAFETENSORS),
     parameters=over_http.QUERY,
 ) | {"response_class": Response}
-VJP = over_http.described(VjpRequest, VjpResponse, binary.SAFETENSORS, headers=_ORIGIN)
-JVP = over_http.described(JvpRequest, JvpResponse, binary.SAFETENSORS, headers=_ORIGIN)
+_OF_DERIVATIVES = [each for each in over_http.QUERY if each["name"] in {"partial", "frames"}]
+VJP = over_http.described(VjpRequest, VjpResponse, binary.SAFETENSORS, parameters=_OF_DERIVATIVES, headers=_ORIGIN)
+JVP = over_http.described(JvpRequest, JvpResponse, binary.SAFETENSORS, parameters=_OF_DERIVATIVES, headers=_ORIGIN)

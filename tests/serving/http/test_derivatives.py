@@ -115,6 +115,7 @@ REFUSED: list[tuple[str, Any, int, str, str | None]] = [
     ("vjp", {"inputs": ONE, "cotangents": listed(C)}, 422, "wrong-shape", "/cotangents/moved"),
     ("vjp", {"inputs": ONE | {"time": 3.0}, "cotangents": COTANGENT}, 422, "out-of-range", "/inputs/time"),
     ("vjp?tolerance=0.1", {"inputs": ONE, "cotangents": COTANGENT}, 422, "tolerance-unmet", None),
+    ("jvp?outside=refuse", {"inputs": ONE, "tangents": {"time": 1}}, 422, "invalid-parameter", None),
     ("jvp", {"inputs": ONE, "tangents": {}}, 422, "wrong-input", "/tangents/density"),
     ("jvp", {"inputs": ONE, "tangents": {"time": "x"}}, 422, "wrong-shape", "/tangents/time"),
     ("versions/2/vjp", {"inputs": ONE, "cotangents": COTANGENT}, 404, "unknown-version", None),
@@ -127,6 +128,7 @@ def test_refusals(gateway: Gateway, path: str, body: Any, status: int, kind: str
     problem = response.json()
     assert (response.status_code, problem["type"]) == (status, f"urn:petrov:problem:{kind}")
     assert problem.get("where", {}).get("pointer") == pointer
+    assert ("derivatives are those of the network" in problem["detail"]) == ("?" in path)
 
 
 def test_a_value_that_is_not_finite_is_located(gateway: Gateway) -> None:
