@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -41,6 +42,15 @@ def golden() -> Callable[[str], Golden]:
         return Golden(config, *parts.values(), rest)
 
     return read
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Leave out the checks of annotations, which there are while tests run alone."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)  # noqa: FBT003 -- its signature
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

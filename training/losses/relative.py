@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.metrics.fields import norm, relative_l2, unit
+from training.metrics.fields import norm, relative_l2, root, unit
 from training.nn.grids import Features
 
 PerSample = Float[Tensor, " batch"]
@@ -67,6 +67,23 @@ class Loss:
     gradients: Callable[[Any], bool] = lambda fit: False  # noqa: ARG005 -- the settings do not matter
 
 
+def expect_one_shape(prediction: Tensor, **others: Tensor | None) -> None:
+    """Require that tensors have the shape of a prediction: a loss of other shapes would compare unlike points.
+
+    Raises:
+        ValueError: One has another shape.
+
+    Example:
+        >>> expect_one_shape(torch.ones(2, 5, 1), truth=torch.ones(2, 5))
+        Traceback (most recent call last):
+        ValueError: expected a prediction and a truth of one shape but got (2, 5, 1) and (2, 5)
+    """
+    for name, each in others.items():
+        if each is not None and each.shape != prediction.shape:
+            found = f"{tuple(prediction.shape)} and {tuple(each.shape)}"
+            raise ValueError(f"expected a prediction and a {name} of one shape but got {found}")
+
+
 def relative_differences(prediction: Features, truth: Features, axes: int = 0) -> PerSample:
     """Return e_D of each sample, by differences of neighbours along every axis that are not divided by the spacing.
 
@@ -76,6 +93,7 @@ def relative_differences(prediction: Features, truth: Features, axes: int = 0) -
         >>> relative_differences(torch.tensor([[0.0, 3.0, 6.0]]), torch.tensor([[0.0, 1.0, 2.0]]))
         tensor([2.])
     """
+    expect_one_shape(prediction, truth=truth)
     one = unit(truth)
     apart, truth = (prediction - truth) / one, truth / one
     along = range(truth.ndim - axes if axes else 1, truth.ndim)
@@ -91,6 +109,7 @@ def training_loss(prediction: Features, truth: Features, h1: float, axes: int = 
         >>> training_loss(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]), h1=0.1)
         tensor(2.2000)
     """
+    expect_one_shape(prediction, truth=truth)
     loss = relative_l2(prediction, truth)
     return (loss + h1 * relative_differences(prediction, truth, axes) if h1 else loss).mean()
 
@@ -123,10 +142,14 @@ def scalar_squares(prediction: Tensor, truth: Tensor, deviation: Tensor) -> Tens
         >>> scalar_squares(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([1.0, 2.0]))
         tensor([0.5000])
     """
+    expect_one_shape(prediction, truth=truth)
+    if deviation.shape not in (prediction.shape[1:], ()):
+        found = f"{tuple(deviation.shape)} for {tuple(prediction.shape)}"
+        raise ValueError(f"expected a deviation per component but got {found}")
     squares = ((prediction - truth) / deviation).square()
     return squares if squares.ndim == 1 else squares.mean(dim=1)
 
 
 def scalar_errors(prediction: Tensor, truth: Tensor, deviation: Tensor) -> Tensor:
     """Return the error of every sample `[batch]` in deviations; see `scalar_squares`."""
-    return scalar_squares(prediction, truth, deviation).sqrt()
+    return root(scalar_squares(prediction, truth, deviation))

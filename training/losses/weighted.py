@@ -37,7 +37,7 @@ NeurIPS 2021, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -45,14 +45,28 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from training.losses.relative import Batch, Loss
+from training.losses.relative import Batch, Loss, expect_one_shape
+from training.messages import lookup
+from training.metrics.fields import root as root_of
 from training.nn.grids import Line, Plane, Tokens
 
 PerSample = Float[Tensor, " batch"]
 Number = Float[Tensor, ""]
+LINE_AXES, PLANE_AXES = 2, 3  # of a batch of fields, with that of the samples
 Reduction = Literal["L1", "L2", "Linf"]
 #: The derivative along the rows' axis, then along the columns' axis.
 Gradient = Float[Tensor, "batch row column 2"]
+
+
+REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "L1": lambda squared: root_of(squared).mean(),
+    "L2": lambda squared: root_of(squared.mean()),
+    "Linf": lambda squared: root_of(squared).max(),
+}
+GRAMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "global": lambda latent: latent.mT @ latent,
+    "local": lambda latent: latent @ latent.mT,
+}
 
 
 class Terms(NamedTuple):
@@ -71,20 +85,22 @@ class Terms(NamedTuple):
 
 def mean(squared: PerSample, *, root: bool) -> Number:
     """Return the mean over the batch of the errors if `root`, otherwise of their squares."""
-    return (squared.sqrt() if root else squared).mean()
+    return (root_of(squared) if root else squared).mean()
 
 
 def reduce(squared: PerSample, reduction: Reduction) -> Number:
     """Return the metric of a batch; see the formulas of the module."""
-    if reduction == "L2":
-        return squared.mean().sqrt()
-    errors = squared.sqrt()
-    return errors.mean() if reduction == "L1" else errors.max()
+    return lookup(REDUCTIONS, reduction, "reduction")(squared)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weighted:
-    """The weights that both losses have; see the formulas of the module."""
+    """The weights that both losses have; see the formulas of the module.
+
+    Raises:
+        ValueError: `h` is not positive.
+        UnknownNameError: There is no such reduction.
+    """
 
     h: float  # mesh width, equal along all axes
     beta: float = 1.0  # weight of the values
@@ -92,6 +108,11 @@ class Weighted:
     alpha: float = 0.0  # of those that the network predicts
     root: bool = True  # average the roots of the samples' errors, as the paper does; else their squares
     reduction: Reduction = "L1"  # of the metric
+
+    def __post_init__(self) -> None:
+        if not self.h > 0:
+            raise ValueError(f"expected a positive mesh width but got {self.h}")
+        lookup(REDUCTIONS, self.reduction, "reduction")
 
     def terms(self, values: PerSample, regulariser: PerSample | None, overlaps: Sequence[PerSample] = ()) -> Terms:
         """Return the terms of the loss, one that is missing as zero."""
@@ -109,7 +130,8 @@ class LineLoss(Weighted):
     """Weigh values, slopes and the orthogonality of latent features on a line (Cao, NeurIPS 2021, section 5).
 
     Raises:
-        ValueError: `dilation` is odd or less than 2.
+        ValueError: `dilation` is odd or less than 2, or `h` is not positive.
+        UnknownNameError: There is no such reduction or comparison of latents.
 
     Example:
         >>> truth = torch.tensor([[0.0, 1.0, 2.0, 3.0]])
@@ -122,6 +144,8 @@ class LineLoss(Weighted):
     gram: Literal["global", "local"] = "global"  # compare a latent's features over all tokens, or its tokens
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        lookup(GRAMS, self.gram, "comparison of latents")
         if self.dilation < 2 or self.dilation % 2:
             raise ValueError(f"expected an even dilation of at least 2 but got {self.dilation}")
 
@@ -135,7 +159,15 @@ class LineLoss(Weighted):
         coefficient: float | Line = 1.0,
         latents: Sequence[Tokens] = (),
     ) -> Terms:
-        """Return the terms for p, u, u', p', K and a Y per layer. One is 0 if its weight or its argument is missing."""
+        """Return the terms for p, u, u', p', K and a Y per layer. One is 0 if its weight or its argument is missing.
+
+        Raises:
+            ValueError: A field is not `[batch, point]`, or they differ in shape.
+        """
+        if prediction.ndim != LINE_AXES:
+            raise ValueError(f"expected fields [batch, point] but got {tuple(prediction.shape)}")
+        known = coefficient if isinstance(coefficient, Tensor) else None
+        expect_one_shape(prediction, truth=truth, slope=slope, predicted_slope=predicted_slope, coefficient=known)
         values = self.beta * square(prediction - truth) / square(truth)
         if self.alpha and slope is not None and predicted_slope is not None:
             values = values + self.alpha * self.h * square(predicted_slope - coefficient * slope) / square(slope)
@@ -150,7 +182,7 @@ class LineLoss(Weighted):
 
     def overlap(self, latent: Tokens) -> PerSample:
         """Return o of each sample, the distance of its latent features (or tokens) from orthogonality."""
-        gram = latent.mT @ latent if self.gram == "global" else latent @ latent.mT
+        gram = GRAMS[self.gram](latent)
         off = gram - torch.diag_embed(gram.diagonal(dim1=1, dim2=2))
         return self.delta * self.h * off.square().mean(dim=(1, 2))
 
@@ -181,7 +213,16 @@ class PlaneLoss(Weighted):
         predicted_gradient: Gradient | None = None,
         coefficient: Plane | None = None,
     ) -> Terms:
-        """Return the terms for p, u, g, p' and K. One is 0 if its weight or its argument is missing."""
+        """Return the terms for p, u, g, p' and K. One is 0 if its weight or its argument is missing.
+
+        Raises:
+            ValueError: A field is not `[batch, row, column]`, or they differ in shape.
+        """
+        if prediction.ndim != PLANE_AXES:
+            raise ValueError(f"expected fields [batch, row, column] but got {tuple(prediction.shape)}")
+        expect_one_shape(prediction, truth=truth, coefficient=coefficient)
+        both = prediction[..., None].expand(*prediction.shape, 2)
+        expect_one_shape(both, gradient=gradient, predicted_gradient=predicted_gradient)
         K = (torch.ones_like(truth) if coefficient is None else coefficient)[..., None]
         values = self.beta * average((prediction - truth).square()) / (average(truth.square()) + self.epsilon)
         if self.alpha and gradient is not None and predicted_gradient is not None:
@@ -219,10 +260,16 @@ def average(x: Tensor) -> Tensor:
 
 
 def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:
-    """Return the loss of the one output, with `fit.gamma` and a mesh width of 1/n for n points per axis."""
+    """Return the loss of the one output, with `fit.gamma` and a mesh width of 1/n for n points per axis.
+
+    Raises:
+        ValueError: The axes have different numbers of points: there is no one mesh width.
+    """
     [prediction], [truth] = predictions, batch.outputs
+    if len({*truth.shape[1:]}) > 1:
+        raise ValueError(f"weighted: expected as many points on every axis but got {tuple(truth.shape[1:])}")
     h = 1 / truth.shape[-1]
-    if truth.ndim == 2:
+    if truth.ndim == LINE_AXES:
         return LineLoss(h=h, gamma=fit.gamma)(prediction, truth, batch.gradients).total
     return PlaneLoss(h=h, gamma=fit.gamma)(prediction, truth, batch.gradients, coefficient=batch.weight).total
 

@@ -95,9 +95,26 @@ class Grid:
         """Return a field with 0 outside the domain and at padding, whatever it holds there."""
         if self.inside is None:
             return values
-        inside, further = self.inside.to(values.dtype), (1,) * (values.ndim - self.inside.ndim)  # for the components
+        inside, further = self.inside != 0, (1,) * (values.ndim - self.inside.ndim)  # for the components
         count, *sides = inside.shape
-        return values * inside.reshape(count, *((*sides, *further) if self.scattered else (*further, *sides)))
+        inside = inside.reshape(count, *((*sides, *further) if self.scattered else (*further, *sides)))
+        return values.where(inside, values.new_zeros(()))
+
+    def expect(self, values: Tensor | Fields) -> None:
+        """Require the axes of the grid of a field, and a mask and weights of its points.
+
+        Raises:
+            ValueError: The field has fewer axes, or a mask or weights are of other points or samples.
+        """
+        if not self.axes:
+            return
+        found = tuple(values.shape)
+        if len(found) < 1 + self.axes:
+            raise ValueError(f"expected fields [batch, (component), *grid] on {self.axes} axes but got {found}")
+        points = found[1:2] if self.scattered else found[len(found) - self.axes :]
+        for name, each in (("inside", self.inside), ("weights", self.weights)):
+            if each is not None and tuple(each.shape) not in {(1, *points), (found[0], *points)}:
+                raise ValueError(f"expected {name} of shape {(found[0], *points)} but got {tuple(each.shape)}")
 
     def shares(self, values: Tensor) -> Tensor:
         """Return what every point of `[batch, component, *grid]` counts in means: `[batch or 1, 1, *grid]`, sum 1."""
@@ -161,11 +178,22 @@ class ErrorMeasure:
             grid: Where the values lie; by default on all axes but the first, `Grid.unit`.
 
         Raises:
-            ValueError: The shapes differ, or the function returns something else than a number per sample.
+            ValueError: The shapes differ, values are complex, one is a tensor and the other an array, tensors are not
+                of floats, the grid is another one, or the function returns something else than a number per sample.
         """
         if prediction.shape != truth.shape:
             raise ValueError(f"expected fields of one shape but got {(*prediction.shape,)} and {(*truth.shape,)}")
+        both = (prediction, truth)
+        tensors = [each for each in both if isinstance(each, Tensor)]
+        if len(tensors) == 1 or not all(
+            each.is_floating_point() if tensors else each.dtype.kind in "fiub" for each in both
+        ):
+            kinds = " and ".join(f"{type(each).__name__} of {each.dtype}" for each in both)
+            raise ValueError(
+                f"{self.name}: expected two tensors of floats or two arrays of real numbers but got {kinds}"
+            )
         grid = Grid.unit(truth.shape[1:]) if grid is None else grid
+        grid.expect(truth)
         if isinstance(truth, Tensor):
             return self.checked(self.compute(prediction, truth, grid), truth)
         found, wanted = (torch.from_numpy(np.asarray(each, dtype=np.float64)) for each in (prediction, truth))
@@ -222,9 +250,16 @@ def unit(x: Tensor) -> Tensor:
 
 
 def root(squares: Tensor) -> Tensor:
-    """Return the square root, with the derivative 0 at 0."""
-    positive = squares > 0
-    return torch.where(positive, squares, 1).sqrt() * positive
+    """Return the square root, with the derivative 0 at 0; NaN stays NaN."""
+    some = squares != 0
+    return torch.where(some, squares, 1).sqrt() * some
+
+
+def scaled(prediction: Tensor, truth: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+    """Return both fields inside the domain, divided by `unit` of the truth there."""
+    prediction, truth = (grid.cleared(each) for each in (prediction, truth))
+    one = unit(truth)
+    return prediction / one, truth / one
 
 
 def weighed(values: Tensor, weights: Tensor | None) -> Tensor:
@@ -252,6 +287,7 @@ def relative_h1(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
         >>> relative_h1(torch.tensor([[0.0, 3.0, 6.0]]), torch.tensor([[0.0, 1.0, 2.0]]), Grid.unit((3,)))
         tensor([2.])
     """
+    prediction, truth = scaled(prediction, truth, grid)
     u = grid.by_component(truth)
     scale = slope(u.abs(), grid, torch.add) if not grid.scattered else norm(u)
     return relative(slope(grid.by_component(prediction - truth), grid), slope(u, grid), scale)
@@ -331,10 +367,8 @@ def relative_maximum(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
         >>> relative_maximum(torch.tensor([[1.0, 3.0]]), torch.tensor([[1.0, 4.0]]), Grid.unit((2,)))
         tensor([0.2500])
     """
-    inside = 1 if grid.inside is None else grid.inside[:, None]
-    error, size = (
-        (grid.by_component(each) * inside).flatten(1).abs().amax(dim=1) for each in (prediction - truth, truth)
-    )
+    prediction, truth = scaled(prediction, truth, grid)
+    error, size = (each.flatten(1).abs().amax(dim=1) for each in (prediction - truth, truth))
     return relative(error, size, size)
 
 
@@ -345,6 +379,7 @@ def vrmse(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
         >>> vrmse(torch.tensor([[3.0, 3.0]]), torch.tensor([[4.0, 2.0]]), Grid.unit((2,)))
         tensor([1.])
     """
+    prediction, truth = scaled(prediction, truth, grid)
     u = grid.by_component(truth)
     share = grid.shares(u)
     mean = (u * share).sum(dim=tuple(range(2, u.ndim)), keepdim=True)
@@ -357,17 +392,21 @@ def vrmse(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
 
 def correlation(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
     """Return the correlation in space of prediction and truth of each sample; 0 where one is constant."""
-    p, u = (grid.by_component(each) for each in (prediction, truth))
+    fields = [grid.cleared(each) for each in (prediction, truth)]
+    p, u = (grid.by_component(each / unit(each)) for each in fields)
     share = grid.shares(u)
     over = tuple(range(2, u.ndim))
     first, second = ((each - (each * share).sum(dim=over, keepdim=True)) * share.sqrt() for each in (p, u))
-    sizes = norm(first) * norm(second)
-    return torch.where(sizes > 0, (first * second).flatten(1).sum(dim=1) / sizes, 0)
+    rounding = 4 * torch.finfo(u.dtype).eps
+    sizes = [(norm(each), rounding * norm(whole * share.sqrt())) for each, whole in ((first, p), (second, u))]
+    constant = (sizes[0][0] <= sizes[0][1]) | (sizes[1][0] <= sizes[1][1])
+    return torch.where(constant, 0, (first * second).flatten(1).sum(dim=1) / (sizes[0][0] * sizes[1][0]))
 
 
 def relative_spectrum(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
     """Return e_E of each sample."""
-    p, u = (spectrum(grid.by_component(each), grid.axes).sqrt() for each in (prediction, truth))
+    fields = scaled(prediction, truth, grid)
+    p, u = (spectrum(grid.by_component(each), grid.axes).sqrt() for each in fields)
     return relative((p - u).norm(dim=1), u.norm(dim=1), u.norm(dim=1))
 
 

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from training.losses import LineLoss, PlaneLoss, Terms, relative_differences, training_loss
+from training.losses import LOSSES, Batch, LineLoss, PlaneLoss, Terms, relative_differences, training_loss
+from training.losses.relative import scalar_errors, scalar_squares
+from training.recipe import Fit
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LINES, PLANES = (sorted(path.stem for path in GOLDEN.glob(f"loss{axes}d_*.npz")) for axes in (1, 2))
@@ -109,3 +111,56 @@ def test_components_of_a_vector_are_no_neighbours() -> None:
     assert relative_differences(prediction, truth, axes=1).item() == pytest.approx(0.5**0.5, rel=1e-4)
     scalar = truth[:, 0], prediction[:, 0]
     assert relative_differences(*scalar, axes=1).item() == relative_differences(*scalar).item()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_fields_of_other_shapes_are_refused_and_not_broadcast() -> None:
+    field, line, gradient = torch.rand(3, 5, 5), torch.rand(3, 5), torch.rand(3, 5, 5, 2)
+    on_line, on_plane = LineLoss(h=0.2, alpha=0.1), PlaneLoss(h=0.2, alpha=0.1)
+    wrong: list[Callable[[], object]] = [
+        lambda: training_loss(field, field[:, None], 0.1),
+        lambda: training_loss(field[:1], field, 0.0),
+        lambda: relative_differences(line[..., None], line),
+        lambda: scalar_squares(line[:, 0], line[:, :1], torch.ones(())),
+        lambda: scalar_squares(line[:, 0], line[:, 0], torch.ones(3)),
+        lambda: on_line(line, line[:1], line),
+        lambda: on_line(line, line, line[:1]),
+        lambda: on_line(line, line, line, predicted_slope=line[:1]),
+        lambda: on_line(line, line, line, predicted_slope=line, coefficient=torch.ones(5)),
+        lambda: on_line(line[..., None], line[..., None], line[..., None]),
+        lambda: on_plane(field, field[:1], gradient),
+        lambda: on_plane(field, field, gradient[..., :1]),
+        lambda: on_plane(field, field, gradient, predicted_gradient=gradient[:1]),
+        lambda: on_plane(field, field, gradient, coefficient=field[:1]),
+        lambda: on_plane(gradient, gradient),
+    ]
+    for call in wrong:
+        with pytest.raises(ValueError, match=r"^expected (a prediction and a|a deviation per|fields \[batch)"):
+            call()
+
+
+def test_a_prediction_that_is_exact_has_a_gradient() -> None:
+    truth = torch.rand(3, 6, 6, dtype=torch.float64)
+    losses: list[Callable[[Tensor], Tensor]] = [
+        lambda p: LineLoss(h=0.2)(p[:, 0], truth[:, 0]).total,
+        lambda p: PlaneLoss(h=0.2)(p, truth).total,
+        lambda p: scalar_errors(p[:, 0, 0], truth[:, 0, 0], torch.ones((), dtype=torch.float64)).sum(),
+    ]
+    for loss in losses:
+        prediction = truth.clone().requires_grad_()
+        loss(prediction).backward()
+        assert prediction.grad is not None
+        assert prediction.grad.abs().sum() == 0
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_weights_and_grids_without_a_meaning_are_refused() -> None:
+    with pytest.raises(ValueError, match="a positive mesh width but got 0"):
+        PlaneLoss(h=0.0)
+    with pytest.raises(ValueError, match="a reduction among L1, L2, Linf but got 'L3'"):
+        PlaneLoss(h=0.1, reduction="L3")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a comparison of latents among global, local but got 'none'"):
+        LineLoss(h=0.1, gram="none")  # type: ignore[arg-type]
+    field = torch.rand(2, 8, 6)
+    with pytest.raises(ValueError, match=r"as many points on every axis but got \(8, 6\)"):
+        LOSSES["weighted"].compute([field], Batch([], [field]), Fit(epochs=1, batch=1, learning_rate=1e-3))

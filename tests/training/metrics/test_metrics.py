@@ -125,6 +125,25 @@ def test_the_scale_of_a_unit_decides_nothing(scale: float) -> None:
     grid = replace(Grid.of([PERIODIC] * 2, [8, 8]), frames=True)
     for measure in (l2, h1, maximum, vrmse, correlation, of_spectrum):
         np.testing.assert_allclose(measure(scale * found, scale * truth, grid), measure(found, truth, grid), rtol=1e-10)
+        single = [(scale * torch.from_numpy(each)).float() for each in (found, truth)]
+        np.testing.assert_allclose(measure(*single, grid), measure(found, truth, grid), rtol=1e-4, err_msg=measure.name)
+
+
+@pytest.mark.parametrize("lost", [np.nan, np.inf])
+def test_a_prediction_that_is_no_number_is_never_right(lost: float) -> None:
+    found, truth = np.random.default_rng(0).standard_normal((2, 2, 8, 8))
+    found[0, 3, 3] = lost
+    grid = replace(Grid.of([PERIODIC] * 2, [8, 8]), frames=True)
+    for measure in (l2, h1, maximum, vrmse, correlation, of_spectrum):
+        errors = measure(found, truth, grid)
+        assert not np.isfinite(errors[0]), measure.name
+        assert np.isfinite(errors[1]), measure.name
+
+
+def test_a_constant_has_no_correlation_whatever_its_mean_is_rounded_to() -> None:
+    constant = np.full((1, 11), 0.1)
+    assert correlation(constant, np.random.default_rng(0).standard_normal((1, 11))).tolist() == [0.0]
+    assert correlation(constant, constant).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("measure", [h1, vrmse], ids=lambda one: one.name)
@@ -145,6 +164,8 @@ def test_values_outside_a_domain_do_not_count() -> None:
         clean = measure((found * inside)[None], (truth * inside)[None], grid)
         spoiled = measure((found * inside + 9 * (1 - inside))[None], (truth * inside)[None], grid)
         assert spoiled == pytest.approx(clean)
+        holed = measure(np.where(inside, found, np.nan)[None], np.where(inside, truth, 1e30)[None], grid)
+        assert holed == pytest.approx(clean), measure.name
     assert h1((found * inside)[None], (truth * inside)[None], grid) == pytest.approx(0.1 / np.sqrt(5))
 
 
@@ -237,6 +258,19 @@ def test_gradients_flow_through_every_measure_but_the_energy() -> None:
 def test_what_is_no_error_of_every_sample_is_refused() -> None:
     with pytest.raises(ValueError, match=r"fields of one shape but got \(2, 4\) and \(2, 5\)"):
         l2(np.zeros((2, 4)), np.zeros((2, 5)))
+    with pytest.raises(
+        ValueError, match=r"expected two tensors of floats or two arrays .* but got ndarray of complex128"
+    ):
+        l2(np.ones((2, 4)) + 1j, np.zeros((2, 4)))
+    with pytest.raises(ValueError, match=r"but got Tensor of torch.float32 and ndarray of float64"):
+        l2(torch.zeros(2, 4), np.zeros((2, 4)))  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match=r"but got Tensor of torch.int64 and Tensor of torch.int64"):
+        l2(torch.ones(2, 4).long(), torch.ones(2, 4).long())
+    with pytest.raises(ValueError, match=r"on 2 axes but got \(2, 4\)"):
+        vrmse(np.ones((2, 4)), np.ones((2, 4)), Grid.unit((2, 4)))
+    for shape in ((2, 4, 1), (3, 4, 5), (2, 5, 4)):
+        with pytest.raises(ValueError, match=r"expected inside of shape \(2, 4, 5\) but got"):
+            l2(np.ones((2, 4, 5)), np.ones((2, 4, 5)), replace(Grid.unit((4, 5)), inside=torch.ones(shape)))
     mean = ErrorMeasure("mean", "a mean over everything", lambda p, u, grid: (p - u).abs().mean())  # noqa: ARG005
     with pytest.raises(ValueError, match=r"mean: expected errors of shape \(2,\) but got \(\)"):
         mean(np.zeros((2, 4)), np.zeros((2, 4)))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -64,15 +61,6 @@ CASES: dict[str, tuple[nn.Module, str, tuple[torch.Tensor, ...], tuple[int, ...]
     "unet": (UNet(2, 8, 4, 1), FIELDS, (), (3, 8, 12, 8)),
     "gated": (GatedSpectralLayer(8, 3, [True, False], (12, 10)), FEATURES, (), (3, 12, 10, 8)),
 }
-
-
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Leave out the checks of annotations, which there are while tests run alone."""
-    before = jaxtyping.config.jaxtyping_disable
-    jaxtyping.config.update("jaxtyping_disable", True)  # noqa: FBT003 -- its signature
-    yield
-    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.mark.usefixtures("unchecked")
