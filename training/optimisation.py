@@ -4,7 +4,8 @@ Muon is a descent whose steps along matrices are orthogonal. The momentum of a m
 decomposition :math:`U\Sigma V^T`, is replaced by about :math:`UV^T`: a step changes all directions by the same amount,
 also those along which gradients are small. Source: Jordan and others, "Muon: An optimizer for hidden layers in neural
 networks" (2024), with the size of a step of Liu and others, "Muon is scalable for LLM training" (2025), so that
-learning rates are about those of AdamW.
+learning rates are about those of AdamW. The authors leave embeddings, the first and the last map of a network to AdamW;
+here they are matrices like the others.
 
 `torch.optim.Muon` takes parameters of two dimensions alone, one by one and in half precision. Here a layer has a matrix
 for each of its waves, and small ones, which are multiplied together.
@@ -16,6 +17,7 @@ as fast; `bfloat16` on processors as well. Losses, errors, calibrations and expo
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Literal, cast
@@ -25,6 +27,8 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
+
+from training.messages import lookup
 
 COEFFICIENTS, ITERATIONS = (3.4445, -4.7750, 2.0315), 5
 MOMENTUM, BETA1, BETA2, EPSILON = 0.95, 0.9, 0.999, 1e-8
@@ -43,14 +47,36 @@ class Muon(torch.optim.Optimizer):
         network: What is trained.
         lr: Learning rate.
         weight_decay: Share of each parameter that a step takes off, over the rate.
+
+    Raises:
+        TypeError: `network` is none, such as a list of parameters, which would not say which of them are kernels.
+        ValueError: A rate is negative.
     """
 
     def __init__(self, network: nn.Module, lr: float, weight_decay: float = 0.0) -> None:
+        if not isinstance(network, nn.Module):
+            raise TypeError(f"Muon: expected a network but got {type(network).__name__}")
+        if lr < 0 or weight_decay < 0:
+            raise ValueError(f"Muon: expected no negative rate but got lr={lr} and weight_decay={weight_decay}")
         super().__init__(network.parameters(), {"lr": lr, "momentum": MOMENTUM, "weight_decay": weight_decay})
         kernels = {each.weight for each in network.modules() if isinstance(each, CONVOLUTIONS)}
         self.shapes: dict[Tensor, tuple[int, int, int]] = {
             each: as_matrices(each, kernel=each in kernels) for each in network.parameters()
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs: of torch's optimisers only the parameters, their state and the defaults."""
+        return super().__getstate__() | {"shapes": self.shapes}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add the parameters of the network, once; others have no known shape.
+
+        Raises:
+            ValueError: The optimiser has its parameters already.
+        """
+        if self.param_groups:
+            raise ValueError("Muon: expected the parameters of one network; make another optimiser for others")
+        super().add_param_group(param_group)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -123,8 +149,8 @@ def as_matrices(parameter: Tensor, *, kernel: bool) -> tuple[int, int, int]:
         return 1, 1, parameter.numel()
     first, *others = parameter.shape
     if kernel or parameter.ndim == 2:
-        return 1, first, parameter.numel() // first
-    return first, others[0], parameter[0].numel() // others[0]
+        return 1, first, math.prod(others)
+    return first, others[0], math.prod(others[1:])
 
 
 def as_real(tensor: Tensor) -> Tensor:
@@ -177,7 +203,7 @@ def build_optimiser(network: nn.Module, fit: Any, steps: int) -> tuple[torch.opt
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 FLOAT32: Precision = "float32"
-BITS: dict[Precision, int] = {"float32": 23, "tf32": 10, "bfloat16": 7}
+BITS: dict[str, int] = {"float32": 23, "tf32": 10, "bfloat16": 7}
 _PRODUCTS = {"mm", "addmm", "bmm", "baddbmm", "convolution"}
 
 
@@ -187,7 +213,12 @@ def exact(*, tf32: bool = False) -> None:
 
 
 def train_in(network: nn.Module, precision: Precision) -> None:
-    """Have a network compute its products in a precision while it is trained; its outputs are of float32."""
+    """Have a network compute its products in a precision while it is trained; its outputs are of float32.
+
+    Raises:
+        UnknownNameError: There is no such precision.
+    """
+    lookup(BITS, precision, "precision")
     exact()
     if precision != FLOAT32:
         network.register_forward_pre_hook(_Enter(precision))
@@ -240,7 +271,7 @@ class Rounded(TorchDispatchMode):
 
     def __init__(self, precision: Precision) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # of torch
-        self.bits = BITS[precision]
+        self.bits = lookup(BITS, precision, "precision")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from training.optimisation import Muon, as_real, orthogonal
+from training.optimisation import Muon, as_matrices, as_real, orthogonal
 
 RATE, DECAY = 0.02, 0.1
 
@@ -105,3 +106,31 @@ def test_a_state_continues_where_it_was_saved() -> None:
     trained(halves, second, targets, 3)
     for each, other in zip(whole.parameters(), halves.parameters(), strict=True):
         assert torch.equal(each, other)
+
+
+def test_a_copy_steps_as_the_original() -> None:
+    """Copies of optimisers, as ensembles and backups make them, keep which parameters are kernels."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv1d(2, 6, 3), nn.Linear(5, 5))
+    targets = torch.randn(sum(each.numel() for each in network.parameters()))
+    optimiser = Muon(network, RATE, DECAY)
+    trained(network, optimiser, targets)
+    copies = [copy.deepcopy((network, optimiser)), pickle.loads(pickle.dumps((network, optimiser)))]  # noqa: S301
+    trained(network, optimiser, targets)
+    for other, its_optimiser in copies:
+        trained(other, its_optimiser, targets)
+        for one, another in zip(network.parameters(), other.parameters(), strict=True):
+            assert torch.equal(one, another)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_has_no_steps_is_refused() -> None:
+    network = nn.Linear(3, 4)
+    with pytest.raises(TypeError, match="expected a network but got list"):
+        Muon([*network.parameters()], RATE)  # type: ignore[arg-type]
+    for rates in ((-RATE, 0.0), (RATE, -DECAY)):
+        with pytest.raises(ValueError, match="expected no negative rate but got lr="):
+            Muon(network, *rates)
+    with pytest.raises(ValueError, match="expected the parameters of one network"):
+        Muon(network, RATE).add_param_group({"params": [nn.Parameter(torch.ones(3, 4))]})
+    assert as_matrices(torch.ones(0, 3, 4), kernel=False) == (0, 3, 4)

@@ -143,3 +143,10 @@ def test_a_guaranteed_bound_takes_float32() -> None:
     signature = Signature.of(PROBLEMS["darcy"].description).model_copy(update={"quality": ("error_bound",)})
     with pytest.raises(parity.ParityError, match="expected float32 for a model that guarantees error_bound"):
         parity.rounded(Sensitive(1.0), signature, {}, "tf32")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_unknown_precision_is_refused() -> None:
+    for use in (lambda: train_in(nn.Linear(2, 2), "float8"), lambda: Rounded("float8")):  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="expected a precision among float32, tf32, bfloat16 but got 'float8'"):
+            use()

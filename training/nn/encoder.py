@@ -16,19 +16,20 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import nn
 from torch.nn import functional
 
 from training.messages import lookup
 from training.nn.attention import Attention, AttentionNorm, AttentionType, build_attention
 from training.nn.grids import TOKENS, Mask, Positions, Tokens, Weight, expect
-from training.nn.pointwise import Activation, Dropout, build_activation
+from training.nn.pointwise import Activation, Dropout, build_activation, expect_odd
 
 Norm = Literal["none", "pre", "post"]
 Residual = Literal["plus", "minus"]
+Rate = Annotated[float, Field(ge=0, le=1)]
 
 POST: dict[str, bool] = {"none": False, "pre": False, "post": True}
 MINUS: dict[str, bool] = {"plus": False, "minus": True}
@@ -46,31 +47,44 @@ class EncoderConfig(BaseModel):
 
     attention: AttentionType = "galerkin"
     attention_norm: AttentionNorm = "layer"
-    attention_dropout: float = 0.0
+    attention_dropout: Rate = 0.0
     causal: bool = False  # tokens attend to themselves and their predecessors only; for kernels
     shared_map: bool = False  # one trained feature map for all heads instead of one per head; for kernels
     norm: Norm = "pre"
-    eps: float = 1e-5  # of all norms
+    eps: PositiveFloat = 1e-5  # of all norms
     gain: float = 1e-2  # Xavier gain of the attention's projections
     diagonal: float = 1e-2  # multiple of the identity added to them
     symmetric: bool = False  # also add their transpose
-    channels: int = 64  # features of a token, C
-    heads: int = 4
-    layers: int = 4
-    feedforward: int = 128  # hidden features of the FFN
+    channels: PositiveInt = 64  # features of a token, C, a multiple of the heads
+    heads: PositiveInt = 4
+    layers: NonNegativeInt = 4
+    feedforward: PositiveInt = 128  # hidden features of the FFN
     activation: Activation = "silu"
     batch_norm: bool = False  # of the FFN's hidden features
     residual: Residual = "plus"
-    dropout: float = 0.0  # of both residual branches
-    feedforward_dropout: float = 0.0  # of the FFN's hidden features
+    dropout: Rate = 0.0  # of both residual branches
+    feedforward_dropout: Rate = 0.0  # of the FFN's hidden features
     identical: bool = False  # start all layers from equal weights, as the reference project does
-    local: int = 0  # stencil of the depthwise convolution beside the attention; 0: no convolution
+    local: NonNegativeInt = 0  # stencil of the depthwise convolution beside the attention, odd; 0: no convolution
 
     @model_validator(mode="after")
     def expect_a_map_to_share(self) -> EncoderConfig:
-        """Refuse a shared feature map for an attention without feature maps."""
+        """Refuse a shared feature map, or a causal form, for an attention that has none."""
         if self.shared_map and not self.attention.startswith("kernel-"):
             raise ValueError(f"{self.attention} attention has no feature map: leave shared_map out")
+        if self.causal and not self.attention.startswith("kernel-"):
+            raise ValueError(
+                f"{self.attention} attention has no causal form: leave causal out, or use a kernel-... type"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def expect_sizes_that_fit(self) -> EncoderConfig:
+        """Require as many channels for every head, and a stencil with a middle."""
+        if self.channels % self.heads:
+            raise ValueError(f"expected channels to be a multiple of {self.heads} heads but got {self.channels}")
+        if self.local and not self.local % 2:
+            raise ValueError(f"expected an odd stencil in local but got {self.local}")
         return self
 
 
@@ -243,6 +257,9 @@ class LocalMixing(nn.Module):
         kernel: The width of the stencil, an odd number.
         periodic: Wrap around the ends instead of padding with zeros.
 
+    Raises:
+        ValueError: `kernel` is even, or the grid has more than two axes.
+
     Example:
         >>> LocalMixing(32, (10, 12), kernel=3)(torch.randn(2, 120, 32)).shape
         torch.Size([2, 120, 32])
@@ -250,6 +267,9 @@ class LocalMixing(nn.Module):
 
     def __init__(self, channels: int, grid: tuple[int, ...], kernel: int, *, periodic: bool = False) -> None:
         super().__init__()
+        expect_odd(kernel)
+        if len(grid) not in {1, 2}:
+            raise ValueError(f"expected a token grid of one or two axes but got {grid}")
         self.grid = grid
         self.padding = [kernel // 2] * (2 * len(grid))
         self.mode = "circular" if periodic else "constant"

@@ -119,8 +119,16 @@ def indices(sides: Sequence[int], device: torch.device | None = None) -> list[Te
 
 
 def unit_axis(index: Tensor, dtype: torch.dtype) -> Float[Tensor, " point"]:
-    """Return the coordinates in [0, 1] of the points with the indices 0..n-1 on one axis."""
-    return index.to(dtype) / index[-1:].to(dtype)
+    """Return the coordinates in [0, 1] of the points with the indices 0..n-1 on one axis; 0 of a single point."""
+    return index.to(dtype) / steps(index[-1:]).to(dtype)
+
+
+def steps(last: Tensor) -> Tensor:
+    """Return the number of steps of an axis from its last index, and 1 for a single point, which divides by it.
+
+    Graphs are for grids of more points, and hold no such case.
+    """
+    return last if tracing() or torch.compiler.is_compiling() else last.clamp(min=1)
 
 
 def grid_coordinates(indices: Sequence[Tensor], dtype: torch.dtype, *, reverse: bool = False) -> Coordinates:
@@ -180,6 +188,9 @@ class JoinCoordinates(nn.Module):
 
     def forward(self, x: Channels, coordinates: Coordinates) -> Features:
         expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
+        expected, found = (self.dimensions, *x.shape[2:]), tuple(coordinates.shape)
+        if found != expected and not (tracing() or torch.compiler.is_compiling()):
+            raise ValueError(f"{type(self).__name__}: expected coordinates of shape {expected} but got {found}")
         return self.map_features(x) + self.map_coordinates(coordinates)
 
     def map_features(self, x: Channels) -> Features:
@@ -272,17 +283,19 @@ def hat_matrix(
     """
     # Locations are fractions of the axis: i/(n-1) of nodes, i/n of left ends, (2i+1)/2n of the centres of cells.
     step = 2 if rule.points == "cells" else 1
-    wholes = whole(source, rule).to(dtype), whole(target, rule).to(dtype)
+    here, there = whole(source, rule), whole(target, rule)
+    there = there if average else steps(there)  # a single target is the first point of the axis, or the mean of all
+    wholes = here.to(dtype), there.to(dtype)
     x, y = (2 * index + 1 if rule.points == "cells" else index for index in (source, target))
     if rule.points == "nodes" or rule.periodic:
-        apart = (y[:, None] * whole(source, rule) - x[None, :] * whole(target, rule)).abs()
+        apart = (y[:, None] * here - x[None, :] * there).abs()
     else:
-        inside = torch.maximum(y * whole(source, rule), x[:1] * whole(target, rule))
-        inside = torch.minimum(inside, x[-1:] * whole(target, rule))
-        apart = (inside[:, None] - x[None, :] * whole(target, rule)).abs()
+        inside = torch.maximum(y * here, x[:1] * there)
+        inside = torch.minimum(inside, x[-1:] * there)
+        apart = (inside[:, None] - x[None, :] * there).abs()
     if rule.periodic:
-        apart = torch.minimum(apart, whole(source, rule) * whole(target, rule) - apart)
-    distance = apart.to(dtype) / (torch.maximum(*wholes) if average else wholes[1])  # in half widths of the hat
+        apart = torch.minimum(apart, here * there - apart)
+    distance = apart.to(dtype) / steps(torch.maximum(*wholes) if average else wholes[1])  # in half widths of the hat
     weight = torch.relu(1 - (distance if step == 1 else distance / step))
     return weight / weight.sum(dim=1, keepdim=True)
 

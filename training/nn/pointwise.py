@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.messages import lookup
-from training.nn.grids import CONVOLUTION, FIELDS, Field, expect
+from training.nn.grids import CONVOLUTION, FIELDS, Field, expect, tracing
 
 Activation = Literal["silu", "relu", "gelu", "none"]
 
@@ -98,13 +98,30 @@ class Normaliser(nn.Module):
 
     @torch.no_grad()
     def fit(self, fields: Field) -> None:
-        """Set mean and deviation to those of the samples `[sample, *grid]`, in physical units."""
-        fields, grid = fields.double(), self.mean.shape or (1,) * (fields.ndim - 1)
+        """Set mean and deviation to those of the samples `[sample, *grid]`, in physical units.
+
+        What never varies has the deviation 1, so that its standardised values are 0.
+
+        Raises:
+            ValueError: There are no samples, or they are on another grid than the statistics.
+        """
+        grid = self.mean.shape or (1,) * (fields.ndim - 1)
+        found = tuple(fields.shape)
+        if (
+            not fields.numel()
+            or len(found) != 1 + len(grid)
+            or any(side not in {1, points} for side, points in zip(grid, found[1:], strict=True))
+        ):
+            raise ValueError(
+                f"Normaliser: expected samples [sample, *grid] for statistics {tuple(grid)} but got {found}"
+            )
+        fields = fields.double()
         averaged = (0, *(axis for axis, side in enumerate(grid, start=1) if side == 1))
         deviation, mean = torch.std_mean(fields, dim=averaged, correction=0, keepdim=True)
         self.mean.copy_(mean.reshape(self.mean.shape))
         floor = EPSILON * (fields.std(correction=0) if self.relative else 1)
-        self.deviation.copy_((deviation + floor).reshape(self.mean.shape))
+        deviation = deviation + floor
+        self.deviation.copy_(torch.where(deviation > 0, deviation, 1).reshape(self.mean.shape))
 
     def forward(self, x: Field) -> Field:
         return (x - self.mean) / self.deviation
@@ -180,6 +197,16 @@ COARSEST = 2 ** (LEVELS - 1)
 TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
+def expect_odd(kernel: int) -> None:
+    """Require a stencil with as many points on either side: another one changes the grid.
+
+    Raises:
+        ValueError: It has an even number of points, or none.
+    """
+    if kernel < 1 or not kernel % 2:
+        raise ValueError(f"expected a stencil of an odd number of points but got {kernel}")
+
+
 class BoundaryConv(nn.Module):
     """Convolve over one to three axes and keep the size: padded around the circle, or by zeros at ends.
 
@@ -190,6 +217,9 @@ class BoundaryConv(nn.Module):
         kernel: Odd width of the stencil.
         groups: As in torch's convolutions; `inputs` for a stencil per channel.
 
+    Raises:
+        ValueError: `kernel` is even.
+
     Example:
         >>> BoundaryConv(2, 3, [True, False])(torch.zeros(1, 2, 8, 9)).shape
         torch.Size([1, 3, 8, 9])
@@ -197,6 +227,7 @@ class BoundaryConv(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, periodic: Sequence[bool], kernel: int = 3, groups: int = 1) -> None:
         super().__init__()
+        expect_odd(kernel)
         self.periodic, self.width = tuple(periodic), kernel // 2
         self.convolution = CONVOLUTION[len(self.periodic)](inputs, outputs, kernel, groups=groups)
 
@@ -250,6 +281,9 @@ class UNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
+        sides = tuple(x.shape[2:])
+        if not (tracing() or torch.compiler.is_compiling()) and any(side % COARSEST for side in sides):
+            raise ValueError(f"UNet: expected a multiple of {COARSEST} points on every axis but got {sides}")
         x, levels = self.first(x), []
         for block, down in zip(self.before[:-1], self.down, strict=True):
             levels.append(block(x))

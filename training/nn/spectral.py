@@ -34,7 +34,13 @@ Gate = Literal["silu", "sigmoid"]
 
 
 def waves(points: Points, modes: Waves, n: Int[Tensor, " 1"], dtype: torch.dtype) -> tuple[Basis, Basis]:
-    """Return cos and sin of 2 pi j k / n, each `[point, mode]`, for the points j and the wave numbers k."""
+    """Return cos and sin of 2 pi j k / n, each `[point, mode]`, for the points j and the wave numbers k.
+
+    Angles are in single precision at least: those of half precision are off by a hundredth.
+    """
+    if dtype in {torch.bfloat16, torch.float16}:
+        cos, sin = waves(points, modes, n, torch.float32)
+        return cos.to(dtype), sin.to(dtype)
     angle = turn(dtype) * (torch.remainder(points[:, None] * modes, n).to(dtype) / n.to(dtype))
     return torch.cos(angle), torch.sin(angle)
 
@@ -223,22 +229,42 @@ class SpectralConv(nn.Module):
 
 
 class OnOneGrid(nn.Module):
-    """A layer whose transforms are those of one grid: buffers, computed once, that no checkpoint holds."""
+    """A layer whose transforms are those of one grid: buffers that no checkpoint holds.
+
+    They are computed once, and anew where the layer changes its precision or its device. So those of a layer that was
+    made on the device `meta` are there once its weights are, and `double` makes them as exact as its numbers.
+    """
 
     def keep_transforms(self, modes: int, periodic: Sequence[bool], sides: Sequence[int]) -> None:
         """Compute the transforms; the period of an axis with ends is twice its length."""
-        self.sides = tuple(sides)
-        lengths = [1 if closed else 2 for closed in periodic]
-        axes = transforms(indices(sides), [modes] * len(sides), torch.get_default_dtype(), lengths)
+        self.sides, self.kept_modes = tuple(sides), modes
+        self.lengths = [1 if closed else 2 for closed in periodic]
+        self.compute_transforms(torch.get_default_dtype(), None)
+
+    def compute_transforms(self, dtype: torch.dtype, device: torch.device | None) -> None:
+        """Compute the transforms in a precision and on a device."""
+        axes = transforms(indices(self.sides, device), [self.kept_modes] * len(self.sides), dtype, self.lengths)
         for number, axis in enumerate(axes):
             for name, basis in axis._asdict().items():
                 self.register_buffer(f"{name}{number}", basis, persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> OnOneGrid:
+        before = self.get_buffer("cos0")
+        super()._apply(fn, recurse)
+        after = self.get_buffer("cos0")
+        if (before.dtype, before.device) != (after.dtype, after.device) and not after.is_meta:
+            self.compute_transforms(after.dtype, after.device)
+        return self
 
     def multiply(self, x: Tensor, matrices: Float[Tensor, "mode _ _"]) -> Tensor:
         """Multiply the lowest modes of `[batch, channel, *grid]` by complex matrices, both parts side by side.
 
         A real matrix of twice the size, as in `SpectralConv`, would take three times as long in training.
         """
+        if (
+            self.get_buffer("cos0").is_meta and not x.is_meta
+        ):  # of weights that were assigned; torch would read anything
+            self.compute_transforms(self.get_buffer("cos0").dtype, x.device)
         names, dimensions = AxisTransform._fields, x.ndim - 2
         axes = [AxisTransform(*(getattr(self, f"{name}{axis}") for name in names)) for axis in range(dimensions)]
         real, imaginary = transform(x, axes)
@@ -271,6 +297,7 @@ class BoundarySpectralConv(OnOneGrid, SpectralConv):
         self.keep_transforms(modes, periodic, sides)
 
     def global_part(self, x: Channels) -> Features:
+        expect(x, FIELDS, self.inputs, self, grid=self.sides)
         return self.multiply(x, torch.cat(self.weight.unbind(-1), dim=-1))
 
 

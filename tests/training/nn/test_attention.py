@@ -286,3 +286,32 @@ def test_an_unknown_norm_is_refused_by_name() -> None:
 def test_channels_must_fit_the_heads() -> None:
     with pytest.raises(ValueError, match="multiple of heads but got 10 channels and 3 heads"):
         build_attention("galerkin", 10, 3, coordinates=1)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_arguments_of_other_samples_or_tokens_are_refused_and_not_broadcast(positions: Tensor) -> None:
+    """A mask of padding `[batch, key]` was one of the heads where there are as many heads as samples."""
+    attention, x, y = build("softmax"), torch.randn(H, N, C).double(), torch.randn(H, N - 1, C).double()
+    padding = torch.ones(H, N, dtype=torch.bool)
+    wrong: list[dict[str, Tensor]] = [
+        {"mask": padding},
+        {"mask": padding[:, :, None]},
+        {"mask": padding[None]},
+        {"mask": padding[:1, None, :1]},
+        {"mask": padding[:, None, 1:]},
+        {"key": y},
+        {"key": x[:1]},
+        {"value": x[:1]},
+        {"value": y},
+        {"positions": positions[:1]},
+        {"positions": positions.expand(H + 1, -1, -1)},
+        {"weight": torch.ones(C).double()},
+        {"weight": torch.ones(H + 1, 1, 1).double()},
+        {"key": y, "key_positions": positions[1:], "weight": torch.ones(H, N, 1).double()},
+    ]
+    for arguments in wrong:
+        with pytest.raises(ValueError, match=r"^SoftmaxAttention: expected [a-z_]+ \[.* of 3 samples, 11 tokens and"):
+            attention(x, **{"positions": positions} | arguments)
+    for mask in (padding[:, None], padding[:1, None], padding[:, None].expand(-1, N, -1)):
+        expected = attention(x, positions=positions)
+        torch.testing.assert_close(attention(x, positions=positions, mask=mask), expected)

@@ -211,3 +211,19 @@ def onnx_session(module: EveryType) -> onnxruntime.InferenceSession:
         )
     assert program is not None
     return onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"channels": 10, "heads": 4}, "a multiple of 4 heads but got 10"),
+        ({"heads": 0}, "greater than 0"),
+        ({"layers": -1}, "greater than or equal to 0"),
+        ({"dropout": 1.5}, "less than or equal to 1"),
+        ({"local": 4}, "an odd stencil in local but got 4"),
+        ({"causal": True}, "galerkin attention has no causal form"),
+    ],
+)
+def test_options_that_build_no_layer_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        EncoderConfig(**options)

@@ -72,3 +72,26 @@ def test_a_linear_layer_learns_the_derivative_of_a_product_with_its_medium() -> 
     assert float(loss.detach()) < 0.01 * float(slope.square().mean())
     exact, x, medium = layer.double(), x.double(), medium.double()
     torch.testing.assert_close(exact(1e3 * x, medium), 1e3 * exact(x, medium))
+
+
+@pytest.mark.parametrize("assign", [True, False])
+def test_a_layer_of_the_meta_device_has_its_transforms_once_its_weights_are_there(assign: bool) -> None:
+    """Their buffers are in no checkpoint; torch multiplies by those of `meta` without an error."""
+    layer, x = GatedSpectralLayer(4, 3, (True, False), (8, 9)), torch.randn(2, 8, 9, 4)
+    with torch.device("meta"):
+        found = GatedSpectralLayer(4, 3, (True, False), (8, 9))
+    if not assign:
+        found.to_empty(device="cpu")
+    found.load_state_dict(layer.state_dict(), assign=assign)
+    assert torch.equal(found(x), layer(x))
+
+
+def test_a_layer_made_in_single_precision_becomes_as_exact_as_one_of_double() -> None:
+    layer, x = GatedSpectralLayer(4, 3, (True, False), (8, 9)).double(), torch.randn(2, 8, 9, 4, dtype=torch.float64)
+    torch.set_default_dtype(torch.float64)
+    try:
+        exact = GatedSpectralLayer(4, 3, (True, False), (8, 9))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    exact.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(layer(x), exact(x), rtol=1e-13, atol=1e-13)

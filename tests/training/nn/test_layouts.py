@@ -28,6 +28,7 @@ from training.nn import (
     JoinCoordinates,
     LinearSpectralLayer,
     LocalMixing,
+    Normaliser,
     PointwiseDecoder,
     PointwiseDecoderConfig,
     SpectralConv,
@@ -38,6 +39,8 @@ from training.nn import (
     build_attention,
 )
 from training.nn.attention import ATTENTION
+from training.nn.pointwise import BoundaryConv
+from training.nn.spectral import BoundarySpectralConv
 
 TOKENS, FIELDS, FEATURES = "[batch, token, channel]", "[batch, channel, *grid]", "[batch, *grid, channel]"
 COORDINATES, EDGES = torch.zeros(2, 12, 10), line_laplacians(torch.arange(20), 3, torch.float32)
@@ -104,3 +107,32 @@ def test_the_table_has_the_layout_of_every_layer() -> None:
     helpers = {"HeadAttention", "causal_attention"}
     configs = {name for name in layers.__all__ if name.endswith("Config")}
     assert named | helpers | configs == {*layers.__all__}
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_sizes_that_change_the_grid_are_refused() -> None:
+    for build in (lambda: LocalMixing(8, (4, 5), 4), lambda: BoundaryConv(2, 3, [True, False], 2)):
+        with pytest.raises(ValueError, match=r"expected a stencil of an odd number of points but got [24]"):
+            build()
+    with pytest.raises(ValueError, match="a token grid of one or two axes"):
+        LocalMixing(8, (4, 5, 2), 3)
+    with pytest.raises(ValueError, match=r"^UNet: expected a multiple of 4 points on every axis but got \(10, 12\)"):
+        UNet(2, 3, 4, 1)(torch.zeros(1, 3, 10, 12))
+    with pytest.raises(ValueError, match=r"^JoinCoordinates: expected coordinates of shape \(2, 12, 10\) but got"):
+        JoinCoordinates(8, 4, 2)(torch.zeros(3, 8, 12, 10), torch.zeros(2, 12, 1))
+    with pytest.raises(ValueError, match=r"^BoundarySpectralConv: expected .* on 8 x 9 points but got \(1, 2, 9, 9\)"):
+        BoundarySpectralConv(2, 3, 4, [True, False], (8, 9))(torch.zeros(1, 2, 9, 9))
+    for sizes in ((8, 0), (8, -2), (0, 1), (8, 2, -1)):
+        with pytest.raises(ValueError, match="expected at least 1 channel and 1 head"):
+            build_attention("galerkin", *sizes)
+
+
+def test_statistics_of_other_samples_are_refused_and_a_constant_becomes_0() -> None:
+    for shape in ((5, 8, 2), (5, 3, 4), (0, 4, 4), (5, 4)):
+        with pytest.raises(ValueError, match=r"^Normaliser: expected samples .* for statistics \(4, 4\) but got"):
+            Normaliser((4, 4)).fit(torch.randn(shape))
+    for grid in ((), (4,)):
+        normaliser, constant = Normaliser(grid), torch.full((3, 4), 5.0)
+        normaliser.fit(constant)
+        assert normaliser(constant).tolist() == torch.zeros(3, 4).tolist()
+        assert torch.equal(normaliser.inverse(normaliser(constant)), constant)

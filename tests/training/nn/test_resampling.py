@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.nn.grids import hat_matrix, resample, sample
+from training.nn.grids import grid_coordinates, hat_matrix, indices, resample, sample
 from training.nn.scalers import Downscaler, Upscaler, interpolate
 
 SIDES = st.integers(2, 60)
@@ -88,3 +88,14 @@ def test_dropout_is_off_in_evaluation() -> None:
         assert not torch.equal(layer(x), layer(x))
         layer.eval()
         assert torch.equal(layer(x), layer(x))
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize(("source", "target"), [(1, 1), (1, 4), (4, 1)])
+def test_an_axis_of_one_point_has_its_value(source: int, target: int, average: bool) -> None:
+    """One point is the mean of many, or the first of them; many have the value of one."""
+    x = torch.arange(1.0, source + 1)[:, None].expand(source, 3)
+    found = resample(x, torch.arange(target), torch.arange(3), average=average)
+    expected = x.mean() if average else x[0, 0]
+    torch.testing.assert_close(found, expected.expand(target, 3))
+    assert grid_coordinates(indices((1, 3)), torch.float32).tolist() == [[[0, 0, 0]], [[0, 0.5, 1]]]

@@ -113,3 +113,12 @@ def test_modes_that_a_grid_cannot_resolve_do_not_alias() -> None:
     torch.testing.assert_close(
         resample_periodic(x, torch.arange(16), modes=32), resample_periodic(x, torch.arange(16), modes=8)
     )
+
+
+def test_half_precision_rounds_the_waves_and_not_their_angles() -> None:
+    points, modes = torch.arange(1000), torch.arange(12)
+    for dtype in (torch.bfloat16, torch.float16):
+        exact = waves(points, modes, points[-1:] + 1, torch.float64)
+        for found, one in zip(waves(points, modes, points[-1:] + 1, dtype), exact, strict=True):
+            assert found.dtype == dtype
+            assert (found - one).abs().max() <= torch.finfo(dtype).eps

@@ -201,7 +201,8 @@ class SoftmaxAttention(HeadAttention):
 
     It takes :math:`O(n^2 w)` time. A mask `[batch, 1, key]`, which hides padding, keeps the fused kernel. A mask that
     differs between queries forms the :math:`n \times n` matrix. A query that attends to no key gets the mean of all
-    values, as if its scores were one large negative number.
+    values, as if its scores were one large negative number. The fused kernel has neither second nor forward-mode
+    derivatives (`torch.func.jvp`); within `torch.nn.attention.sdpa_kernel(SDPBackend.MATH)` torch has both.
 
     References:
         | Attention Is All You Need (Vaswani et al., NeurIPS 2017)

@@ -81,7 +81,7 @@ class HeadAttention(nn.Module):
             the token by token matrix, at quadratic cost. It is 0 in evaluation.
 
     Raises:
-        ValueError: `channels` is not a multiple of `heads`.
+        ValueError: `channels` is not a multiple of `heads`, or a size or the dropout rate is out of range.
         UnknownNameError: There is no such norm.
     """
 
@@ -102,6 +102,11 @@ class HeadAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        if channels < 1 or heads < 1 or coordinates < 0 or not 0 <= dropout <= 1:
+            raise ValueError(
+                f"expected at least 1 channel and 1 head, and a dropout rate of 0 to 1, but got {channels} channels, "
+                f"{heads} heads, {coordinates} coordinates and a rate of {dropout}"
+            )
         if channels % heads:
             raise ValueError(
                 f"expected channels to be a multiple of heads but got {channels} channels and {heads} heads"
@@ -144,11 +149,13 @@ class HeadAttention(nn.Module):
 
         Raises:
             ValueError: The tokens have another layout or number of features; positions are missing, unexpected or of
-                another dimension; or the attention accepts no mask.
+                another dimension; an argument is of other samples or tokens, which would be broadcast; or the attention
+                accepts no mask.
         """
         for tokens in (query, key, value):
             if tokens is not None:
                 expect(tokens, TOKENS, self.channels, self)
+        self.expect_alike(query, key, value, positions, key_positions, mask, weight)
         if all(other is None for other in (key, value, key_positions, mask, weight)):
             mixed = self.fast_self_attention(query, positions)
             if mixed is not None:
@@ -162,6 +169,48 @@ class HeadAttention(nn.Module):
         sources = positions if key_positions is None else key_positions
         Q, K, V = self.prepend(positions, Q), self.prepend(sources, K), self.prepend(sources, V)
         return self.output(self.mix(Q, K, V, mask).transpose(1, 2).flatten(2))
+
+    def expect_alike(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        positions: Tensor | None,
+        key_positions: Tensor | None,
+        mask: Tensor | None,
+        weight: Tensor | None,
+    ) -> None:
+        """Require the samples and tokens of the arguments; while a graph is made nothing is compared.
+
+        A mask of padding `[batch, key]` would otherwise be one of the heads where there are as many heads as samples.
+
+        Raises:
+            ValueError: See `forward`.
+        """
+        if tracing() or torch.compiler.is_compiling():
+            return
+        batch, tokens = query.shape[:2]
+        sources = (query if key is None else key).shape[1]
+        batches, own = {1, batch}, {self.coordinates}
+        of_keys = positions if key_positions is None else key_positions
+        for name, found, shape, sizes in (
+            ("key", key, "[batch, source, channel]", ({batch}, {sources}, {self.channels})),
+            ("value", value, "[batch, source, channel]", ({batch}, {sources}, {self.channels})),
+            ("positions", positions, "[token, coordinate]", (batches, {tokens}, own)),
+            ("key_positions", of_keys, "[source, coordinate]", (batches, {sources}, own)),
+            ("mask", mask, "[batch, token, source] or [batch, 1, source]", (batches, {1, tokens}, {sources})),
+            ("weight", weight, "[batch, token, 1]", (batches, {1, tokens} & {1, sources}, {1, self.channels})),
+        ):
+            if found is None:
+                continue
+            if name.endswith("positions") and found.shape[-1] != self.coordinates:
+                raise ValueError(f"expected positions of {self.coordinates} coordinates but got {found.shape[-1]}")
+            expected = sizes[-2:] if name.endswith("positions") and found.ndim < len(sizes) else sizes
+            if found.ndim != len(expected) or not all(map(set.__contains__, expected, found.shape)):
+                raise ValueError(
+                    f"{type(self).__name__}: expected {name} {shape} of {batch} samples, {tokens} tokens and {sources} "
+                    f"sources but got {tuple(found.shape)}"
+                )
 
     def fast_self_attention(self, x: Tokens, positions: Positions | None) -> Tokens | None:  # noqa: ARG002 - a default
         """Return the same output computed faster, or None where the general method is needed."""
