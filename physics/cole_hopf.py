@@ -67,12 +67,18 @@ def solve(
     Returns:
         The velocity at `time` [points].
 
+    Raises:
+        ValueError: There are several fields or fewer than two points, or a number is not finite or not positive.
+
     Example:
         >>> final = solve(np.sin(2 * np.pi * np.arange(8) / 8), time=0.1)
         >>> round(float(final.max()), 3)
         0.937
     """
     u = np.asarray(initial, dtype=np.float64)
+    if u.ndim != 1:
+        raise ValueError(f'expected one field (point) but got {u.shape} for "initial"')
+    burgers.check(u, time=time, viscosity=viscosity, length=length)
     working = resolution if u.size >= resolution else u.size * -(-resolution // u.size)
     coarse = interpolate(u, working)
     if viscosity * time > length**2:  # the longest wave has decayed to exp(-4 pi^2), below rounding

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,19 @@ def test_waves_that_have_decayed_take_no_memory() -> None:
     """So large a viscosity would take eight million keys, of which a block's weights are 17 GB."""
     initial = 0.5 + burgers.example(128, seed=9)
     np.testing.assert_allclose(cole_hopf.converged(initial, viscosity=1e6), initial.mean(), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"initial": np.ones((2, 16))}, r"expected one field \(point\) but got \(2, 16\)"),
+        ({"initial": np.ones(1)}, "at least 2 points"),
+        ({"initial": np.array([1.0, np.nan, 0.0])}, "not finite"),
+        ({"viscosity": 0.0}, "a positive number but got 0.0 for viscosity"),
+        ({"time": -1.0}, "a positive number but got -1.0 for time"),
+        ({"length": 0.0}, "a positive number but got 0.0 for length"),
+    ],
+)
+def test_what_has_no_solution_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cole_hopf.solve(**{"initial": burgers.example(16, seed=0)} | changes)

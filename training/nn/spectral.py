@@ -250,7 +250,7 @@ class OnOneGrid(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> OnOneGrid:
         before = self.get_buffer("cos0")
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # of torch
         after = self.get_buffer("cos0")
         if (before.dtype, before.device) != (after.dtype, after.device) and not after.is_meta:
             self.compute_transforms(after.dtype, after.device)
