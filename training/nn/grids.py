@@ -189,7 +189,7 @@ class JoinCoordinates(nn.Module):
     def forward(self, x: Channels, coordinates: Coordinates) -> Features:
         expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
         expected, found = (self.dimensions, *x.shape[2:]), tuple(coordinates.shape)
-        if found != expected and not (tracing() or torch.compiler.is_compiling()):
+        if not (tracing() or torch.compiler.is_compiling()) and found != expected:
             raise ValueError(f"{type(self).__name__}: expected coordinates of shape {expected} but got {found}")
         return self.map_features(x) + self.map_coordinates(coordinates)
 

@@ -261,10 +261,9 @@ class OnOneGrid(nn.Module):
 
         A real matrix of twice the size, as in `SpectralConv`, would take three times as long in training.
         """
-        if (
-            self.get_buffer("cos0").is_meta and not x.is_meta
-        ):  # of weights that were assigned; torch would read anything
-            self.compute_transforms(self.get_buffer("cos0").dtype, x.device)
+        known = self.get_buffer("cos0")
+        if known.is_meta and not x.is_meta:  # of weights that were assigned; torch would read anything
+            self.compute_transforms(known.dtype, x.device)
         names, dimensions = AxisTransform._fields, x.ndim - 2
         axes = [AxisTransform(*(getattr(self, f"{name}{axis}") for name in names)) for axis in range(dimensions)]
         real, imaginary = transform(x, axes)
