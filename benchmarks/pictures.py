@@ -139,7 +139,7 @@ def methods(rows: Sequence[Row], target: Path) -> None:
 def logarithmic(axis: Axes, across: str, up: str) -> None:
     """Give a panel logarithmic axes with plain numbers."""
     axis.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
-    for scale, digits in ((axis.xaxis, "{x:g}"), (axis.yaxis, "{x:.0e}")):
+    for scale, digits in ((axis.xaxis, "{x:g}"), (axis.yaxis, "{x:.2g}")):
         scale.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         scale.set_major_formatter(digits)
         scale.set_minor_formatter(ticker.NullFormatter())

@@ -55,6 +55,7 @@ def serves(client: Client, version: int) -> bool:
         return False
 
 
+@pytest.mark.deep
 def test_the_alert_on_wrong_predictions_fires(
     tmp_path: Path,
     run_service: RunService,

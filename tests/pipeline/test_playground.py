@@ -380,6 +380,7 @@ def test_at_a_desk_all_that_one_draws_with_is_seen(visit: Callable[..., Visit]) 
         assert box["y"] + box["height"] <= 900, control
 
 
+@pytest.mark.deep
 def test_on_a_phone_the_picture_is_first_and_scrolling_draws_nothing(visit: Callable[..., Visit]) -> None:
     person = visit(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     person.settled("they differ by")
@@ -502,7 +503,7 @@ def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> No
     assert not np.array_equal(person.download("#download-input"), after)
 
 
-@pytest.mark.parametrize("model", [FORWARD, pytest.param(INVERSE, marks=ALIKE), CURVE])
+@pytest.mark.parametrize("model", [FORWARD, *(pytest.param(model, marks=ALIKE) for model in (INVERSE, CURVE))])
 def test_a_test_sample_is_compared_with_its_truth(visit: Callable[..., Visit], service: Gateway, model: str) -> None:
     person = visit()
     person.choose(model)
@@ -708,6 +709,7 @@ def test_a_field_is_uploaded(visit: Callable[..., Visit], service: Gateway) -> N
     expect(person.page.locator("#measured-note")).to_have_text("not published for this grid")
 
 
+@pytest.mark.deep
 def test_what_is_no_field_is_refused_with_a_reason(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
@@ -743,6 +745,7 @@ def test_an_upload_that_the_gateway_refuses_keeps_the_input(visit: Callable[...,
     person.errors.clear()
 
 
+@pytest.mark.deep
 def test_the_address_names_the_model(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit()
     person.settled("they differ by")

@@ -99,6 +99,7 @@ def archive(page: Page, button: str) -> dict[str, np.ndarray]:
     return dict(np.load(waiting.value.path()))
 
 
+@pytest.mark.deep
 def test_a_field_of_parameters_alone_is_shown_on_the_grid_that_is_chosen(
     page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

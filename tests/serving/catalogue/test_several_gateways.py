@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx2
 import numpy as np
+import pytest
 
 from serving.settings import Settings
 from tests.conftest import wait_until
@@ -32,6 +33,7 @@ def state(settings: Settings, model: str) -> str:
     return next(str(each["state"]) for each in found if each["name"] == model)
 
 
+@pytest.mark.deep
 def test_gateways_of_one_triton_share_what_is_loaded_and_its_memory(
     toy_repository: Path, tmp_path: Path, make_settings: Callable[..., Settings], run_triton: Callable[..., object]
 ) -> None:

@@ -368,6 +368,7 @@ def test_trajectories_are_calibrated_with_new_ones_of_files(
     assert row["relative_l2"] > 0
 
 
+@pytest.mark.deep
 def test_trajectories_of_a_solver_are_calibrated_with_new_ones(tmp_path: Path) -> None:
     """The estimates of the frames are new; the errors of the card stay those of its own test trajectories."""
     folder, before = tmp_path / "waves", ROOT / "checkpoints" / "kuramoto_sivashinsky"
