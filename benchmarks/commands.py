@@ -72,7 +72,7 @@ def methods(
 
     if unknown := {*split(models)} - {*program.MODELS}:
         raise typer.BadParameter(f"expected models among {MODELS} but got {', '.join(sorted(unknown))}")
-    kept = [] if quick or models == MODELS else [row for row in read("methods")["rows"] if row["model"] not in models]
+    kept = [] if quick or models == MODELS else [row for row in read("methods")["rows"] if row["model"] not in split(models)]
     measured = [*kept, *program.measure(repository, tuple(split(models)), quick=quick)]
     rows = sorted(measured, key=lambda row: program.MODELS.index(row["model"]))
     show("summary", write("methods", rows, quick=quick, truth=program.own_error(4 if quick else 24)))
