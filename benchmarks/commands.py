@@ -70,10 +70,12 @@ def methods(
     from benchmarks import methods as program  # noqa: PLC0415
     from benchmarks import pictures as draw  # noqa: PLC0415
 
-    if unknown := {*split(models)} - {*program.MODELS}:
+    chosen = tuple(split(models))
+    if unknown := {*chosen} - {*program.MODELS}:
         raise typer.BadParameter(f"expected models among {MODELS} but got {', '.join(sorted(unknown))}")
-    kept = [] if quick or models == MODELS else [row for row in read("methods")["rows"] if row["model"] not in split(models)]
-    measured = [*kept, *program.measure(repository, tuple(split(models)), quick=quick)]
+    known = [] if quick or models == MODELS else read("methods")["rows"]
+    kept = [row for row in known if row["model"] not in chosen]
+    measured = [*kept, *program.measure(repository, chosen, quick=quick)]
     rows = sorted(measured, key=lambda row: program.MODELS.index(row["model"]))
     show("summary", write("methods", rows, quick=quick, truth=program.own_error(4 if quick else 24)))
     if not quick:
