@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page, sync_playwright
 from typer.testing import CliRunner
 
 from export.__main__ import app as exporting
@@ -25,6 +27,26 @@ DRAWN = """canvas => {
     const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
     return data.filter((value, i) => i % 4 === 3 && value > 0).length / (data.length / 4);
 }"""
+
+
+PATIENCE = 90_000  # milliseconds, of a browser on a busy machine
+
+
+@contextmanager
+def open_page() -> Iterator[Page]:
+    """Open a page of a browser of its own, and fail with the errors of its scripts; skip where there is no browser."""
+    program = shutil.which("chromium")
+    if program is None and "CI" not in os.environ:
+        pytest.skip("chromium is not installed")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        yield page
+        browser.close()
+    assert errors == []
 
 
 @dataclass(frozen=True)

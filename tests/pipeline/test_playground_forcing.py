@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from safetensors.numpy import save_file
 
 from tests import toy_rollouts
 from tests.conftest import Gateway, RunService
+from tests.pipeline.conftest import PATIENCE, open_page
 
 pytestmark = pytest.mark.deep
 
-FRAMES, POINTS, SHOWN, PATIENCE = 6, 16, 4, 90_000
+FRAMES, POINTS, SHOWN = 6, 16, 4
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, run_service: RunService) -
 
 
 def test_a_forcing_is_shown_frame_by_frame_and_what_is_drawn_lasts(service: Gateway) -> None:
-    program = shutil.which("chromium")
-    if program is None and "CI" not in os.environ:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(PATIENCE)
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
+    with open_page() as page:
         page.goto(f"{service.url}/#{toy_rollouts.PUSHED}")
         page.click("#sample")
         expect(page.locator("#frame-shown")).to_have_text(f"1 of {FRAMES}, time 0.5", timeout=PATIENCE)
@@ -67,8 +58,6 @@ def test_a_forcing_is_shown_frame_by_frame_and_what_is_drawn_lasts(service: Gate
         folder = Path("test-artefacts/playground")
         folder.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=folder / "forcing.png", full_page=True)
-        browser.close()
-    assert errors == []
     moves = np.abs(np.diff(states, axis=0)).max(axis=1)
     assert (moves[: SHOWN - 2] > 0.1).all()
     np.testing.assert_allclose(moves[SHOWN - 2 :], 0, atol=1e-6)

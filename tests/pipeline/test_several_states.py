@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +11,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from petrov_client import Client
 from serving.frames import PIECE
 from tests.conftest import RunService
-from tests.pipeline.conftest import DRAWN
+from tests.pipeline.conftest import DRAWN, PATIENCE, open_page
 from tests.pipeline.test_trajectories import (
     FRAMES,
-    PATIENCE,
     SETS,
     Service,
     close,
@@ -185,15 +182,7 @@ def test_torchscript_computes_the_same_frames(client: Client, frames: int) -> No
 
 
 def test_the_page_shows_what_is_inside(service: Service) -> None:
-    program = shutil.which("chromium")
-    if program is None and "CI" not in os.environ:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(PATIENCE)
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
+    with open_page() as page:
         page.goto(f"{service.url}/#plane")
         page.click("#sample")
         expect(page.locator("#sentence")).to_contain_text("from the truth", timeout=PATIENCE)
@@ -203,5 +192,3 @@ def test_the_page_shows_what_is_inside(service: Service) -> None:
         folder = Path("test-artefacts/playground")
         folder.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=folder / "masked-trajectory.png", full_page=True)
-        browser.close()
-    assert errors == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ import torch
 import tritonclient.grpc as triton_grpc
 import zarr
 from numpy.typing import NDArray
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from export.__main__ import app as exporting
 from petrov_client import AsyncClient, Client, GrpcClient, InvalidInput
@@ -29,7 +27,7 @@ from petrov_client.jax import operator
 from petrov_client.torch import Operator
 from serving.frames import PIECE
 from tests.conftest import Gateway, RunService
-from tests.pipeline.conftest import command
+from tests.pipeline.conftest import PATIENCE, command, open_page
 from training import checkpoint
 from training.commands import app as training
 
@@ -54,7 +52,6 @@ pytestmark = pytest.mark.timeout(600)  # a training, an export and a start of Tr
 #: Changes of the preset "tiny".
 SETS = ("fit.epochs=1", "operator.step.channels=16", "operator.step.detail=8", "operator.step.spectral=1")
 FRAMES = 9
-PATIENCE = 90_000  # a browser on a busy machine
 
 
 def lines(samples: int, frames: int = FRAMES, points: int = 32, seed: int = 0) -> NDArray[np.float32]:
@@ -317,15 +314,7 @@ def test_the_client_refuses_what_cannot_be_rolled_out(client: Client) -> None:
 
 
 def test_the_page_shows_frame_by_frame(service: Service) -> None:
-    program = shutil.which("chromium")
-    if program is None and "CI" not in os.environ:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(PATIENCE)
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
+    with open_page() as page:
         page.goto(f"{service.url}/#line")
         page.click("#sample")
         expect(page.locator("#sentence")).to_contain_text("from the truth", timeout=PATIENCE)
@@ -347,8 +336,6 @@ def test_the_page_shows_frame_by_frame(service: Service) -> None:
         folder = Path("test-artefacts/playground")
         folder.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=folder / "trajectory.png", full_page=True)
-        browser.close()
-    assert errors == []
 
 
 def test_the_command_writes_a_trajectory(service: Service, tmp_path: Path, client: Client) -> None:
