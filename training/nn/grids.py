@@ -64,6 +64,11 @@ def tracing() -> bool:
     return torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # public, but neither exported nor typed
 
 
+def graphing() -> bool:
+    """Return whether a graph is being made, by TorchScript or torch.export, in which nothing is compared."""
+    return tracing() or torch.compiler.is_compiling()
+
+
 def expect(
     x: Tensor,
     layout: Layout,
@@ -91,7 +96,7 @@ def expect(
         Traceback (most recent call last):
         ValueError: Identity: expected [batch, token, channel] with 64 channels but got (2, 64, 100)
     """
-    if tracing() or torch.compiler.is_compiling():
+    if graphing():
         return
     axes = {1} if layout == TOKENS else {dimensions or (len(grid) if grid else 0)} - {0} or {1, 2, 3}
     found = tuple(x.shape)
@@ -128,7 +133,7 @@ def steps(last: Tensor) -> Tensor:
 
     Graphs are for grids of more points, and hold no such case.
     """
-    return last if tracing() or torch.compiler.is_compiling() else last.clamp(min=1)
+    return last if graphing() else last.clamp(min=1)
 
 
 def grid_coordinates(indices: Sequence[Tensor], dtype: torch.dtype, *, reverse: bool = False) -> Coordinates:
@@ -189,7 +194,7 @@ class JoinCoordinates(nn.Module):
     def forward(self, x: Channels, coordinates: Coordinates) -> Features:
         expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
         expected, found = (self.dimensions, *x.shape[2:]), tuple(coordinates.shape)
-        if not (tracing() or torch.compiler.is_compiling()) and found != expected:
+        if not graphing() and found != expected:
             raise ValueError(f"{type(self).__name__}: expected coordinates of shape {expected} but got {found}")
         return self.map_features(x) + self.map_coordinates(coordinates)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.messages import lookup
-from training.nn.grids import CONVOLUTION, FIELDS, Field, expect, tracing
+from training.nn.grids import CONVOLUTION, FIELDS, Field, expect, graphing
 
 Activation = Literal["silu", "relu", "gelu", "none"]
 
@@ -282,7 +282,7 @@ class UNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         expect(x, FIELDS, self.inputs, self, dimensions=self.dimensions)
         sides = tuple(x.shape[2:])
-        if not (tracing() or torch.compiler.is_compiling()) and any(side % COARSEST for side in sides):
+        if not graphing() and any(side % COARSEST for side in sides):
             raise ValueError(f"UNet: expected a multiple of {COARSEST} points on every axis but got {sides}")
         x, levels = self.first(x), []
         for block, down in zip(self.before[:-1], self.down, strict=True):

@@ -29,6 +29,7 @@ from training.nn.grids import (
     Tokens,
     Weight,
     expect,
+    graphing,
     tracing,
 )
 
@@ -187,7 +188,7 @@ class HeadAttention(nn.Module):
         Raises:
             ValueError: See `forward`.
         """
-        if tracing() or torch.compiler.is_compiling():
+        if graphing():
             return
         batch, tokens = query.shape[:2]
         sources = (query if key is None else key).shape[1]
