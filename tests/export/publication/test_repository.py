@@ -32,9 +32,14 @@ from export.repository import Publication, RepositoryError, publish
 from export.signature import Signature
 from tests.conftest import wait_until
 from training import calibration, checkpoint
+from training.problems.problem_file import COMPANIONS
 
 ROOT = Path(__file__).parents[3]
 Published: TypeAlias = "tuple[Path, dict[str, Publication]]"
+
+
+def test_a_problem_file_refuses_the_names_that_an_export_refuses() -> None:
+    assert {*COMPANIONS} == {*repositories.SUFFIXES}
 
 
 def contents(folder: Path) -> dict[str, str]:
