@@ -64,7 +64,7 @@ def test_a_released_graph_computes_what_its_checkpoint_does(folder: Path) -> Non
     parity.gate(parity.compare(run, trained.deployed, signature, like, [smallest]))
 
 
-@pytest.mark.parametrize("name", ["kuramoto_sivashinsky", "memoriser"])
+@pytest.mark.parametrize("name", [pytest.param("kuramoto_sivashinsky", marks=pytest.mark.deep), "memoriser"])
 def test_a_released_graph_is_that_of_a_fresh_export(name: str) -> None:
     """Those of large networks take a minute each: `export.released verify`, before a release, compares them, too."""
     assert released.differences(ROOT / "checkpoints" / name, plain=True) == []

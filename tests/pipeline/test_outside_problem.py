@@ -157,6 +157,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., None]]:
         yield lambda module, *arguments: command(apps[module], *arguments)
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
 def test_a_problem_from_another_package_is_trained_exported_and_served(
     run: Callable[..., None],

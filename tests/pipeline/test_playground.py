@@ -876,7 +876,7 @@ def lightness(rgb: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "model", [*(pytest.param(model, marks=ALIKE) for model in (FORWARD, INVERSE, CURVE)), SEVERAL, EXPRESSION]
+    "model", [*(pytest.param(model, marks=ALIKE) for model in (FORWARD, INVERSE, CURVE, EXPRESSION)), SEVERAL]
 )
 def test_everything_has_a_name_and_fits_a_phone(visit: Callable[..., Visit], model: str) -> None:
     person = visit(viewport={"width": 320, "height": 640}, color_scheme="dark", reduced_motion="reduce", has_touch=True)

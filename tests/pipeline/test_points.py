@@ -27,7 +27,10 @@ from tests.toy_meshes import write_stars
 from training.commands import app
 from training.data.readers import open_file
 
-pytestmark = pytest.mark.timeout(600)  # a training, an export and a start of Triton, on a busy machine
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.timeout(600),
+]  # a training, an export and a start of Triton, on a busy machine
 SAFETENSORS = {"Content-Type": "application/vnd.safetensors"}
 FIELDS = ("boundary", "distance", "source")
 Sample = dict[str, "NDArray[np.float32]"]
@@ -242,7 +245,6 @@ def test_a_domain_of_another_size_is_more_unusual_than_all_others(http: httpx2.C
     assert other[0] < 0.05 < one[0]  # there are some thirty to compare it with
 
 
-@pytest.mark.deep
 def test_the_playground_draws_meshes(gateway: Gateway, browser: Browser) -> None:  # noqa: F811  as above
     draws_domains(Visit(browser, gateway.url), "stars_tiny", 0.4, 0.9)
 

@@ -143,7 +143,9 @@ def test_an_impossible_start_is_explained(settings: Settings) -> None:
     assert "holds no model: make export" in refusal(settings)
 
 
-@pytest.mark.parametrize("name", ["port", "grpc_port", "triton_http_port"])
+@pytest.mark.parametrize(
+    "name", ["port", *(pytest.param(name, marks=pytest.mark.deep) for name in ("grpc_port", "triton_http_port"))]
+)
 def test_a_port_in_use_is_named(settings: Settings, name: str) -> None:
     port = getattr(settings, name)
     with socket.socket() as taken:

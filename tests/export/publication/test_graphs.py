@@ -45,7 +45,7 @@ def test_a_graph_computes_what_its_network_computes_on_any_grid(
     loaded = checkpoint.load(checkpoints[problem])
     signature = Signature.of_checkpoint(loaded)
     modules = [Deployable(loaded.deployed, signature.argument_names, dtype) for dtype in (torch.float32, torch.float64)]
-    sides = st.integers(signature.grid.minimum, min(signature.grid.maximum, 150))
+    sides = st.integers(signature.grid.minimum, min(signature.grid.maximum, 96))
 
     @given(
         batch=st.integers(1, 5), grid=st.tuples(*[sides for _ in signature.grid.axes]), seed=st.integers(0, 2**32 - 1)

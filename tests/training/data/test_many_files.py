@@ -55,7 +55,10 @@ def few_open_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("few_open_files")
-@pytest.mark.parametrize(("suffix", "write"), [("h5", write_hdf5), ("nc", write_netcdf), ("npz", write_npz)])
+@pytest.mark.parametrize(
+    ("suffix", "write"),
+    [pytest.param("h5", write_hdf5, marks=pytest.mark.deep), ("nc", write_netcdf), ("npz", write_npz)],
+)
 def test_a_folder_may_have_more_files_than_may_be_open(
     suffix: str, write: Callable[[Path, Array, Array], None], tmp_path: Path
 ) -> None:
