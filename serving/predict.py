@@ -102,7 +102,9 @@ class Predictor:
         card, policy, arrays, run = request.card, request.policy, inputs.arrays, request.run
         if request.reference:
             outputs, bounds = await self.classical.solve(card, arrays, "reference")
-            return outputs, Quality.classical(bounds)
+            quality = Quality.classical(bounds)
+            policy.require(card, quality, single=inputs.single)
+            return outputs, quality
         if policy.bypasses(card):
             return await self.solved(request, inputs, np.ones(inputs.samples, np.bool_))
         if card.frames is not None and card.product is None:

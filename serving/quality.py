@@ -217,7 +217,7 @@ class Policy:
         """Refuse what a model cannot do, before it runs.
 
         That is a tolerance without error bounds and without an exact solver, a treatment of inputs outside without a
-        novelty, or frames that are not its own.
+        novelty, frames that are not its own, or earlier frames where nothing counts them.
         """
         self.count(card)
         if card.product is not None and (self.tolerance is not None or self.outside != "answer"):
@@ -225,6 +225,8 @@ class Policy:
                 ("outside", "invalid-parameter") if self.tolerance is None else ("tolerance", "tolerance-unmet")
             )
             raise Problem(kind, f"{name}: derivatives are those of the network, and no error of theirs is known")
+        if card.product is not None and self.after:
+            raise Problem("invalid-parameter", "after: derivatives have no error estimates, whose frames it counts")
         if self.bypasses(card) and not solver:
             raise Problem(
                 "tolerance-unmet",

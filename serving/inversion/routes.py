@@ -194,7 +194,7 @@ _KEY = {
 }
 _BINARY = {binary.SAFETENSORS: over_http.BINARY}
 
-router = APIRouter(responses=over_http.PROBLEMS)
+router = APIRouter(responses=over_http.PROBLEMS, dependencies=over_http.CHECKED)
 
 
 async def _jobs(request: Request) -> Inversions:
@@ -284,7 +284,8 @@ def _invertible(model: str, service: Service) -> tuple[Card, Sensing]:
     sensing = known[card.problem].sensing if card.problem in known else None
     if sensing is None or card.product is not None:
         names = ", ".join(name for name, problem in known.items() if problem.sensing)
-        raise Problem("not-invertible", f'there is no prior for an input of "{card.problem}"; there is one for {names}')
+        detail = f'"{card.model}" has no prior for an input; the problems that have one are {names}'
+        raise Problem("not-invertible", detail)
     return card, sensing
 
 

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import SkipJsonSchema
@@ -283,6 +283,10 @@ def check_names_of_query(query: QueryParams, known: Collection[str] = ()) -> Non
 async def only_known_query(request: Request) -> None:
     """Refuse, as a dependency of a route, query parameters that its function does not take."""
     check_names_of_query(request.query_params, [each.alias for each in request.scope["route"].dependant.query_params])
+
+
+#: Dependencies of a router whose routes are not direct: a direct route checks the query with its body (`content`).
+CHECKED = [Depends(only_known_query)]
 
 
 def policy(query: Mapping[str, str]) -> Policy:

@@ -82,7 +82,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     422: {"model": Faults, "description": "What is wrong with the arrays"},
     **over_http.PROBLEMS,
 }
-router = APIRouter(prefix=PREFIX, responses=_ERRORS)
+router = APIRouter(prefix=PREFIX, responses=_ERRORS, dependencies=over_http.CHECKED)
 calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
 
 

@@ -51,6 +51,13 @@ _NAMED = {"name": {"type": "string"}, "config": {"type": "object"}}
 _INFO = object_schema({"protocolVersion": {"type": "number"}, "models": {"type": "array", "items": {"type": "string"}}})
 _SUPPORT = object_schema({"support": object_schema({feature: {"type": "boolean"} for feature in FEATURES})})
 _PRODUCT: dict[str, Any] = {"input": _VECTORS, "outWrt": _INDEX, "inWrt": _INDEX}
+_SECOND: dict[str, Any] = {"input": _VECTORS, "outWrt": _INDEX, "inWrt1": _INDEX, "inWrt2": _INDEX, "sens": _VECTOR, "vec": _VECTOR}
+#: Members of a message for a feature, beside name and configuration.
+MEMBERS: dict[str, tuple[str, ...]] = {
+    EVALUATE: ("input",),
+    GRADIENT: (*_PRODUCT, "sens"),
+    APPLY_JACOBIAN: (*_PRODUCT, "vec"),
+}
 _FAULT = object_schema({"error": object_schema({"type": {"type": "string"}, "message": {"type": "string"}})})
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"content": {JSON: {"schema": _FAULT}}, "description": "What is wrong"}
@@ -60,14 +67,15 @@ calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
 
 def _route(result: dict[str, Any], **members: dict[str, Any]) -> dict[str, Any]:
     """Return the documentation of a route: its result, and the members of its body beside name and configuration."""
-    body = object_schema(_NAMED | members, ["name", *members], closed=False)
+    body = object_schema(_NAMED | members, ["name", *members])
     return over_http.described(body, {"content": {JSON: {"schema": result}}})
 
 
 @calls.get("/Info", responses={200: {"content": {JSON: {"schema": _INFO}}}})
 @requires(Scope.INFER)
-async def info(request: Request, service: Serving) -> Response:  # noqa: ARG001 - as direct routes are called
+async def info(request: Request, service: Serving) -> Response:
     """Return the version of the protocol and the names of the models."""
+    over_http.check_names_of_query(request.query_params)
     return _json({"protocolVersion": 1.0, "models": names(service)})
 
 
@@ -75,7 +83,9 @@ async def info(request: Request, service: Serving) -> Response:  # noqa: ARG001 
 @requires(Scope.INFER)
 async def model_info(request: Request, service: Serving) -> Response:
     """Return what a model supports."""
-    request.state.model = served = find(service, await _short(request, service))[0]
+    members = await _short(request, service)
+    request.state.model = served = find(service, members)[0]
+    _check_names(members)
     supported = features(service, served)
     return _json({"support": {feature: feature in supported for feature in FEATURES}})
 
@@ -115,7 +125,7 @@ async def apply_jacobian(request: Request, service: Serving) -> Response:
     return await _compute(request, service, APPLY_JACOBIAN)
 
 
-@calls.post("/ApplyHessian", **_route(object_schema({"output": _VECTOR})))
+@calls.post("/ApplyHessian", **_route(object_schema({"output": _VECTOR}), **_SECOND))
 @requires(Scope.INFER)
 async def apply_hessian(request: Request, service: Serving) -> Response:
     """Say that no model has second derivatives."""
@@ -138,7 +148,10 @@ async def _short(request: Request, service: Service) -> dict[str, Any]:
 
 
 async def _sizes(request: Request, service: Service) -> tuple[list[int], list[int]]:
-    return (await configured(request, service, await _short(request, service), EVALUATE)).sizes
+    members = await _short(request, service)
+    found = await configured(request, service, members, EVALUATE)
+    _check_names(members)
+    return found.sizes
 
 
 async def _compute(request: Request, service: Service, feature: str) -> Response:
@@ -147,6 +160,7 @@ async def _compute(request: Request, service: Service, feature: str) -> Response
     size = len(content)
     members = await offload(size, _members, content)
     function = await configured(request, service, members, feature)
+    _check_names(members, *MEMBERS[feature])
     sizes, outputs = function.sizes
     output = by = 0
     if feature != EVALUATE:
@@ -188,6 +202,13 @@ def _members(content: Buffer) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise Problem("unreadable-body", "expected a JSON object")
     return document
+
+
+def _check_names(members: Mapping[str, Any], *others: str) -> None:
+    """Refuse members that a message does not have beside some: a misspelled one, such as `Config`, would do nothing."""
+    if unknown := sorted(members.keys() - {*_NAMED, *others}):
+        known = ", ".join((*_NAMED, *others))
+        raise Problem("unreadable-body", f'the message has no member "{unknown[0][:32]}"; there are {known}')
 
 
 def _index(members: Mapping[str, Any], name: str, count: int) -> int:

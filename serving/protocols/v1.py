@@ -26,7 +26,7 @@ from contextlib import aclosing
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from numpy.typing import NDArray
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -56,9 +56,8 @@ GRADIENTS = "gradients."
 TRUTH = "outputs."
 _GROWTH = {binary.NPY: 1.0, binary.SAFETENSORS: 1.0}
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
-_CHECKED = [Depends(over_http.only_known_query)]
 
-router = APIRouter(responses=over_http.PROBLEMS)
+router = APIRouter(responses=over_http.PROBLEMS, dependencies=over_http.CHECKED)
 calls = APIRouter(responses=over_http.PROBLEMS, route_class=DirectRoute)
 
 
@@ -136,7 +135,7 @@ async def jvp(model: str, request: Request, service: Serving, version: Version =
     return await _predict(service.catalogue.derivative(model, "jvp", version), request, service, derivative=True)
 
 
-@router.get("/v1/models", dependencies=_CHECKED)
+@router.get("/v1/models")
 @requires(Scope.INFER)
 async def list_models(service: Serving) -> ModelList:
     """List the models that are served now, and what they are computed on."""
@@ -144,7 +143,7 @@ async def list_models(service: Serving) -> ModelList:
 
 
 # A card has only the keys that were written.
-@router.get("/v1/models/{model}", response_model_exclude_unset=True, dependencies=_CHECKED)
+@router.get("/v1/models/{model}", response_model_exclude_unset=True)
 @requires(Scope.INFER)
 async def describe_model(model: str, service: Serving) -> Model:
     """Return card, versions and export certificate of a model, and whether `reference` can solve its problem."""
@@ -156,7 +155,6 @@ async def describe_model(model: str, service: Serving) -> Model:
     "/v1/models/{model}/example",
     response_model=Example,
     responses={200: {"content": dict.fromkeys((binary.NPY, binary.SAFETENSORS), over_http.BINARY)}},
-    dependencies=_CHECKED,
 )
 @requires(Scope.INFER)
 async def example(

@@ -119,6 +119,11 @@ def test_the_gradient_by_the_forcing_has_its_frames(http: httpx2.Client) -> None
     response = http.post(f"{MODEL}/vjp", json=document)
     assert response.status_code in {400, 422}
     assert "frames" in response.json()["detail"]
+    response = http.post(f"{MODEL}/vjp?after=3", json=document)
+    assert (response.status_code, response.json()["detail"]) == (
+        422,
+        "after: derivatives have no error estimates, whose frames it counts",
+    )
 
 
 def test_npy_is_refused_with_the_name_of_what_is_missing(http: httpx2.Client) -> None:

@@ -211,6 +211,38 @@ def test_what_does_not_exist_is_a_problem_too(
     assert response.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/health/live",
+        "/health/ready",
+        "/metrics",
+        "/v1/models/TOY",
+        "/v1/models/TOY/inversions/unknown",
+        "/v1/models/TOY/inversions/unknown/result",
+        "/v2",
+        "/v2/health/ready",
+        "/v2/models/TOY",
+        "/v2/models/TOY/versions/1/config",
+        "/umbridge/Info",
+        "/tesseract/TOY/health",
+    ],
+)
+def test_an_unknown_query_parameter_is_refused_by_every_route(http: httpx2.Client, toy: Toy, url: str) -> None:
+    response = http.get(f"{url.replace('TOY', toy.name)}?sead=1")
+    assert response.status_code == 400, response.text
+    known = (
+        "there are wait" if url.endswith("/unknown") else "there are version" if url.endswith("v2/models/TOY") else ""
+    )
+    assert f'there is no parameter \\"sead\\"; {known or "the route has none"}' in response.text
+
+
+def test_a_version_is_in_the_path_or_in_the_query(http: httpx2.Client, toy: Toy) -> None:
+    assert http.get(f"/v2/models/{toy.name}?version=1").status_code == 200
+    assert http.get(f"/v2/models/{toy.name}?version=99").status_code == 404
+    assert http.get(f"/v2/models/{toy.name}/versions/1?version=99").status_code == 400
+
+
 @pytest.mark.parametrize("route", ["Evaluate", "InputSizes"])
 def test_umbridge_has_no_query_parameters(http: httpx2.Client, toy: Toy, route: str) -> None:
     response = http.post(f"/umbridge/{route}?frames=2", json={"name": toy.name, "config": {}})

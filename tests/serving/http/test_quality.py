@@ -307,6 +307,15 @@ def test_a_reference_says_that_the_solver_computed_it(http: httpx2.Client, field
     assert response["quality"]["solved_by"] == "solver"
 
 
+def test_a_reference_meets_the_tolerance(http: httpx2.Client, fields: NDArray[Any]) -> None:
+    url = "/v1/models/gauge/reference"
+    [bound] = http.post(url, json=document(fields[0])).json()["quality"]["error_bound"]
+    assert http.post(f"{url}?tolerance={2 * bound}", json=document(fields[0])).status_code == 200
+    status, kind, detail = problem(http.post(f"{url}?tolerance={bound / 2}", json=document(fields[0])))
+    assert (status, kind) == (422, "tolerance-unmet")
+    assert detail.startswith("sample 0 has an error_bound of ")
+
+
 def test_metrics_count_quality(http: httpx2.Client, fields: NDArray[Any]) -> None:
     def numbers() -> dict[str, float]:
         lines = [line.rpartition(" ") for line in http.get("/metrics").text.splitlines() if 'model="gauge"' in line]

@@ -125,6 +125,25 @@ def test_bodies_that_are_no_message(gateway: Gateway, content: bytes) -> None:
     assert response.json().keys() == {"error"}
 
 
+@pytest.mark.parametrize(
+    ("route", "members", "known"),
+    [
+        ("ModelInfo", {"Config": {}}, "name, config"),
+        ("InputSizes", {"Config": {"grid": 9}}, "name, config"),
+        ("Evaluate", {"input": VECTORS, "config": ALL, "sens": [1]}, "name, config, input"),
+        ("Gradient", {"config": ALL, "out": 0}, "name, config, input, outWrt, inWrt, sens"),
+        ("ApplyJacobian", {"config": ALL, "sens": [1]}, "name, config, input, outWrt, inWrt, vec"),
+    ],
+)
+def test_members_that_a_message_does_not_have(gateway: Gateway, route: str, members: Any, known: str) -> None:
+    response = post(gateway, route, **members)
+    unknown = next(name for name in members if name not in known.split(", "))
+    assert (response.status_code, response.json()["error"]) == (
+        400,
+        {"type": "InvalidInput", "message": f'the message has no member "{unknown}"; there are {known}'},
+    )
+
+
 def test_a_body_beyond_the_limit(gateway: Gateway) -> None:
     content = b" " * (gateway.settings.max_body_bytes // 4 + 1)
     response = httpx2.post(f"{gateway.url}/umbridge/Evaluate", content=content)
