@@ -360,6 +360,23 @@ def test_samples_of_splits_stay_in_them(write: Callable[[Path], object], tmp_pat
     assert read(text, tmp_path)[1].counts == (7, 2, 3)
 
 
+@pytest.mark.parametrize("given", [(".",), ("train", "val", "test"), ("test", "val", "train")])
+def test_folders_of_splits_are_told_by_their_names(given: tuple[str, ...], tmp_path: Path) -> None:
+    for split, part in (("train", slice(7)), ("val", slice(7, 9)), ("test", slice(9, None))):
+        (tmp_path / split).mkdir()
+        np.savez(tmp_path / split / "heat.npz", k=K[part], u=2 * K[part])
+    text = described(tmp_path, given, "u")
+    assert read(text, tmp_path)[1].counts == (7, 2, 3)
+
+
+def test_folders_of_other_names_are_no_set(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "heat.npz", **TWICE)
+    with pytest.raises(ReadError, match="give the files in it, or the folder that holds it"):
+        described(tmp_path, ("a", "b"), "u")
+
+
 def test_values_that_a_file_calls_missing_are_outside_of_the_domain(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "sea.h5", "w") as file:
         file["k"], file["u"] = K, np.where(K > 1.05, 2 * K, -999)

@@ -301,13 +301,21 @@ def detect(path: Path) -> str:
     )
 
 
+def is_store(folder: Path) -> bool:
+    """Return whether a folder is a zarr store."""
+    return folder.suffix == ".zarr" or any((folder / name).exists() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
 def detect_folder(path: Path) -> str:
     """Return the name of the reader for a folder: a store of zarr, or meshes that are the steps of a series."""
-    if any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
+    if is_store(path):
         return "zarr"
     if lists_in(path) or len(meshes_in(path)) > 1:
         return "series"
-    raise ReadError(f"{path}: expected a file, a zarr store or a series of meshes but found a folder of others")
+    raise ReadError(
+        f"{path}: expected a file, a zarr store or a series of meshes but found a folder of others: "
+        "give the files in it, or the folder that holds it"
+    )
 
 
 def detect_archive(path: Path) -> str:
