@@ -1,6 +1,6 @@
 """The service's commands: `python -m serving` (Triton and gateway), `… gateway` (gateway alone), `… key` (an API key).
 
-After SIGTERM or Ctrl-C, readiness becomes false, the gateway finishes its requests, then Triton drains.
+After SIGTERM, SIGHUP or Ctrl-C, readiness becomes false, the gateway finishes its requests, then Triton drains.
 """
 
 from __future__ import annotations
@@ -117,6 +117,7 @@ def _run(settings: Settings) -> None:
         system.switch_threads_often()
         with _recorded(settings), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_gateway(settings))
+        logger.info("The service has ended")
     except (StartupError, TritonServerError, auth.KeysError) as error:
         logger.critical("%s", error)  # the sentence alone: a traceback would add nothing
         raise typer.Exit(1) from error

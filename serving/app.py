@@ -1,7 +1,7 @@
 """The gateway as an ASGI application, assembled from settings and a Triton; its start and its end.
 
-After SIGTERM readiness becomes false, the gateway stops listening `notice_seconds` later, finishes its requests, and
-then Triton drains. A Triton that cannot run ends the gateway.
+After SIGTERM, SIGINT or SIGHUP readiness becomes false, the gateway stops listening `notice_seconds` later, finishes
+its requests, and then Triton drains. A Triton that cannot run ends the gateway.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -228,8 +230,20 @@ class Gateway(uvicorn.Server):
         self.service = app.state.service
         self.loop = asyncio.get_running_loop()
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Have SIGHUP shut down, too: it comes when a terminal closes. `nohup` has it ignored, and it stays so."""
+        with super().capture_signals():
+            main = threading.current_thread() is threading.main_thread()
+            if main and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+                signal.signal(signal.SIGHUP, self.handle_exit)
+            yield
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
         """Shut down on a signal; uvicorn's own handler would raise the signal again before Triton has drained."""
+        notice, drain = self.settings.notice_seconds, self.settings.drain_seconds
+        left = f"connections are accepted for {notice:g} s more, and requests may take {drain:g} s"
+        self.loop.call_soon_threadsafe(logger.info, "%s: not ready; %s", signal.Signals(sig).name, left)
         self.loop.call_soon_threadsafe(self.shut_down)
 
     def shut_down(self) -> None:

@@ -124,8 +124,10 @@ def test_the_gateway_alone_serves_through_a_triton_that_runs_elsewhere(
         wait_for(lambda: f"gRPC on port {settings.grpc_port}" in " ".join(log.read_text().split()))
         with petrov_client.GrpcClient(f"127.0.0.1:{settings.grpc_port}") as client:
             assert client.predict("blur", np.ones((9, 9))).shape == (9, 9)
-        service.terminate()
+        service.send_signal(signal.SIGHUP)  # as the end of a terminal does
         assert service.wait(30) == 0
+    assert "SIGHUP: not ready; connections are accepted for 0 s more" in log.read_text()
+    assert log.read_text().splitlines()[-1].endswith("The service has ended")
 
 
 def refusal(settings: Settings) -> str:
