@@ -40,6 +40,7 @@ COMPLETE = "complete"
 APPLICATION = Path(sysconfig.get_path("purelib")).resolve()  # the folder of the running application's packages
 #: Of POSIX shared memory: what each instance of a model takes at once, and from where on batches run in large parts.
 INSTANCE_BYTES, WANTED_SHARED_MEMORY = 2**20, RUNS_IN_SHARED_MEMORY * RUN_BYTES
+MOST_LOG_BYTES = 32 * 2**20  # a model that cannot be loaded writes some 3 KiB a minute, and `debug` much more
 ELSEWHERE = "or use a Triton that runs elsewhere: python -m serving gateway --triton HOST:PORT"
 
 
@@ -74,6 +75,18 @@ def open_log(file: Path) -> BinaryIO:
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.fchmod(descriptor, 0o600)  # one of an earlier release was readable
     return os.fdopen(descriptor, "ab")
+
+
+def bound_log(file: Path, most: int = MOST_LOG_BYTES) -> None:
+    """Empty a log that has grown large, and keep what it held beside it; Triton, which appends, writes on."""
+    with suppress(OSError):
+        if file.stat().st_size > most:
+            try:
+                with file.open("rb") as old, open_log(file.with_name(f"{file.name}.1")) as kept:
+                    kept.truncate(0)
+                    shutil.copyfileobj(old, kept)
+            finally:  # also on a full disk
+                os.truncate(file, 0)
 
 
 def is_built(environment: Path) -> bool:

@@ -90,9 +90,7 @@ class TritonServer:
         self._wheel = await asyncio.to_thread(environment.prepare, self.settings)
         machine = Machine(self.settings.triton_environment)
         self.device = await asyncio.to_thread(choose, self.settings.device, machine)
-        # A full disk does not keep an old log from being emptied.
-        with contextlib.suppress(OSError), environment.open_log(self.log) as log:
-            log.truncate(0)
+        await asyncio.to_thread(environment.bound_log, self.log, 0)  # that of the last start may say why it ended
         for start in range(1, MAX_STARTS):
             try:
                 return await self._launch()
@@ -192,6 +190,7 @@ class TritonServer:
         clock, process, silent = asyncio.get_running_loop(), self._process, 0
         start = clock.time()
         while process is not None and not await process.ends_within(PROBE_SECONDS):
+            await asyncio.to_thread(environment.bound_log, self.log)
             silent = 0 if self._stopping or await self.ready() else silent + 1
             if silent >= MAX_SILENT_PROBES:
                 logger.error("Triton runs but has not responded to %d probes, and is ended", silent)

@@ -182,3 +182,18 @@ def _wheel() -> Path:
     triton_environment.build(ENVIRONMENT)
     wheel: Any = triton_environment.installation(ENVIRONMENT)
     return Path(wheel)
+
+
+def test_the_log_of_triton_stays_small_and_the_part_before_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "triton.log"
+    with triton_environment.open_log(log) as triton:
+        triton.write(b"first\n")
+        triton.flush()
+        triton_environment.bound_log(log, 100)
+        assert log.read_bytes() == b"first\n"
+        triton_environment.bound_log(log, 3)
+        triton.write(b"second\n")  # it appends, and knows nothing of the change
+        triton.flush()
+    assert (log.read_bytes(), log.with_name("triton.log.1").read_bytes()) == (b"second\n", b"first\n")
+    assert log.with_name("triton.log.1").stat().st_mode & 0o077 == 0
+    triton_environment.bound_log(tmp_path / "none", 0)
