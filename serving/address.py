@@ -10,11 +10,11 @@ can send what they like.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from prometheus_client import Counter
 from starlette.datastructures import Headers
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from serving.errors import Problem, refusal
-from serving.settings import is_prefix
+from serving.settings import ANY, is_prefix
 
 _LONGEST_PREFIX = 256
 
@@ -35,7 +35,7 @@ class Proxied(ProxyHeadersMiddleware):
     """
 
     def __init__(self, app: ASGIApp, trusted: list[str], prefix: str) -> None:
-        super().__init__(app, ["*"] if "*" in trusted else trusted)  # type: ignore[arg-type]  # ASGI by another name
+        super().__init__(app, [ANY] if ANY in trusted else trusted)  # type: ignore[arg-type]  # ASGI by another name
         self._prefix = prefix
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # the types of uvicorn are private
@@ -54,6 +54,28 @@ class Proxied(ProxyHeadersMiddleware):
             if is_prefix(forwarded):
                 return forwarded
         return self._prefix
+
+
+def caller_address(peer: str, forwarded: str, trusted: Sequence[str]) -> str:
+    """Return the address of a client over gRPC, of which a trusted reverse proxy tells as over HTTP.
+
+    Args:
+        peer: What is connected, as gRPC writes it: `ipv4:127.0.0.1:4321`, `ipv6:%5B::1%5D:4321`.
+        forwarded: The header `X-Forwarded-For`, which may be empty.
+        trusted: The addresses and networks of the proxies.
+    """
+    address = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    hosts = _hosts(tuple(trusted))
+    return (hosts.get_trusted_client_address(forwarded)[0] if forwarded and address in hosts else "") or address
+
+
+@lru_cache(maxsize=16)
+def _hosts(trusted: tuple[str, ...]) -> Any:  # a private class of uvicorn
+    return Proxied(_nothing, list(trusted), "").trusted_hosts
+
+
+async def _nothing(*_: Any) -> None:
+    """Be an application that is never called."""
 
 
 class Named:

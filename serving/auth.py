@@ -343,6 +343,7 @@ class Authorisation:
                 if route is None:
                     self._guard.authenticate(authorization)  # else a caller would learn which paths exist
                     raise Problem("unknown-route", f"there is nothing at {path[:128]}; /docs lists what there is")  # noqa: TRY301
+                scope["state"]["route"] = route.path  # for the log of a refusal, which no router sees
                 scope["state"]["caller"] = self._guard.admit(route.scope, authorization)
             except Problem as problem:
                 app = refusal(problem, path, self._metrics.rejected)

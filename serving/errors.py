@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 from pydantic.json_schema import SkipJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:petrov:problem:"
@@ -170,6 +171,19 @@ class Problem(Exception):  # noqa: N818  the term of RFC 9457
 
 
 CLIENT_CLOSED = 499  # no status of HTTP: the client left before there was one
+PROBLEM = "problem"  # of the state of a request: the kind of the problem that it ended in, for the access log
+
+
+class Refusal(Response):
+    """The response to a request that ends in a problem, whose kind the state of the request has then."""
+
+    def __init__(self, kind: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._kind = kind
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"][PROBLEM] = self._kind
+        await super().__call__(scope, receive, send)
 
 
 def refusal(problem: Problem, path: str, rejected: Counter) -> Response:
@@ -185,7 +199,8 @@ def refusal(problem: Problem, path: str, rejected: Counter) -> Response:
             document = _tesseract(problem)
         case _:
             document, media_type = problem.details().model_dump(exclude_none=True), MEDIA_TYPE
-    return Response(orjson.dumps(document), status_code=status, headers=problem.headers, media_type=media_type)
+    headers = problem.headers
+    return Refusal(problem.kind, orjson.dumps(document), status_code=status, headers=headers, media_type=media_type)
 
 
 def _umbridge(problem: Problem) -> tuple[int, dict[str, Any]]:

@@ -44,7 +44,7 @@ from schema.card import Card
 from serving.catalogue.budget import Instruments
 from serving.connection import DRAINED
 from serving.device import Device
-from serving.errors import CLIENT_CLOSED, Problem, refusal
+from serving.errors import CLIENT_CLOSED, KINDS, PROBLEM, Problem, refusal
 from serving.limits import ANYONE, Admission, Ticket
 from serving.quality import BY, ERROR_BOUND, ERROR_ESTIMATE, MISFIT, Quality
 from serving.settings import Settings
@@ -52,7 +52,7 @@ from serving.telemetry import Traces, trace_id
 
 FIELDS = "fields"  # attribute of a record, passed as `extra`: the fields that JSON has in place of the message
 # Plain: Rich takes a millisecond per record, which would delay every request.
-_SENTENCES = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
+_SENTENCES = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%Y-%m-%d %H:%M:%S")
 
 
 class JsonLines(logging.Formatter):
@@ -101,6 +101,7 @@ class Entry:
     model: str  # `unknown` if the repository has none of that name
     version: str  # empty before one was found
     status: str  # of HTTP, or name of gRPC's
+    problem: str  # kind of the problem that it ended in, empty without one
     seconds: float  # from the request line to the end of the response
     bytes_in: int  # as far as the body was read
     bytes_out: int
@@ -111,7 +112,8 @@ class Entry:
         """Measure and log it; the sentence for people has the path itself in place of its template."""
         metrics.request_seconds.labels(self.model, self.route, self.status).observe(self.seconds)
         if logger.isEnabledFor(logging.INFO):
-            values = (self.method, path, self.status, self.seconds * 1e3, self.request_id)
+            outcome = f"{self.status} {self.problem}" if self.problem else self.status
+            values = (self.method, path, outcome, self.seconds * 1e3, self.request_id)
             logger.info("%s %s %s %.1f ms id=%s", *values, extra={FIELDS: vars(self)})
 
 
@@ -156,6 +158,7 @@ class Metrics:
         )
         self.request_bytes = histogram("request_bytes", "Size of request bodies.", buckets=_BYTES)
         self.rejected = counter("rejected", "Requests that ended in a problem.", "reason")
+        list(map(self.rejected.labels, KINDS))  # from 0 on: a rate does not see the step with which a series begins
         self.inflight = gauge("inflight_requests", "Requests in flight.")
         self.inflight_limit = gauge("inflight_requests_limit", "Predictions that may be in flight at one time.")
         self.key_fields = counter("key_fields", "Samples requested with each API key.", "key")
@@ -187,8 +190,9 @@ class Metrics:
 
         # Service
         self.ready = gauge("ready", "Whether every model but new ones is served and the gateway is not shutting down.")
-        newest = "Whether the newest version of a model in the repository is served."
-        newest_served = gauge("newest_version_served", newest, "model")
+        newest_served = gauge(
+            "newest_version_served", "Whether the newest version of a model in the repository is served.", "model"
+        )
         self.endpoint_up = gauge("endpoint_up", "Whether requests are sent to a Triton.", "endpoint")
         self.retries = counter("retries", "Calls repeated after their connection to Triton was lost.", "endpoint")
         self.watcher_restarts = counter(
@@ -309,7 +313,8 @@ class Access:
                 await refusal(problem, path, self._metrics.rejected)(scope, receive, sending)
             finally:
                 ticket.end()
-                state, route = scope["state"], getattr(scope.get("route"), "path", UNKNOWN)
+                state = scope["state"]
+                route = getattr(scope.get("route"), "path", None) or state.get("route", UNKNOWN)
                 model = state.get("model") or scope.get("path_params", {}).get("model", "")
                 Entry(
                     request_id=name,
@@ -318,6 +323,7 @@ class Access:
                     model=model if self._knows(model) else UNKNOWN,
                     version=str(state.get("version", "")),
                     status=str(status),
+                    problem=state.get(PROBLEM, ""),
                     seconds=time.perf_counter() - start,
                     bytes_in=ticket.received,
                     bytes_out=written,

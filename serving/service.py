@@ -19,7 +19,7 @@ from serving.device import Device
 from serving.limits import Admission
 from serving.observe import Metrics
 from serving.predict import Predictor
-from serving.settings import Settings
+from serving.settings import Settings, listed
 from serving.telemetry import Traces
 from serving.timing import TritonTimes
 from serving.triton import Triton
@@ -79,6 +79,7 @@ class Service:
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.classical, self._times = ClassicalSolvers(), TritonTimes(settings)
         self.predictor = Predictor(triton, self.catalogue, self.classical, self._times, self.metrics, settings)
+        self.trusted = listed(settings.trusted_proxies)
         self.on_drain: list[Callable[[], None]] = []
         self.device: Device | None = None
 

@@ -21,7 +21,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 from grpc import StatusCode
@@ -29,6 +28,7 @@ from tritonclient.grpc import service_pb2
 
 from schema.card import Card
 from serving import system
+from serving.address import caller_address
 from serving.auth import OPEN, SCOPE, Scope, requires
 from serving.errors import Problem
 from serving.inputs import Prediction, offload
@@ -293,7 +293,7 @@ class Call:
     def __init__(self, context: Any, service: Service) -> None:
         self.metadata = {name: str(value) for name, value in context.invocation_metadata() or ()}
         self.id = request_id(self.metadata.get(ID_HEADER.lower(), ""))
-        self.caller, self.model, self.version, self.code = ANYONE, UNKNOWN, "", "CANCELLED"
+        self.caller, self.model, self.version, self.code, self.problem = ANYONE, UNKNOWN, "", "CANCELLED", ""
         self.size = self.sent = 0
         self._context, self._service, self._start = context, service, time.perf_counter()
         self._seconds = service.settings.receive_seconds
@@ -336,7 +336,7 @@ class Call:
             await self._context.abort(code, detail, trailing)
         except grpc.aio.AbortError:
             self._service.metrics.rejected.labels(problem.kind).inc()
-            self.code = code.name
+            self.code, self.problem = code.name, problem.kind
             raise
 
     def record(self, method: str) -> None:
@@ -348,9 +348,10 @@ class Call:
             model=self.model if service.catalogue.knows(self.model) else UNKNOWN,
             version=self.version,
             status=self.code,
+            problem=self.problem,
             seconds=time.perf_counter() - self._start,
             bytes_in=self.size,
             bytes_out=self.sent,
-            client=unquote(self._context.peer()).partition(":")[2].rpartition(":")[0],  # ipv4:127.0.0.1:4321
+            client=caller_address(self._context.peer(), self.metadata.get("x-forwarded-for", ""), service.trusted),
             key=self.caller.name,
         ).record(service.metrics, method)

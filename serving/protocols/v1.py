@@ -42,7 +42,7 @@ from serving.codecs.binary import Buffer
 from serving.codecs.json_text import written
 from serving.connection import BREAK_OFF
 from serving.document import JSON
-from serving.errors import MEDIA_TYPE, VECTORS, Problem
+from serving.errors import MEDIA_TYPE, PROBLEM, VECTORS, Problem
 from serving.inputs import TEXT_GROWTH, offload
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
@@ -99,6 +99,7 @@ async def rollout(model: str, request: Request, service: Serving, version: Versi
                     frame = await anext(frames, None)
             except Problem as problem:
                 service.metrics.rejected.labels(problem.kind).inc()
+                request.scope["state"][PROBLEM] = problem.kind
                 logger.warning("a rollout ends after frame %d: %s", number, problem.detail)
                 document = written(problem.details().model_dump(exclude_none=True))
                 yield part(document, MEDIA_TYPE, number + 1, problem.headers)

@@ -375,6 +375,10 @@ def test_keys_are_counted_and_never_shown(http: httpx2.Client, caplog: pytest.Lo
         assert http.get("/v1/models", headers=bearer("prometheus")).status_code == 403
         assert http.get("/v1/models", headers={"Authorization": "Bearer petrov_mistyped"}).status_code == 401
         wait_until(lambda: "GET /v1/models 401" in caplog.text)  # a request is logged behind its response
+    fields = [vars(record).get("fields", {}) for record in caplog.records if "GET /v1/models 40" in record.getMessage()]
+    expected = [("/v1/models", "403", "forbidden"), ("/v1/models", "401", "unauthenticated")]
+    assert [(each["route"], each["status"], each["problem"]) for each in fields] == expected
+    with caplog.at_level(logging.DEBUG):
         text = http.get("/metrics", headers=bearer("root")).text
     counts = {match[1]: float(match[2]) for match in re.finditer(r'key_fields_total{key="(\w+)"} (.+)', text)}
     assert counts["alice"] >= len(BATCH)

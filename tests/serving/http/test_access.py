@@ -63,6 +63,7 @@ def test_a_prediction_is_a_line(gateway: Gateway, lines: Callable[[str], dict[st
         "model": "blur",
         "version": "1",
         "status": "200",
+        "problem": "",
         "bytes_in": len(body),
         "bytes_out": len(response.content),
         "client": "127.0.0.1",
@@ -86,6 +87,7 @@ def test_a_call_over_grpc_is_such_a_line(gateway: Gateway, lines: Callable[[str]
     assert line["bytes_out"] > FIELD.nbytes
     line = lines("three", "NOT_FOUND")  # a list of the models follows, for the message
     assert (line["model"], line["version"], line["bytes_out"]) == ("unknown", "", 0)
+    assert line["problem"] == "unknown-model"
 
 
 def test_the_protocol_of_triton_is_such_a_line(gateway: Gateway, lines: Callable[[str], dict[str, Any]]) -> None:
@@ -97,24 +99,27 @@ def test_the_protocol_of_triton_is_such_a_line(gateway: Gateway, lines: Callable
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "route", "model"),
+    ("path", "status", "problem", "route", "model"),
     [
-        ("/v1/models/blur/predict", "400", "/v1/models/{model}/predict", "blur"),
-        ("/v1/models/missing/predict", "404", "/v1/models/{model}/predict", "unknown"),
-        (f"/{SECRET}", "404", "unknown", "unknown"),
+        ("/v1/models/blur/predict", "400", "unreadable-body", "/v1/models/{model}/predict", "blur"),
+        ("/v1/models/missing/predict", "404", "unknown-model", "/v1/models/{model}/predict", "unknown"),
+        (f"/{SECRET}", "404", "unknown-route", "unknown", "unknown"),
     ],
 )
 def test_a_refusal_is_a_line(
     gateway: Gateway,
     lines: Callable[[str], dict[str, Any]],
+    caplog: pytest.LogCaptureFixture,
     path: str,
     status: str,
+    problem: str,
     route: str,
     model: str,
 ) -> None:
-    httpx2.post(gateway.url + path, content=b"4.25", headers={**NPY, "X-Request-Id": status})
-    line = lines(status)
-    assert (line["status"], line["route"], line["model"]) == (status, route, model)
+    httpx2.post(gateway.url + path, content=b"4.25", headers={**NPY, "X-Request-Id": problem})
+    line = lines(problem)
+    assert (line["status"], line["problem"], line["route"], line["model"]) == (status, problem, route, model)
+    assert f" {status} {problem} " in caplog.text  # of the sentence for people
     assert "4.25" not in str(line)
     assert SECRET not in str(line)
 

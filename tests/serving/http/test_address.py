@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 import petrov_client
-from serving.address import WithHead
+from serving.address import WithHead, caller_address
 from serving.settings import Settings
 from tests.conftest import Gateway, wait_until
 from tests.reverse_proxy import published
@@ -273,3 +273,19 @@ def test_only_a_trusted_proxy_is_believed(gateway: Gateway, caplog: pytest.LogCa
 
     wait_until(lambda: len(logged()) == 2)  # a request is logged behind its response
     assert logged() == ["203.0.113.7", "127.0.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "trusted", "address"),
+    [
+        ("ipv4:127.0.0.1:4321", ["127.0.0.1"], "203.0.113.7"),
+        ("ipv4:127.0.0.2:4321", ["127.0.0.1"], "127.0.0.2"),
+        ("ipv6:%5B::1%5D:4321", ["::1"], "203.0.113.7"),
+        ("ipv6:%5B::1%5D:4321", [], "::1"),
+        ("ipv4:10.1.2.3:4321", ["10.0.0.0/8"], "203.0.113.7"),
+        ("ipv4:10.1.2.3:4321", ["*"], "203.0.113.7"),
+    ],
+)
+def test_a_proxy_tells_of_the_clients_of_grpc_if_it_is_trusted(peer: str, trusted: list[str], address: str) -> None:
+    assert caller_address(peer, "203.0.113.7", trusted) == address
+    assert caller_address(peer, "", trusted) in peer.replace("%5B", "")
