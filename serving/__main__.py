@@ -82,19 +82,33 @@ def key(
 
 
 def _settings(**options: object) -> Settings:
-    if gone := sorted(GONE.keys() & os.environ.keys()):
-        raise typer.BadParameter("; ".join(f"{name} is no longer a setting: {GONE[name]}" for name in gone))
+    """Return the settings, or end with the status 2 and a line of the log for each fault."""
+    faults, chosen = list(_unknown_variables()), {name: value for name, value in options.items() if value is not None}
+    try:
+        settings = Settings.model_validate(chosen)
+    except ValidationError as error:
+        for fault in error.errors():
+            message = fault["msg"].removeprefix("Value error, ")
+            faults.append(f"PETROV_{str(fault['loc'][0]).upper()}: {message}")
+    if not faults:
+        return settings
+    handler = observe.log_handler(os.environ.get("PETROV_LOG_FORMAT", ""))
+    for sentence in faults:
+        handler.handle(logger.makeRecord(logger.name, logging.CRITICAL, "", 0, sentence, (), None))
+    raise typer.Exit(2)
+
+
+def _unknown_variables() -> Iterator[str]:
+    """Yield what is wrong with variables of our prefix that are no settings, or say nothing."""
     known = [f"PETROV_{name.upper()}" for name in Settings.model_fields]
     for name in sorted(each for each in os.environ if each.startswith("PETROV_") and each not in {*known, *OTHERS}):
         near = difflib.get_close_matches(name, known, 1)
-        raise typer.BadParameter(f"{name} is no setting{f'; did you mean {near[0]}?' if near else ''}")
+        if name in GONE:
+            yield f"{name} is no longer a setting: {GONE[name]}"
+        else:
+            yield f"{name} is no setting{f'; did you mean {near[0]}?' if near else ''}"
     if os.environ.get("PETROV_KEYS") == "":
-        raise typer.BadParameter("PETROV_KEYS is empty: name a file of keys, or unset it to serve without keys")
-    try:
-        return Settings.model_validate({name: value for name, value in options.items() if value is not None})
-    except ValidationError as error:
-        faults = (f"PETROV_{str(fault['loc'][0]).upper()}: {fault['msg']}" for fault in error.errors())
-        raise typer.BadParameter("; ".join(faults)) from error
+        yield "PETROV_KEYS is empty: name a file of keys, or unset it to serve without keys"
 
 
 def _run(settings: Settings) -> None:

@@ -72,11 +72,16 @@ class JsonLines(logging.Formatter):
         return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
+def log_handler(form: str) -> logging.Handler:
+    """Return what writes lines to standard error, as `json` or as text."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else _SENTENCES)
+    return handler
+
+
 def configure_log(settings: Settings) -> None:
     """Configure every logger of the process."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if settings.log_format == "json" else _SENTENCES)
-    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[log_handler(settings.log_format)], force=True)
     # No format has them, and finding them takes a third of the time of a record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
