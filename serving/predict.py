@@ -179,7 +179,7 @@ class Predictor:
             elif problem.kind == "model-failed":
                 self._catalogue.doubt(card)
             notes = "\n".join(getattr(problem, "__notes__", ()))
-            logger.warning("%s version %d: %s %s", card.model, card.version, problem.detail, notes)
+            logger.warning("%s version %d id=%s: %s %s", card.model, card.version, run.id, problem.detail, notes)
             raise
         self._times.spend(run.id)
         # Triton sends no tensor [batch].
