@@ -83,8 +83,8 @@ ROWS: dict[str, list[Panel]] = {
               note="From the request line to the end of the response, the client's upload included."),
         Panel("In flight", "short", {"{{instance}}": "petrov_inflight_requests",
               "limit of {{instance}}": "petrov_inflight_requests_limit"}),
-        Panel("Rejections", "reqps", {"{{reason}}": "sum by (reason) (rate(petrov_rejected_total[$__rate_interval]))"},
-              stack=True),
+        Panel("Rejections", "reqps", {"{{reason}}":
+              "sum by (reason) (rate(petrov_rejected_total[$__rate_interval])) > 0"}, stack=True),
     ],
     "Fields": [
         Panel("Fields", "ops", {"{{model}} {{grid}}": rate("petrov_fields_total", "model, grid", AT)}, stack=True,
