@@ -51,7 +51,14 @@ _NAMED = {"name": {"type": "string"}, "config": {"type": "object"}}
 _INFO = object_schema({"protocolVersion": {"type": "number"}, "models": {"type": "array", "items": {"type": "string"}}})
 _SUPPORT = object_schema({"support": object_schema({feature: {"type": "boolean"} for feature in FEATURES})})
 _PRODUCT: dict[str, Any] = {"input": _VECTORS, "outWrt": _INDEX, "inWrt": _INDEX}
-_SECOND: dict[str, Any] = {"input": _VECTORS, "outWrt": _INDEX, "inWrt1": _INDEX, "inWrt2": _INDEX, "sens": _VECTOR, "vec": _VECTOR}
+_SECOND: dict[str, Any] = {
+    "input": _VECTORS,
+    "outWrt": _INDEX,
+    "inWrt1": _INDEX,
+    "inWrt2": _INDEX,
+    "sens": _VECTOR,
+    "vec": _VECTOR,
+}
 #: Members of a message for a feature, beside name and configuration.
 MEMBERS: dict[str, tuple[str, ...]] = {
     EVALUATE: ("input",),

@@ -53,6 +53,14 @@ def test_an_input_is_inferred(http_client: AnyClient, gateway: Gateway) -> None:
     assert seen[-1] == (found.iterations, 50)
 
 
+def test_options_are_numbers_of_numpy_too(gateway: Gateway) -> None:
+    short: dict[str, Any] = {"forward": "solver", "modes": np.int64(4), "samples": 2, "iterations": np.int8(1)}
+    with Client(gateway.url) as client:
+        for grid, shape in ((np.array([9, 11]), (9, 11)), (9, (9, 9)), (np.int32(9), (9, 9))):
+            found = client.invert("blur", SENSORS, np.full(25, 0.01), np.float32(1e-3), grid=grid, **short)
+            assert found.mean.shape == shape
+
+
 def test_wrong_measurements_are_named(http_client: AnyClient, gateway: Gateway) -> None:
     address = gateway.url.removeprefix("http://")
 

@@ -17,9 +17,11 @@ import xarray
 from scipy import io
 
 from petrov_client import Client, InvalidInput
+from petrov_client._errors import Where
 from petrov_client._formats import frames_dataset, netcdf_bytes
 from petrov_client._inputs import check_input
 from petrov_client._labels import Labels
+from petrov_client._models import ModelInfo
 from petrov_client._schema import TensorInfo
 from tests import toy_fields, toy_rollouts
 from tests.clients.test_movie import described
@@ -61,6 +63,70 @@ def test_dimensions_may_have_any_order(gateway: Any, inputs: dict[str, xarray.Da
     assert found["moved"].dims == ("column", "row", "day")
     xarray.testing.assert_identical(found["moved"], straight["moved"].transpose("column", "row", "day"))
     xarray.testing.assert_identical(found["flux"], straight["flux"])
+
+
+def plane() -> ModelInfo:
+    """Return a model of trajectories whose grid has unequal sides."""
+    return described(("row", "column"))
+
+
+STATE = np.arange(3 * 16 * 17, dtype=np.float32).reshape(3, 16, 17)
+
+
+@pytest.mark.parametrize("dims", ["run row column", "Row COLUMN run", "column run row", "y row column", "a b c"])
+def test_dimensions_are_known_by_their_names_in_capitals_too(dims: str) -> None:
+    names = dict(zip(("run", "row", "column"), "abc" if dims == "a b c" else ("run", "row", "column"), strict=True))
+    order = [each for each in dims.split() if each.lower() in names.values()]
+    labelled = xarray.DataArray(STATE, dims=[*names.values()])
+    if dims == "y row column":
+        labelled, order = labelled.rename(run="y"), ["y", "row", "column"]
+    named = {each.lower(): each for each in order}
+    turned = labelled.rename({each: named[each] for each in labelled.dims}).transpose(*order)
+    [field] = check_input(plane(), turned).inputs
+    np.testing.assert_array_equal(field.array, STATE)
+
+
+def test_a_name_of_the_grid_in_the_place_of_another_axis_is_refused() -> None:
+    labelled = xarray.DataArray(STATE, dims=("run", "row", "column"))
+    check_input(plane(), labelled.rename(column="x"))  # the row is where it is expected
+    message = r"expected the dimensions \(batch, row, column\), .* but got \(run, x, row\): rename the others"
+    with pytest.raises(InvalidInput, match=message) as found:
+        check_input(plane(), labelled.rename(column="x").transpose("run", "x", "row"))
+    assert found.value.where == Where("u")
+
+
+def test_an_axis_that_falls_is_named_as_the_caller_calls_it() -> None:
+    latitudes = np.linspace(90, -90, 16)
+    labelled = xarray.DataArray(STATE, {"lat": latitudes}, ("run", "lat", "lon"))
+    with pytest.warns(UserWarning, match=r'the axis "lat" of the inputs runs from 90 to -90, .*sortby\(\'lat\'\)'):
+        check_input(plane(), labelled)
+
+
+@pytest.mark.parametrize(
+    ("expected", "said", "same"),
+    [
+        ("W/(m K)", "W m-1 K-1", True),
+        ("W/(m K)", "W m**-1 K**-1", True),
+        ("kg/m3", "kg m^-3", True),
+        ("m2 s-2", "m*m/s/s", True),
+        ("1/s", "s-1", True),
+        ("K", "degC", False),
+        ("m/s", "m s", False),
+        ("m", "km", False),
+        ("degrees of freedom / 2", "degrees of freedom / 2", True),
+        ("1", "m", True),  # where a model does not know its units
+        ("K", "", True),
+    ],
+)
+def test_other_units_are_a_warning(expected: str, said: str, same: bool) -> None:
+    info = plane()
+    info = replace(info, inputs=(replace(info.inputs[0], units=expected),))
+    labelled = xarray.DataArray(STATE, dims=("run", "row", "column"), attrs={"units": said})
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        check_input(info, labelled)
+    texts = [] if same else [f'"u" has the units {said}, and the model takes {expected}: values are not converted']
+    assert [str(each.message) for each in found] == texts
 
 
 def test_an_axis_that_runs_backwards_is_named(gateway: Any, inputs: dict[str, xarray.DataArray]) -> None:
@@ -250,6 +316,14 @@ def test_trajectories_of_labelled_states_have_the_times_of_their_frames(
         np.testing.assert_array_equal(found.coords["t"], [3.5, 4.0, 4.5, 5.0])  # a step is 0.5
         assert (found.dims, found.coords["t"].attrs) == (("run", "frame", "x"), hours)
         assert list(found.coords["run"].values) == ["a", "b"]
+        first = [*client.rollout_stream("growth", timed.T, 2, rate=0.5)]
+        frames = [*first, *client.rollout_stream("growth", timed.T, 4, rate=0.5, earlier=first)]
+        for number, frame in enumerate([*first, *frames[2:]]):
+            expected = found.isel(frame=number).transpose("x", "run")
+            xarray.testing.assert_identical(frame, expected)
+        assert len(frames) == 4
+        for frame, known in client.rollout_stream("growth", state, 1, rate=0.5, quality=True):
+            assert (frame.coords["time"], known.error_estimate.shape) == (0.5, (2,))
         for piece in client.stream("growth", state, rate=0.5):
             np.testing.assert_array_equal(piece.coords["time"], 0.5 * np.arange(1, toy_rollouts.TRAINED + 1))
     timed.to_netcdf(tmp_path / "in.nc", engine="h5netcdf")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_type
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import petrov_client
 from petrov_client import Client, InvalidInput, InvalidResponse, ModelInfo, Quality, TensorInfo, UnknownModel
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
         assert_type(client.model("blur"), ModelInfo)
 
 
+ONES = np.ones((12, 12), np.float32)
+
+
 def test_a_model_that_is_meant_is_named(call: Any) -> None:
     with pytest.raises(UnknownModel, match=r'there is no model "blurr": did you mean blur\?'):
         call("predict", "blurr", np.ones((8, 8)))
@@ -41,8 +45,52 @@ def test_an_input_that_is_meant_is_named(gateway: Gateway) -> None:
             client.predict("blur", permeability=np.ones((8, 8)))
         with pytest.raises(InvalidInput, match=r'takes "coefficient" and no "lattice"$'):
             client.predict("blur", np.ones((8, 8)), lattice=43)
-        with pytest.raises(InvalidInput, match="version: expected a number but got ndarray; a second input is passed"):
+        with pytest.raises(
+            InvalidInput, match="version: expected a whole number but got ndarray; a second input is passed"
+        ):
             client.predict("blur", np.ones((8, 8)), np.ones((8, 8)))  # type: ignore[arg-type]  # as a beginner does
+
+
+@pytest.mark.parametrize(
+    ("method", "args", "named", "message"),
+    [
+        ("predict", ["gauge", ONES], {"tolerance": "1e-3"}, "tolerance: expected a number but got str$"),
+        ("predict", ["gauge", ONES], {"tolerance": True}, "tolerance: expected a number but got bool$"),
+        ("predict", ["gauge", ONES], {"version": 1.0}, "version: expected a whole number but got float; a second"),
+        ("rollout", ["growth", ONES[0]], {"frames": "3"}, "frames: expected a whole number but got str; a second"),
+        ("rollout_stream", ["growth", ONES[0]], {"frames": 3.0}, "frames: expected a whole number but got float"),
+        ("predict", [ONES, "gauge"], {}, "model: expected a name but got ndarray"),
+        ("model", [None], {}, "model: expected a name but got NoneType"),
+        ("example", [3], {}, "model: expected a name but got int"),
+        (
+            "predict",
+            ["gauge", sparse.eye(12)],
+            {},
+            r'expected an array for "coefficient" but got .*: pass its .toarray',
+        ),
+        ("predict", ["tally", "a b"], {}, r'got <U3 for "tokens": model\("tally"\).encode\(texts\) returns the tokens'),
+    ],
+)
+def test_a_wrong_type_is_named(gateway: Gateway, method: str, args: list[Any], named: Any, message: str) -> None:
+    with Client(gateway.url) as client, pytest.raises(InvalidInput, match=message):
+        getattr(client, method)(*args, **named)
+
+
+def test_numbers_and_arrays_of_other_libraries(gateway: Gateway) -> None:
+    class Exchanged:
+        """An array that only DLPack reads."""
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return ONES.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return ONES.__dlpack_device__()
+
+    with Client(gateway.url) as client:
+        plain = client.predict("gauge", ONES, tolerance=1e3)
+        np.testing.assert_array_equal(client.predict("gauge", ONES, tolerance=np.float32(1e3)), plain)
+        np.testing.assert_array_equal(client.predict("gauge", Exchanged(), version=np.int8(1)), plain)
+        assert client.rollout("growth", ONES[0], frames=np.int64(2), rate=1.0).shape == (2, 12)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,17 @@ class PredictionInput:
             name: self.labels.put_on(array, tensors[name], piece, step) if self.labels else array
             for name, array in outputs.items()
         }
-        return next(iter(named.values())) if len(named) == 1 else named
+        return unwrapped(named)
+
+    def frame(self, outputs: Mapping[str, Fields], number: int) -> Any:
+        """Return a frame of the outputs, counted from 1, as the caller receives it; on a mesh it is an array, too."""
+        labels, time = self.labels, self.info.frames
+        if labels is None or time is None:
+            return unwrapped(outputs)
+        tensors = {tensor.name: tensor for tensor in self.info.outputs}
+        return unwrapped(
+            {name: labels.on_frame(array, tensors[name], number, time.step) for name, array in outputs.items()}
+        )
 
     def arrays(self, piece: slice, frames: int | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return a piece of all inputs and parameters by name, as the wire has it.
@@ -123,6 +133,11 @@ class PredictionInput:
             count = frames or self.info.frames.trained
             numbers |= {name: np.repeat(numbers[name], count, axis=1) for name in self.info.forced if name in numbers}
         return {each.tensor.name: each.fields(piece) for each in self.inputs} | numbers
+
+
+def unwrapped(outputs: Mapping[str, Any]) -> Any:
+    """Return outputs as the caller receives them."""
+    return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)
 
 
 class PredictionOutput:

@@ -8,7 +8,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from petrov_client._arrays import Arrays, PredictionInput
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from petrov_client._http import HttpWire
 
 T = TypeVar("T")
+#: Options that are numbers, and their types.
+NUMBERS: Mapping[str, type[int | float]] = {"timeout": float, "tolerance": float, "version": int, "frames": int}
+#: Those that a second input in their place would be taken for, and what is said then.
+SECOND = frozenset({"timeout", "version", "frames"})
+ADVICE = '; a second input is passed by its name, such as predict("heat", conductivity=k, source=f)'
 
 
 @dataclass
@@ -66,25 +71,26 @@ class Exchange:
                 await self.driver.pause(attempts.pause_after(seen))
 
     def _options(self, timeout: float | None, **wanted: Any) -> Options:
-        for name, number in (
-            ("timeout", timeout),
-            ("version", wanted.get("version")),
-            ("frames", wanted.get("frames")),
-        ):
-            if not isinstance(number, Real | None) or isinstance(number, bool):
-                raise InvalidInput(
-                    f"{name}: expected a number but got {type(number).__name__}; a second input is passed by its name, "
-                    'such as predict("heat", conductivity=k, source=f)'
-                )
-        return Options(timeout=checked_timeout(self.timeout if timeout is None else timeout), **wanted)
+        """Return the options of a request, whose numbers are Python's or NumPy's."""
+        numbers = {"timeout": timeout, **{name: wanted[name] for name in NUMBERS if name in wanted}}
+        for name, number in numbers.items():
+            expected = "number" if NUMBERS[name] is float else "whole number"
+            if isinstance(number, bool) or not isinstance(
+                number, (Real if NUMBERS[name] is float else Integral) | None
+            ):
+                advice = ADVICE if name in SECOND else ""
+                raise InvalidInput(f"{name}: expected a {expected} but got {type(number).__name__}{advice}")
+        known = {name: None if number is None else NUMBERS[name](number) for name, number in numbers.items()}
+        seconds = checked_timeout(self.timeout if timeout is None else float(timeout))
+        return Options(**wanted | known | {"timeout": seconds})
 
     async def _known(self, name: str, options: Options) -> ModelInfo:
         """Return a model as it has been described before, or is now."""
-        info = self.known.get((name, options.version))
+        info = self.known.get((checked_name(name), options.version))
         if info is None:
             perform = partial(self.perform, seconds=options.timeout)
             try:
-                info = await self.wire.model(checked_name(name), options.version, perform)
+                info = await self.wire.model(name, options.version, perform)
             except UnknownModel as fault:
                 raise await self._with_advice(fault, name, options) from None
             self.known[name, options.version] = info

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
 from petrov_client import _inversion as inversion
@@ -93,7 +94,7 @@ class HttpOperations(Operations):
         *,
         prior: Mapping[str, Any] | None = None,
         forward: Literal["network", "solver"] | None = None,
-        grid: tuple[int, int] | None = None,
+        grid: int | Sequence[int] | None = None,
         modes: int | None = None,
         model_error: float | None = None,
         iterations: int | None = None,
@@ -117,7 +118,7 @@ class HttpOperations(Operations):
             prior: `{"kind": "log-normal", "median": …, "deviation": …}` or `{"kind": "two-materials", "low": …,
                 "high": …, "width": …}`; the service's default if None.
             forward: What predicts the measurements: the network, or the problem's classical solver.
-            grid: Points of the model's grid.
+            grid: Points of the model's grid along both axes, or one number for both; the first declared size if None.
             modes: Karhunen-Loève modes that are estimated.
             model_error: Relative error of the forward model, added to the noise.
             iterations: Most steps.
@@ -131,7 +132,8 @@ class HttpOperations(Operations):
             RequestError: Nothing can be inferred by this model, or the job was cancelled.
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        options = {"prior": prior, "forward": forward, "grid": grid, "modes": modes, "model_error": model_error}
+        sides = [grid] * 2 if isinstance(grid, Integral) else grid
+        options = {"prior": prior, "forward": forward, "grid": sides, "modes": modes, "model_error": model_error}
         options |= {"iterations": iterations, "samples": samples, "seed": seed}
         body, name = inversion.request(sensors, values, noise, options), checked_name(model)
         seconds = self._options(timeout).timeout

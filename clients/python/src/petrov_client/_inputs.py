@@ -159,12 +159,16 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
     if tensor.dtype not in WIRE_TYPES:
         raise InvalidInput(f'"{info.name}" expects {tensor.dtype}; predict sends {" or ".join(WIRE_TYPES)}')
     kind = getattr(array, "dtype", None)
+    if callable(getattr(array, "toarray", None)) and not hasattr(array, "__array__"):
+        raise _refusal(tensor, f'expected an array for "{tensor.name}" but got a sparse one: pass its .toarray()')
     if not isinstance(kind, np.dtype) or kind.kind == "O" or not hasattr(array, "shape"):
         array = _array(tensor.name, array)  # what can be sliced stays as it is, perhaps on the disk
     kinds, expected = ("iu", "integers") if tensor.dtype == "INT32" else ("fiu", "real numbers")
     kinds += "b" if tensor.name == info.mask else ""
     if array.dtype.kind not in kinds:
-        raise _refusal(tensor, f'expected {expected} but got {array.dtype} for "{tensor.name}"')
+        text = array.dtype.kind in "US" and info.vocabulary is not None
+        advice = f': model("{info.name}").encode(texts) returns the tokens of texts' if text else ""
+        raise _refusal(tensor, f'expected {expected} but got {array.dtype} for "{tensor.name}"{advice}')
     rank, shape = len(tensor.axes), tuple(array.shape)
     if len(shape) not in (rank - 1, rank) or not all(shape):
         axes = f"({', '.join(tensor.axes[1:])}) or ({', '.join(tensor.axes)})"
@@ -292,7 +296,8 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
 def _stacked(value: Any) -> npt.NDArray[Any]:
     """Return nested lists as one array, masked where arrays in them are: `asarray` drops their masks."""
     if not _holds_masks(value):
-        return np.asanyarray(value)
+        alone = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
+        return np.from_dlpack(value) if alone else np.asanyarray(value)
     return np.ma.stack([_stacked(each) for each in value]) if isinstance(value, list | tuple) else value
 
 

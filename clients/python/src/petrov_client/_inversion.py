@@ -104,7 +104,16 @@ def request(sensors: Any, values: Any, noise: Any, options: Mapping[str, Any]) -
         if not np.isfinite(numbers[name]).all():
             raise InvalidInput(f"{name}: a value is not finite", where=Where(name))
     body: dict[str, Any] = {name: array.tolist() for name, array in numbers.items()}
-    return body | {name: value for name, value in options.items() if value is not None}
+    return body | {name: _plain(value) for name, value in options.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """Return an option without the types of NumPy."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_plain, value)]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def job_id(document: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -43,6 +45,26 @@ class Labels:
                 found = with_times(found, frame, step * np.arange(1, found.sizes[frame] + 1), self.time)
         return found.transpose(*self.order) if set(found.dims) == set(self.order) else found
 
+    def on_frame(self, output: npt.NDArray[Any], tensor: TensorInfo, number: int, step: float) -> Any:
+        """Return one frame of an output, counted from 1, as `put_on` labels all of them; its time is a coordinate."""
+        axes, dims = self.tensor.axes[-self.template.ndim :], self.template.dims
+        template, known = self.template, frozenset[Any]()
+        if FRAME in axes:  # of a forcing, whose frames may have coordinates
+            dim = dims[axes.index(FRAME)]
+            known = frozenset(name for name, each in template.coords.items() if dim in each.dims)
+            template = template.isel({dim: number - 1})
+        of_one = replace(self, template=template, tensor=replace(self.tensor, axes=_apart(axes)))
+        found = of_one.labelled(output, replace(tensor, axes=_apart(tensor.axes)))
+        if not known:
+            found = with_times(found, None, np.float64(step * number), self.time)
+        return found.transpose(*self.order) if set(found.dims) == set(self.order) else found
+
+    def values(self, frame: Any, tensor: TensorInfo) -> npt.NDArray[Any]:
+        """Return the values of a frame that `on_frame` has labelled, in the order of the model's axes."""
+        names = dict(zip(self.tensor.axes[-self.template.ndim :], self.template.dims, strict=True))
+        dims = [name for axis in _apart(tensor.axes) if (name := names.get(axis, axis)) in frame.dims]
+        return np.asarray(frame.transpose(*dims))
+
     def labelled(self, output: npt.NDArray[Any], tensor: TensorInfo, piece: slice | None = None) -> Any:
         """Return an output as a `DataArray` with the dimensions and coordinates of the input that fit it."""
         template = self.template if piece is None else self.template[piece]
@@ -66,16 +88,27 @@ class Labels:
         return None
 
 
-def with_times(labelled: Any, frame: str, times: npt.NDArray[np.floating[Any]], start: Any) -> Any:
-    """Return an array or a dataset with the times of its frames.
+def _apart(axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the axes of one frame."""
+    return tuple(axis for axis in axes if axis != FRAME)
+
+
+def unlabelled(array: Any) -> Any:
+    """Return the values of a labelled array, and any other as it is."""
+    xarray = sys.modules.get("xarray")
+    return array.to_numpy() if xarray and isinstance(array, xarray.DataArray) else array
+
+
+def with_times(labelled: Any, frame: str | None, times: Any, start: Any) -> Any:
+    """Return an array or a dataset with the times of its frames, or the time of its only one.
 
     They are a coordinate called `time`, or as that of the state, whose time they go on from; or `frame` where the name
     is that of another dimension, such as of the samples.
 
     Args:
         labelled: An array or a dataset of xarray.
-        frame: The dimension of the frames.
-        times: Of the frames, after the start.
+        frame: The dimension of the frames; None for one frame without it.
+        times: Of the frames, after the start; one number for one frame.
         start: The time of the state, with its name and attributes; None where it says none.
     """
     name, attributes = "time", {"long_name": "time"}
@@ -85,16 +118,91 @@ def with_times(labelled: Any, frame: str, times: npt.NDArray[np.floating[Any]], 
         labelled = labelled.drop_vars(name, errors="ignore")  # of the state alone
     if name in {*labelled.dims, *labelled.coords, *getattr(labelled, "data_vars", ())}:
         name = FRAME
-    return labelled.assign_coords({name: (frame, times, attributes)})
+    return labelled.assign_coords({name: (() if frame is None else frame, times, attributes)})
+
+
+def _axes(info: ModelInfo, name: str, rank: int) -> tuple[str, ...]:
+    """Return the model's axes of an input or a parameter of some rank: all, or without that of the batch; or none."""
+    axes = next((each.axes for each in info.arguments if each.name == name), ())
+    return axes[len(axes) - rank :] if len(axes) - 1 <= rank <= len(axes) else ()
+
+
+def _is_named(dim: Any, axis: str) -> bool:
+    """Return whether a dimension has the name of an axis of the model, in capitals or not."""
+    return str(dim).lower() == axis.lower() or (axis in {FRAME, HISTORY} and str(dim).lower() in TIMES)
+
+
+def _axes_in_order(info: ModelInfo, name: str, array: Any) -> Any:
+    """Return a labelled input with its dimensions in the order of the model's axes, as far as they have their names.
+
+    Raises:
+        InvalidInput: The name of an axis of the grid stands where another axis is expected, and not all are named.
+    """
+    axes = _axes(info, name, array.ndim)
+    named: dict[str, Any] = {}
+    for dim in array.dims:
+        if axis := next((each for each in axes if each not in named and _is_named(dim, each)), None):
+            named[axis] = dim
+    grid = [axis for axis in axes if info.grid and axis in info.grid.axes]
+    if grid and all(axis in named for axis in grid):
+        others = iter([dim for dim in array.dims if dim not in named.values()])
+        return array.transpose(*[named[axis] if axis in named else next(others) for axis in axes])
+    for axis in grid:
+        if axis in named and array.dims[axes.index(axis)] != named[axis]:
+            got, expected = ", ".join(map(str, array.dims)), ", ".join(axes)
+            fault = f"expected the dimensions ({expected}), in any order where all have these names, but got ({got})"
+            raise InvalidInput(f"{fault}: rename the others", where=Where(name))
+    return array
+
+
+def _powers(units: str) -> Counter[str] | str:
+    """Return the power of each unit of a product such as `W/(m K)` or `W m-1 K-1`, or a text that is none as it is."""
+    product = re.sub(r"\*\*|\^", "", units)
+    parts = re.findall(r"[()/]|[^\W\d_]+(?:[-+]?\d+)?|\S", re.sub(r"[*·.]", " ", product))
+    powers, signs, below = Counter[str](), [1], False
+    for part in parts:
+        sign = -signs[-1] if below else signs[-1]
+        if part == "(":
+            signs.append(sign)
+        elif part == ")" and len(signs) > 1:
+            signs.pop()
+        elif unit := re.fullmatch(r"([^\W\d_]+)([-+]?\d+)?", part):
+            powers[unit[1]] += sign * int(unit[2] or 1)
+        elif part not in {"/", "1"}:
+            return units
+        below = part == "/"
+    return Counter({unit: power for unit, power in powers.items() if power})
+
+
+def _check_units(info: ModelInfo, name: str, array: Any) -> None:
+    """Warn of units other than those that the model takes: its values are taken as they are, and not converted.
+
+    A model whose card has "1" takes a number without a unit, or its data did not say one.
+    """
+    expected = next((each.units or "" for each in info.arguments if each.name == name), "")
+    said = array.attrs.get("units")
+    if "." in name or not isinstance(said, str) or not said.strip() or expected in {"", "1"}:
+        return
+    if _powers(said.strip()) != _powers(expected):
+        issue(
+            f'"{name}" has the units {said:.32}, and the model takes {expected}: values are not converted', UserWarning
+        )
 
 
 def _check_times(info: ModelInfo, name: str, array: Any) -> None:
     """Check that the frames of a labelled input are one step of the model apart, where its coordinates say times."""
-    axes = next((each.axes for each in info.arguments if each.name == name), ())
-    for axis, dim in zip(axes[-array.ndim :], array.dims, strict=False):
+    for axis, dim in zip(_axes(info, name, array.ndim), array.dims, strict=False):
         timed = axis in {FRAME, HISTORY} and str(dim).lower() in TIMES and dim in array.coords
         if timed and (unlike := times.unlike(array.coords[dim].values, info)):
             raise InvalidInput(f'by its coordinate "{dim}", {unlike}: {times.REMEDY}', where=Where(name))
+
+
+def _coordinates(info: ModelInfo, labelled: Mapping[str, Any], axis: str) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
+    """Yield the dimensions of labelled inputs, in the model's order, along an axis, with their coordinates."""
+    for name, array in labelled.items():
+        axes = _axes(info, name, array.ndim)
+        if axis in axes and (dim := array.dims[axes.index(axis)]) in array.coords:
+            yield dim, array.coords[dim].values
 
 
 def _check_ends(info: ModelInfo, labelled: Mapping[str, Any]) -> None:
@@ -107,13 +215,12 @@ def _check_ends(info: ModelInfo, labelled: Mapping[str, Any]) -> None:
         InvalidInput: An axis runs the other way.
     """
     for axis, trained in zip_longest(info.grid.axes, info.grid.ends, fillvalue=()) if info.grid else ():
-        each = (array.coords[axis].values for array in labelled.values() if axis in array.coords and axis in array.dims)
-        positions = next(each, np.zeros(0))
+        dim, positions = next(_coordinates(info, labelled, str(axis)), (axis, np.zeros(0)))
         if positions.dtype.kind not in "fiu" or positions.ndim != 1 or len(positions) < 2:
             continue
         start, end = map(float, positions[[0, -1]])
-        said = f'the axis "{axis}" of the inputs runs from {start:g} to {end:g}'
-        remedy = f"turn it by sortby({axis!r}{', ascending=False' * (start < end)})"
+        said = f'the axis "{dim}" of the inputs runs from {start:g} to {end:g}'
+        remedy = f"turn it by sortby({dim!r}{', ascending=False' * (start < end)})"
         if trained:
             there = f"and that of the training data from {trained[0]:g} to {trained[1]:g}"
             theirs = trained[1] - trained[0]
@@ -148,13 +255,12 @@ def in_order(info: ModelInfo, passed: Mapping[str, Any]) -> tuple[dict[str, Any]
         except ValueError as error:
             names = " and ".join(labelled)
             raise InvalidInput(f"expected {names} on the same coordinates but: {error}") from error
-    grid, ordered = tuple(info.grid.axes) if info.grid else (), {}
-    for name, array in labelled.items():  # the grid's axes last, and the components of a vector before them
-        others = sorted((dim for dim in array.dims if dim not in grid), key=lambda dim: dim == COMPONENT)
-        turned = array.transpose(*others, *grid) if set(grid) <= set(array.dims) else array
-        ordered[name] = _components_in_order(info, name, turned)
+    ordered = {}
+    for name, array in labelled.items():
+        ordered[name] = _components_in_order(info, name, _axes_in_order(info, name, array))
+        _check_units(info, name, array)
         _check_times(info, name, ordered[name])
-    _check_ends(info, labelled)
+    _check_ends(info, ordered)
     first = next((tensor for tensor in info.inputs if tensor.name in ordered), None)
     labels = Labels(ordered[first.name], first, labelled[first.name].dims) if first else None
     return {**passed, **ordered}, labels

@@ -232,6 +232,8 @@ def attributes_of(tensor: TensorInfo | ParameterInfo) -> dict[str, str]:
 
 def checked_name(name: str) -> str:
     """Return a model's name, if it can be one: it is the name of a folder."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"model: expected a name but got {type(name).__name__}")
     if name in {"", ".", ".."} or "/" in name or "\\" in name:
         raise UnknownModel(f'there is no model "{name}"')
     return name

@@ -12,14 +12,13 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from petrov_client._arrays import PredictionOutput
+from petrov_client._arrays import PredictionOutput, unwrapped
 from petrov_client._errors import InvalidInput, RequestError, UnknownModel, Where
 from petrov_client._exchange import exhausted
 from petrov_client._flow import Progress
 from petrov_client._inputs import check_input
-from petrov_client._models import COTANGENTS, GRADIENTS, PER_FIELD, TANGENTS, ModelInfo, Models
+from petrov_client._models import COTANGENTS, GRADIENTS, PER_FIELD, TANGENTS, ModelInfo, Models, checked_name
 from petrov_client._quality import Options, Outside, Quality, warn
-from petrov_client._rollout import unwrapped
 from petrov_client._rollout_operations import RolloutOperations
 from petrov_client._schema import CELLS
 
@@ -49,7 +48,7 @@ class Operations(RolloutOperations):
             UnknownModel: No such model.
             PetrovError: Any other but `InvalidInput`.
         """
-        self.known.pop((name, None), None)  # it is described anew
+        self.known.pop((checked_name(name), None), None)  # it is described anew
         return await self._known(name, self._options(None))
 
     @overload

@@ -152,6 +152,12 @@ class Rollouts:
     def _repeat(self, number: int, frame: Any) -> None:
         """Go on from a frame that has arrived earlier, as when it arrived."""
         found, single = by_name(frame, self.checked.info), self.checked.single
+        labels, tensors = self.checked.labels, {tensor.name: tensor for tensor in self.checked.info.outputs}
+        if labels is not None:
+            found = {
+                name: labels.values(array, tensors[name]) if name in tensors and hasattr(array, "dims") else array
+                for name, array in found.items()
+            }
         outputs = {name: np.asarray(array, "<f4")[None if single else ...] for name, array in found.items()}
         if number > self.total:
             raise InvalidInput(f"expected at most {self.total} earlier frames but got more")
@@ -212,7 +218,8 @@ class Rollouts:
     def shown(self, response: Response) -> Any:
         """Return a frame as the caller receives it, with its quality if that is wanted."""
         single = self.checked.single
-        outputs = unwrapped({name: array[0] if single else array for name, array in response.outputs.items()})
+        named = {name: array[0] if single else array for name, array in response.outputs.items()}
+        outputs = self.checked.frame(named, self.done)
         if not self.options.quality:
             return outputs
         coverage = self.checked.coverage
@@ -271,8 +278,3 @@ async def arriving(iterators: Mapping[str, Any], info: ModelInfo) -> dict[str, A
 def by_name(outputs: Any, info: ModelInfo) -> dict[str, Fields]:
     """Return the outputs of `predict` by name, also a single one."""
     return outputs if isinstance(outputs, dict) else {info.outputs[0].name: outputs}
-
-
-def unwrapped(outputs: Mapping[str, Fields]) -> Any:
-    """Return outputs as the caller receives them."""
-    return next(iter(outputs.values())) if len(outputs) == 1 else dict(outputs)

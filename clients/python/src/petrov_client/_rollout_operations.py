@@ -90,8 +90,10 @@ class RolloutOperations(Exchange):
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
             PetrovError: Any other of the tree in `petrov_client._errors`.
         """
-        options = self._options(timeout, version=version, progress=progress, quality=quality, partial=partial)
-        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, frames)
+        options = self._options(
+            timeout, version=version, progress=progress, quality=quality, partial=partial, frames=frames
+        )
+        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, options.frames)
         whole = Trajectory(rollouts)
         await exhausted(self._frames(rollouts, options, whole.add))
         if whole.doubtful and not quality:
@@ -164,21 +166,24 @@ class RolloutOperations(Exchange):
         for an asynchronous client use `async with contextlib.aclosing(…)` there.
 
         Returns:
-            Frames `[(batch), (component), *grid]`, in order; with `quality`, pairs of a frame and a `Quality`.
+            Frames `[(batch), (component), *grid]`, in order, labelled as the states are, with their times; with
+            `quality`, pairs of a frame and a `Quality`.
 
         Raises:
             InvalidInput: The inputs do not fit the model, or it computes no trajectories.
             PetrovError: Any other of the tree in `petrov_client._errors`, here or from the iterator.
         """
-        options = self._options(timeout, version=version, progress=progress, quality=quality, partial=partial)
+        options = self._options(
+            timeout, version=version, progress=progress, quality=quality, partial=partial, frames=frames
+        )
         passed = {**(array if isinstance(array, Mapping) else {}), **inputs}
         if any(map(is_iterator, passed.values())):
             if not isinstance(array, Mapping | None):
                 passed |= {(await self._known(model, options)).first_name: array}
             if [*earlier]:
                 raise InvalidInput("expected no earlier frames beside an iterator: start from the last of them")
-            return self._stepped(model, passed, frames, options)
-        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, frames, earlier)
+            return self._stepped(model, passed, options.frames, options)
+        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, options.frames, earlier)
         return self._frames(rollouts, options, rollouts.shown)
 
     async def _stepped(

@@ -35,6 +35,7 @@ from petrov_client._errors import ServiceError
 from petrov_client._flow import TIMEOUT_SECONDS
 from petrov_client._inputs import check_input
 from petrov_client._kept import Description, Kept, check_same, kept_path, outputs_of
+from petrov_client._labels import unlabelled
 from petrov_client._models import ModelInfo
 from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, columns_of_frame, warn
 from petrov_client._rollout import by_name, time_axis
@@ -128,9 +129,11 @@ def rollout(
                 if resume and not kept.done and target.exists() and not _copied(kept, target, info, total):
                     return
                 done = _whole(kept)
+                # Frames are kept as arrays; the file that is written in the end has the labels.
+                plain = {each.tensor.name: unlabelled(each.array) for each in checked.inputs}
                 rolled = client.rollout_stream(
                     model,
-                    arrays,
+                    {**arrays, **plain},
                     total,
                     version=number,
                     progress=progress,
