@@ -192,7 +192,9 @@ def inside(arrays: Mapping[str, NDArray[Any]], card: Card) -> dict[str, NDArray[
     wrong = (sent != 0) & (sent != 1)
     if wrong.any():
         index = first(wrong)
-        raise problem("out-of-range", mask.name, index, f"is {sent[index]}; expected 1 inside the domain, or 0 outside")
+        raise problem(
+            "out-of-range", mask.name, index, f"is {sent[index]!s}; expected 1 inside the domain, or 0 outside"
+        )
     empty = np.asarray(~sent.any(axis=tuple(range(-len(mask.axes) + 1, 0))))
     if empty.any():
         index = first(empty) if empty.ndim else ()
@@ -246,7 +248,7 @@ def _field(array: NDArray[Any], tensor: Tensor, card: Card) -> NDArray[Any]:
         index = first(~positive)
         zero = " (zero in float32)" if values[index] > 0 else ""
         article = "an" if tensor.meaning[:1].lower() in "aeiou" else "a"
-        detail = f"is {values[index]}{zero}; {article} {tensor.meaning} must be positive"
+        detail = f"is {values[index]!s}{zero}; {article} {tensor.meaning} must be positive"
         raise problem("non-positive", name, index[1:] if single else index, detail)
     return cast
 
@@ -259,7 +261,7 @@ def _float32(values: NDArray[Any], name: str, *, single: bool) -> NDArray[np.flo
         index = first(~finite)
         value = values[index]
         reason = ", beyond the range of float32" if np.isfinite(value) else "; values must be finite"
-        raise problem("non-finite", name, index[1:] if single else index, f"is {value}{reason}")
+        raise problem("non-finite", name, index[1:] if single else index, f"is {value!s}{reason}")
     return cast
 
 
@@ -289,7 +291,7 @@ def _numbers(
     outside = (cast < low) | (cast > high)
     if outside.any():
         index = first(outside)
-        raise problem("out-of-range", name, index, f"is {array[index]}; expected {low:g} to {high:g}")
+        raise problem("out-of-range", name, index, f"is {array[index]!s}; expected {low:g} to {high:g}")
     return np.broadcast_to(cast, shape)
 
 
@@ -321,7 +323,10 @@ def first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def problem(kind: str, array: str, index: tuple[int, ...], detail: str) -> Problem:
-    """Return the error about one value, by its index in the caller's array."""
+    """Return the error about one value, by its index in the caller's array.
+
+    A detail formats the value with `!s`: without it a float32 0.001 is 0.0010000000474974513.
+    """
     return Problem(kind, f"{shown(array, index)} {detail}", array=array, index=index)
 
 
@@ -352,7 +357,7 @@ def output_fault(
     which = f" for {'this' if single else f'sample {sample} of'} {given}"
     return Problem(
         "non-finite-output",
-        f"{model}{which} is not finite ({shown(name, index)} is {array[sample][index]}){others}",
+        f"{model}{which} is not finite ({shown(name, index)} is {array[sample][index]!s}){others}",
         array=card.names[0],
         index=None if single else [sample],
     )

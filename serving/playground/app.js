@@ -99,6 +99,7 @@ function wire() {
   on("sample-before", "click", () => stepSample(-1));
   on("sample-after", "click", () => stepSample(1));
   on("random", "click", () => {
+    if (!at("seed").reportValidity()) return;
     at("seed").value = inputs.sample?.origin.kind === "example" ? Number(at("seed").value) + 1 : at("seed").value;
     redraw();
   });

@@ -119,10 +119,12 @@ export function held(card, name, part) {
   return share === null ? null : { share, of: row.fields };
 }
 
-/** Return what a parameter is, in words, or its sign in mathematics. */
+/** Return what a parameter is, in words, with its sign in mathematics: Viscosity ν. */
 export function label({ name, meaning }) {
-  const text = meaning || name;
-  return sign(text) ?? capital(text);
+  const isSign = sign(meaning || name) !== undefined;
+  if (isSign && (!meaning || sign(name) === sign(meaning))) return sign(name);
+  const text = isSign ? `${name.replaceAll("_", " ")} ${meaning}` : meaning || name;
+  return capital(text.replace(/^(\p{L}+ )([a-z]+)$/iu, (_, first, last) => first + (sign(last) ?? last)));
 }
 
 const CUT = /,|;|\(| (?:at|on|in|of|to|from|over|along|for|after|before|averaged|measured|by|per) /i; // where a description begins

@@ -98,6 +98,7 @@ async function choose(model, same = false) {
   const [whole, name, rest] = /^(.*?): (.*)$/.exec(title) ?? [title, title, ""];
   Object.assign(at("title"), { textContent: name, title: whole });
   at("subtitle").textContent = rest;
+  document.title = `${name} – Petrov playground`; // by which tabs and the history tell models apart
   at("equation").replaceChildren(...(equation ? typeset(equation) : []), [equation && " · ", boundary].filter(Boolean).join("") || (equation ? "" : (task ?? "")));
   fillOptions(at("version"), [["", `newest (${model.version})`], ...[...model.versions].reverse().map((version) => [version, version])]);
   if (same && model.versions.includes(state.version)) at("version").value = state.version;

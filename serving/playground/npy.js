@@ -11,8 +11,8 @@ const MAX_HEADER = 10_000;
 
 const READERS = {
   f4: [4, "getFloat32"], f8: [8, "getFloat64"],
-  i1: [1, "getInt8"], i2: [2, "getInt16"], i4: [4, "getInt32"],
-  u1: [1, "getUint8"], u2: [2, "getUint16"], u4: [4, "getUint32"], b1: [1, "getUint8"],
+  i1: [1, "getInt8"], i2: [2, "getInt16"], i4: [4, "getInt32"], i8: [8, "getBigInt64"],
+  u1: [1, "getUint8"], u2: [2, "getUint16"], u4: [4, "getUint32"], u8: [8, "getBigUint64"], b1: [1, "getUint8"],
 };
 
 /**
@@ -34,7 +34,7 @@ export function decode(file, most) {
   if (count * width !== file.byteLength - start)
     throw new Error(`shape (${shape}) of ${code} takes ${count * width} bytes, but ${file.byteLength - start} follow the header`);
   const data = new Float32Array(count);
-  for (let i = 0; i < count; i++) data[i] = view[read](start + i * width, endian !== ">");
+  for (let i = 0; i < count; i++) data[i] = Number(view[read](start + i * width, endian !== ">"));
   return { shape, data: /'fortran_order':\s*True/.test(text) ? transposed(data, shape) : data };
 }
 

@@ -26,10 +26,10 @@ export function ends([low, high]) {
   return [low, high].map((value) => short(Math.abs(value) < least ? 0 : value));
 }
 
-/** A share as per cent: 0.21 %. */
+/** A share as per cent: 0.21 %, 7.3 × 10⁻⁶ %. */
 export function percent(share) {
   if (!Number.isFinite(share)) return "–";
-  return `${Number((100 * share).toPrecision(2))} %`;
+  return `${short(Number((100 * share).toPrecision(2)))} %`;
 }
 
 /** A duration in the unit that fits: 5.8 ms, 38 ms, 1.2 s. */

@@ -28,16 +28,18 @@ export function badges({ bound, solve, misfit, estimate, novelty, outside, solve
   if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, to the discrete solution of the equation as it was sent" });
   if (solve !== undefined) made.push({ title: "Solve bound", value: `≤ ${percent(solve)}`, note: "guaranteed, to the discrete solution with the network's corrections" });
   if (misfit !== undefined) made.push({ title: "Misfit", value: percent(misfit), note: "distance between the input and the forward solution of the output" });
-  if (estimate !== undefined) made.push(estimated(estimate, coverage));
+  if (estimate !== undefined) made.push(estimated(estimate, coverage, outside));
   if (outside !== undefined) made.push({ title: "Input", value: outside ? "outside" : "inside", note: unlike(outside, novelty), care: outside });
   if (solver === "refined") made.push({ title: "Solved by", value: "method", note: "without the network's corrections" });
   if (solver === "solver") made.push({ title: "Solved by", value: "solver", note: "the classical one, in place of the network" });
   return made;
 }
 
-/** Return the badge of an estimate; one that seldom held is no promise. */
-function estimated(estimate, coverage) {
+/** Return the badge of an estimate; one that seldom held, or was only tested on other inputs, is no promise. */
+function estimated(estimate, coverage, outside) {
   if (coverage && !coverage.holds) return { title: "Error estimate, unreliable", value: percent(estimate), note: `it ${coverage.text} only`, care: true };
+  const tested = coverage ? `it ${coverage.text}, which were` : "it is made for inputs that are";
+  if (outside) return { title: "Error estimate, not for this input", value: percent(estimate), note: `${tested} like the training data`, care: true };
   return { title: "Error estimate", value: `≤ ${percent(estimate)}`, note: coverage ? `to the true solution; it ${coverage.text}` : "to the true solution; how often it holds was not measured" };
 }
 

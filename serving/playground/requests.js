@@ -10,6 +10,7 @@ import { showFacts, showProgram, showResults, solverHint } from "./show.js";
 import { at, figures, inputs, labeller, outputs, predictor, reader, solver, state, status } from "./state.js";
 
 const PAUSE = 350; // milliseconds without a change before the classical solver is called
+const LATE = 500; // milliseconds after a change by which a prediction that has not followed it is marked as outdated
 const DEVIATION_FIELDS = 12; // which estimate the deviation to within a fifth
 
 /** Handle a change of the request: predict at once, and solve classically after a pause. */
@@ -20,6 +21,7 @@ export function changed() {
   showGrids(inputs.grid);
   showSampleNumber(sample.origin.index ?? null);
   predictor.schedule();
+  expectPrediction();
   solver.cancel();
   outputs.busy("classical", false);
   outputs.age("classical", "difference");
@@ -28,6 +30,27 @@ export function changed() {
   compare(sample.truth);
   moveTools();
   showFacts();
+}
+
+let late = 0;
+
+/** Mark the prediction as outdated when it is late: until then it stays as it is, so that it does not flicker while the user draws. */
+function expectPrediction() {
+  late ||= setTimeout(() => {
+    outputs.age("prediction");
+    waitsForPrediction(true);
+  }, LATE);
+}
+
+function expectNone() {
+  clearTimeout(late);
+  late = 0;
+  waitsForPrediction(false);
+}
+
+function waitsForPrediction(is) {
+  outputs.busy("prediction", is);
+  at("below").setAttribute("aria-busy", is);
 }
 
 /** Make room for what a prediction is compared with, where there is a truth or is going to be one, and for its figures. */
@@ -68,6 +91,8 @@ export async function predict(signal) {
   const { outputs: found, headers, quality: reported, ...times } = await api.predict(model.name, state.version, request, signal, inputs.requestedGrid);
   const said = quality(headers);
   if (!cards.outputFields(model.card).length) delete said.estimate; // it is the half-width of a number, in its units
+  expectNone();
+  if (revision !== state.revision) expectPrediction();
   state.result = { outputs: named(model.card.outputs, found), quality: said, reported, ...times, revision, request, drawn, sample, truth: sample.truth };
   status.clear();
   showResults();
@@ -122,6 +147,7 @@ export function forget() {
   predictor.cancel();
   solver.cancel();
   labeller.cancel();
+  expectNone();
   Object.assign(state, { solved: null, result: null, classical: null, labelled: null, unit: null });
 }
 
@@ -146,6 +172,7 @@ export function failed(error, source = null) {
 
 /** Mark everything that is shown as outdated. */
 function discardResult() {
+  expectNone();
   state.result = null;
   outputs.age("measured", "prediction", "difference");
   figures.age();

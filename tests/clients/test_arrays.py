@@ -204,7 +204,7 @@ def test_packed_numbers_are_not_taken_for_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "shape", "at", "message"),
     [
-        (0.5, (3, 4), (1, 2), "is 0.5; expected 1 inside the domain, or 0 outside"),
+        (0.1, (3, 4), (1, 2), "is 0.1; expected 1 inside the domain, or 0 outside"),
         (np.nan, (9, 3, 4), (7, 1, 2), "is nan; every value must be finite"),
         (2.0, (9, 3, 4), (7, 1, 2), "is 2.0; expected 1 inside the domain, or 0 outside"),
         (0.0, (9, 3, 4), (7,), "has no point inside the domain; expected some"),
@@ -213,7 +213,7 @@ def test_packed_numbers_are_not_taken_for_values(tmp_path: Path) -> None:
 def test_a_wrong_domain_is_refused_at_its_location_among_all_samples(
     value: float, shape: tuple[int, ...], at: tuple[int, ...], message: str
 ) -> None:
-    axes, fields, inside = ("batch", "row", "column"), np.ones(shape), np.ones(shape)
+    axes, fields, inside = ("batch", "row", "column"), np.ones(shape), np.ones(shape, np.float32)
     inside[at] = value
     fields[inside == 0] = np.nan
     masked = replace(toy(), inputs=(*toy().inputs, TensorInfo("inside", axes)), mask="inside")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from safetensors.numpy import load_file
 
 from schema.parts import Axis, locations
@@ -109,7 +110,7 @@ def test_a_field_of_parameters_alone_is_shown_on_the_grid_that_is_chosen(
     assert text == f"{lift:.2f} ± {toy_waves.HALF * lift:.2f} N"
     assert f"true: {lift:.2f} N" in note
     expect(page.locator("#left-out")).to_be_hidden()
-    expect(page.locator("#error")).to_have_text(re.compile(r"^0(\.00000\d+)? %$"))
+    expect(page.locator("#error")).to_have_text(re.compile("^(0|[\\d.]+ \N{MULTIPLICATION SIGN} 10⁻[⁵⁶]) %$"))
     expect(page.locator("#grid")).to_have_value("12 \N{MULTIPLICATION SIGN} 16")
     for role in ("prediction", "classical", "difference"):
         expect(page.locator(f"[data-role={role}][data-name=height]")).to_have_attribute("data-state", "fresh")
@@ -210,3 +211,84 @@ def test_an_error_says_of_which_samples_it_is(page: Page) -> None:
     assert source.endswith("those of test samples like the training's: the 448 training samples.")
     assert page.evaluate(script, [[128], {}])[0] == "Mean error 2.9 % on 32 test fields"
     assert page.evaluate(script, [[500], {}])[0] == "Mean error 2.9 % on 32 test fields of 128 points"
+
+
+def test_numbers_have_the_digits_that_they_need(page: Page) -> None:
+    script = """async (shares) => {
+      const { percent } = await import("./playground/numbers.js");
+      return shares.map(percent);
+    }"""
+    shares = {
+        0: "0 %",
+        7.3e-8: "7.3 \N{MULTIPLICATION SIGN} 10⁻⁶ %",
+        8.9e-6: "8.9 \N{MULTIPLICATION SIGN} 10⁻⁴ %",
+        0.00145: "0.14 %",
+        1.6: "160 %",
+        1.26e9: "1.3 \N{MULTIPLICATION SIGN} 10¹¹ %",
+    }
+    assert page.evaluate(script, list(shares)) == list(shares.values())
+
+
+def test_a_parameter_is_named_with_its_sign(page: Page) -> None:
+    script = """async (parameters) => {
+      const { label } = await import("./playground/card.js");
+      return parameters.map(([name, meaning]) => label({ name, meaning }));
+    }"""
+    named = {
+        ("viscosity", "nu"): "Viscosity \N{GREEK SMALL LETTER NU}",
+        ("viscosity", "viscosity nu"): "Viscosity \N{GREEK SMALL LETTER NU}",
+        ("nu", ""): "\N{GREEK SMALL LETTER NU}",
+        ("kappa", "kappa"): "κ",
+        ("length", "period L"): "Period L",
+        ("time", "time t of the final velocity"): "Time t of the final velocity",
+        ("inflow", ""): "Inflow",
+    }
+    assert page.evaluate(script, [list(each) for each in named]) == list(named.values())
+
+
+def test_an_estimate_promises_nothing_for_inputs_unlike_the_training_data(page: Page) -> None:
+    script = """async (outside) => {
+      const { badges } = await import("./playground/quality.js");
+      return badges({ estimate: 0.006, outside }, { text: "held for 92 % of 80 test samples", holds: true })[0];
+    }"""
+    inside, outside = (page.evaluate(script, each) for each in (False, True))
+    assert (inside["value"], inside.get("care")) == ("≤ 0.6 %", None)
+    assert (outside["value"], outside["care"]) == ("0.6 %", True)
+    assert outside["note"] == "it held for 92 % of 80 test samples, which were like the training data"
+
+
+@pytest.mark.parametrize("dtype", ["<i8", ">i8", "<u8", "<f8", "|i1"])
+def test_arrays_of_numpy_are_read(page: Page, dtype: str) -> None:
+    file = io.BytesIO()
+    np.save(file, np.array([[3, 12], [100, 0]], dtype))
+    script = """async (bytes) => {
+      const { decode } = await import("./playground/npy.js");
+      const { shape, data } = decode(Uint8Array.from(bytes).buffer, 4);
+      return [shape, [...data]];
+    }"""
+    assert page.evaluate(script, list(file.getvalue())) == [[2, 2], [3, 12, 100, 0]]
+
+
+def test_a_prediction_that_is_late_is_marked_as_outdated(page: Page) -> None:
+    shown(page, toy_waves.WAVES)
+    prediction = page.locator("[data-role=prediction][data-name=height]")
+    held: list[Route] = []
+    page.route("**/predict*", lambda route: held.append(route))  # noqa: PLW0108  a builtin takes no mark
+    page.locator("#parameters input[type=number]").first.fill("1.5")
+    expect(prediction).to_have_attribute("data-state", "stale")
+    expect(prediction).to_have_attribute("aria-busy", "true")
+    expect(page.locator("#below")).to_have_attribute("aria-busy", "true")
+    held.pop().continue_()
+    expect(prediction).to_have_attribute("data-state", "fresh")
+    expect(page.locator("#below")).to_have_attribute("aria-busy", "false")
+
+
+def test_a_field_that_is_emptied_is_no_number(page: Page) -> None:
+    shown(page, toy_waves.WAVES)
+    page.locator("#grid").select_option("other")
+    page.fill("#points", "")
+    page.press("#points", "Enter")
+    assert not page.locator("#points").evaluate("field => field.validity.valid")
+    page.locator("#parameters input[type=number]").first.fill("1.5")
+    expect(page.locator("#trust")).to_contain_text("your own")
+    expect(page.locator("#program")).to_contain_text("predict?grid=12,16")

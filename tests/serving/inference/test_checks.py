@@ -188,6 +188,7 @@ def test_a_single_sample_has_single_numbers() -> None:
         ({"q": np.ones(2)}, "wrong-shape", r"q has shape \(2,\); expected one number, or one per sample \(3,\)"),
         ({"q": np.ones((3, 1))}, "wrong-shape", r"q has shape \(3, 1\)"),
         ({"q": np.array([1, 3, 1])}, "out-of-range", r"^q\[1\] is 3; expected 0.1 to 2$"),
+        ({"q": np.array(0.001, np.float32)}, "out-of-range", "^q is 0.001; expected 0.1 to 2$"),
         ({"q": np.array(np.nan)}, "non-finite", "^q is nan; values must be finite$"),
     ],
 )

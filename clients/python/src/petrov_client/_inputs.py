@@ -213,7 +213,7 @@ def _numbers(parameter: ParameterInfo, value: Any, sizes: Mapping[str, int]) -> 
         index = _first(bad)
         where = Where(parameter.name, index or None)
         rule = f"expected {low:g} to {high:g}" if np.isfinite(numbers[index]) else FINITE
-        raise InvalidInput(f"{where} is {values[index]}; {rule}", where=where)
+        raise InvalidInput(f"{where} is {values[index]!s}; {rule}", where=where)  # without !s a float32 has 16 digits
     return np.array(np.broadcast_to(numbers, shape))
 
 
@@ -245,7 +245,7 @@ def _check_values(
         if bad.any():
             where = _at(checked, piece, _first(bad))
             found = "missing" if rule == KNOWN else np.asarray(checked.array[where.index])
-            raise InvalidInput(f"{where} is {found}; {rule}", where=where)
+            raise InvalidInput(f"{where} is {found!s}; {rule}", where=where)
 
 
 def _check_domain(mask: FieldInput, piece: slice) -> None:
@@ -255,7 +255,7 @@ def _check_domain(mask: FieldInput, piece: slice) -> None:
     if bad.any():
         where = _at(mask, piece, _first(bad))
         found = np.asarray(mask.array[where.index])
-        raise InvalidInput(f"{where} is {found}; expected 1 inside the domain, or 0 outside", where=where)
+        raise InvalidInput(f"{where} is {found!s}; expected 1 inside the domain, or 0 outside", where=where)
     empty: npt.NDArray[np.bool_] = np.asarray(~fields.reshape(len(fields), -1).any(axis=1))
     if empty.any():
         where = _at(mask, piece, _first(empty))
