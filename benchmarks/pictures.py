@@ -23,7 +23,8 @@ from physics.numerics.grid import WALL, coarsen
 
 mpl.use("agg")
 SEED, POINTS, BLOCKS, NOISE = 20, 141, (36, 36), 0.01
-SOLVED = "pressure (solved on 421 x 421)"
+SOLVED = "solved on 421 x 421"  # with "pressure" it is wider than its panel
+SUBS = ((2.3, (1, 2, 5)), (4, (1, 3)))  # up to so many decades, the labelled parts of each
 OTHERS = 24  # samples for the standard deviation of the pressure at each point, the unit of the noise
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "h", "<", "p", ">", "d", "8", ".", "+")
 #: The colours of Okabe and Ito, which are distinguishable with any colour vision.
@@ -55,7 +56,7 @@ def compare(axes: Sequence[Axes], repository: Path, model: str) -> None:
         inputs = truth + NOISE * spread * np.random.default_rng(SEED).standard_normal(truth.shape)
         truth, colours = coarsen(physics.darcy.sample(SEED)[0], BLOCKS, WALL), colours[::-1]
         blocks = "permeability of blocks"
-        names = ["pressure with 1 % noise (input)", f"{blocks} (predicted)", f"{blocks} (true)"]
+        names = ["pressure with 1 % noise", f"{blocks} (predicted)", f"{blocks} (true)"]
     found = graph(newest_graph(repository / model))(inputs)
     error = found - truth
     bound = float(np.abs(error).max())
@@ -94,7 +95,8 @@ def paper(repository: Path, target: Path) -> None:
         axis.plot(places, initial, c="0.75", lw=1, label="initial velocity", zorder=1)
         axis.plot(places, final, c="black", lw=0.8, label="solved on 8192 points")
         axis.set_title(f"relative L2 {errors[0]:.1e} and {errors[1]:.1e}", fontsize=10)
-    axes[2, 0].legend(fontsize=7)
+    handles, labels = axes[2, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     save(figure, target)
 
 
@@ -137,11 +139,14 @@ def methods(rows: Sequence[Row], target: Path) -> None:
 
 
 def logarithmic(axis: Axes, across: str, up: str) -> None:
-    """Give a panel logarithmic axes with plain numbers."""
+    """Give a panel logarithmic axes with plain numbers, the fewer a decade the more decades there are."""
     axis.set(xscale="log", yscale="log", xlabel=across, ylabel=up)
-    for scale, digits in ((axis.xaxis, "{x:g}"), (axis.yaxis, "{x:.2g}")):
-        scale.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        scale.set_major_formatter(digits)
+    for scale in (axis.xaxis, axis.yaxis):
+        low, high = scale.get_view_interval()
+        decades = np.log10(high / low)
+        subs = next((subs for most, subs in SUBS if decades < most), (1,))
+        scale.set_major_locator(ticker.LogLocator(subs=subs))
+        scale.set_major_formatter("{x:g}")
         scale.set_minor_formatter(ticker.NullFormatter())
     axis.grid(visible=True, alpha=0.3)
 
@@ -187,7 +192,6 @@ def profile(rows: Sequence[Row], target: Path) -> None:
                 label=f"{form}, $n^{{{exponents[form][cost]:.2f}}}$",
             )
         logarithmic(axis, "tokens", title)
-        axis.yaxis.set_major_formatter("{x:g}")
         ticks = sorted({row["length"] for row in rows})
         axis.set_xticks(ticks, [str(each) for each in ticks])
         axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=2, frameon=False)
@@ -210,6 +214,7 @@ def learning(rows: Iterable[Row], target: Path) -> None:
         )
         axis.fill_between(epochs, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.12, linewidth=0)
     axis.set(xlabel="epoch of 100 steps", ylabel="accuracy on validation samples, %")
+    axis.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axis.grid(visible=True, alpha=0.3)
     axis.legend(fontsize=9, frameon=False, ncol=2, handlelength=3.5)
     save(figure, target)
@@ -229,7 +234,6 @@ def amounts(rows: Sequence[Row], target: Path) -> None:
         logarithmic(axis, "training samples", "relative L2 error on test samples")
         axis.set_xticks(counts, [str(each) for each in counts])
         axis.xaxis.set_minor_locator(ticker.NullLocator())
-        axis.yaxis.set_major_formatter("{x:.2g}")
         axis.set_title(problem, fontsize=10)
         axis.legend(frameon=False, fontsize=8)
     save(figure, target)

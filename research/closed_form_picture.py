@@ -68,5 +68,5 @@ def draw_rows(axes: Axes, weights: NDArray[np.float64], front: int) -> None:
     y = np.arange(weights.shape[1]) / weights.shape[1]
     for name, query in queries(front).items():
         axes.plot(y, weights[query], color=COLOURS[name], label=f"query {name} of the front")
-    axes.set(title="two rows of the matrix", xlabel="key y")
-    axes.legend(frameon=False, loc="upper left", fontsize=8)
+    axes.set(title="two rows of the matrix", xlabel="key y", ylabel="weight", ylim=(None, 1.3 * axes.get_ylim()[1]))
+    axes.legend(frameon=False, loc="upper left", fontsize=8)  # above the curves

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -71,6 +73,22 @@ def test_no_method_is_left_out_of_the_picture(tmp_path: Path) -> None:
     assert (tmp_path / "methods.png").stat().st_size > 1000
     with pytest.raises(ValueError, match="but got multigrid"):
         pictures.methods([*rows, point("20", "multigrid", 1e-3, 1.0)], tmp_path / "methods.png")
+
+
+@pytest.mark.parametrize("high", [2.1, 9.0, 90.0, 300.0, 1e3, 1e5])
+def test_labels_of_logarithmic_axes_say_where_they_are_and_do_not_overlap(high: float) -> None:
+    figure, axes = plt.subplots(1, 3, figsize=(12.6, 3.4), layout="constrained")
+    axes[0].plot([41, 41 * high], [0.0121, 0.0121 * high])
+    pictures.logarithmic(axes[0], "across", "up")
+    figure.canvas.draw()
+    for scale, side in ((axes[0].xaxis, "x"), (axes[0].yaxis, "y")):
+        low, most = scale.get_view_interval()
+        ticks = [tick for tick in scale.get_major_ticks() if low <= tick.get_loc() <= most]
+        assert [float(tick.label1.get_text()) for tick in ticks] == pytest.approx([tick.get_loc() for tick in ticks])
+        boxes = [getattr(tick.label1.get_window_extent(), f"interval{side}") for tick in ticks]
+        assert len(boxes) > 1
+        assert all(before[1] < after[0] for before, after in pairwise(boxes))
+    plt.close(figure)
 
 
 def test_the_fastest_of_the_better_methods_is_named() -> None:
