@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import TIMES
-from training.data.readers import NUMBERS, SPACE, LazyArray, counts_all, last_name, roughness
+from training.data.readers import NUMBERS, SPACE, LazyArray, last_name, roughness, tells_apart
 from training.problems.checks import FILLS
 
 COMPONENTS = 4  # the most components that an unnamed axis is taken for
@@ -178,7 +178,7 @@ def numbers_samples(one: LazyArray, samples: int) -> bool:
     """Return whether an array is that of the numbers of samples, by its name and its values."""
     if last_name(one) not in NUMBERS or one.shape != (samples,) or one.dtype.kind not in "fiu":
         return False  # floating numbers, too: whole ones become these where their file says which are missing
-    return counts_all(one.read())
+    return tells_apart(one.read())
 
 
 def times_of(arrays: Sequence[LazyArray]) -> LazyArray | None:

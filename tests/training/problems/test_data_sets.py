@@ -405,10 +405,18 @@ def test_no_number_that_is_none_of_the_stored_ones_is_missing(
     assert np.nanmax(found) == np.max([*({0, 1, 255} - absent)]) * attributes.get("scale_factor", 1)
 
 
-def test_numbers_of_samples_are_no_parameter(tmp_path: Path) -> None:
-    np.savez(tmp_path / "heat.npz", **TWICE, index=np.arange(1, SAMPLES + 1), nu=NU)
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("index", np.arange(1, SAMPLES + 1)),
+        ("sim_id", np.delete(np.arange(SAMPLES + 3), [2, 5, 6])),  # of runs of which some failed
+        ("uid", RNG.permutation(10**6)[:SAMPLES].astype(float)),
+    ],
+)
+def test_numbers_of_samples_are_no_parameter(name: str, numbers: NDArray[Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "heat.npz", **TWICE, **{name: numbers}, nu=NU)
     text = described(tmp_path, ("heat.npz",), "u")
-    assert "# left out: index: it numbers the samples" in text
+    assert f"# left out: {name}: it numbers the samples" in text
     assert "[parameters.nu]" in text
 
 

@@ -24,7 +24,7 @@ from training.data.readers.splits import (
     last_name,
     roughness,
 )
-from training.data.readers.tensor_files import NUMBERS, counts_all, numbering
+from training.data.readers.tensor_files import NUMBERS, counts_all, numbering, tells_apart
 
 __all__ = [
     "MESHES",
@@ -54,4 +54,5 @@ __all__ = [
     "open_file",
     "real_part",
     "roughness",
+    "tells_apart",
 ]

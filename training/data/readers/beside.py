@@ -13,7 +13,7 @@ import numpy as np
 from training.data.readers.data_file import MESHES, DataFile, LazyArray, natural
 from training.data.readers.formats import SUFFIXES, is_store, open_file
 from training.data.readers.splits import last_name
-from training.data.readers.tensor_files import NUMBERS, counts_all, of_tensors
+from training.data.readers.tensor_files import NUMBERS, of_tensors, tells_apart
 
 LOOKED_AT = 8  # of several files, to see whether numbers are the same in all of them
 
@@ -70,7 +70,7 @@ def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> Dat
         left_out |= {f"{path.name}: {name}": reason for name, reason in table.left_out.items()}
         for name, one in table.arrays.items():
             values = one.read()
-            if last_name(one) in NUMBERS and counts_all(values):
+            if last_name(one) in NUMBERS and tells_apart(values):
                 left_out[f"{path.name}: {name}"] = "it numbers the samples"
             elif name in arrays:
                 left_out[f"{path.name}: {name}"] = "its name is that of an array of the samples"

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
+from training.data.readers.tensor_files import COUNTING
 
 Columns = Mapping[str, NDArray[np.float64]]
 
@@ -38,8 +39,6 @@ COORDINATES = (  # names of columns along the axes, in small letters and without
 NUMBERED = re.compile(r"(node|cell|point|vertex|element|face) ?(number|id|label|index|no)")  # of rows, not values
 COLUMN = re.compile(r"\d+:(?=\D)")  # the number before a name, `1:x`, as Basilisk and Gnuplot write it
 SECTION = "[data]"  # below which the exports of CFD-Post have names and numbers, up to another one
-COUNTING = frozenset({"sample", "sample_id", "case", "case_id", "run", "run_id", "simulation", "sim", "id"})
-"""Names of columns that tell which rows of a table are those of one sample."""
 STEPS = frozenset({"t", "time", "step", "timestep", "frame", "increment"})
 SEPARATORS = (",", ";", "\t")
 MISSING = dict.fromkeys(("", "na", "n/a", "#n/a", "null", "none"), "nan")  # of pandas, R and spreadsheets

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from training.data.readers.data_file import DataFile
 from training.data.readers.splits import last_name
 
-NUMBERS = frozenset({"id", "ids", "idx", "index", "indices", "number", "sample", "sample_id", "case", "run", "run_id"})
+COUNTING = frozenset({"sample", "sample_id", "case", "case_id", "run", "run_id", "simulation", "sim", "sim_id", "id"})
+"""Names of columns that tell which rows of a table are those of one sample."""
+NUMBERS = COUNTING | {"ids", "uid", "idx", "index", "indices", "number"}
 NUMBERS |= {"column 1"}  # as tables without a name for it have the index of pandas
 """Names of arrays that number samples."""
 UNNAMED = "array"  # what readers call the one array of a file that has no names
@@ -66,6 +68,12 @@ def without_labels(files: Sequence[DataFile]) -> list[DataFile]:
 def counts_all(values: NDArray[Any]) -> bool:
     """Return whether numbers follow one another, in whatever order they are."""
     return values.dtype.kind in "fiu" and bool((np.diff(np.sort(values)) == 1).all())
+
+
+def tells_apart(values: NDArray[Any]) -> bool:
+    """Return whether every number is a whole one of its own, as those of the runs that are left of a campaign are."""
+    whole = values.dtype.kind in "fiu" and bool((values == np.round(values)).all())
+    return whole and len(np.unique(values)) == len(values)
 
 
 def numbering(files: Sequence[DataFile]) -> dict[str, NDArray[Any]]:
