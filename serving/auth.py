@@ -178,6 +178,11 @@ class KeyFile:
         self._fault = ""
         self.keys = parse_keys(self._seen, f"{path}: ")
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the file could be read at the last look: else a restart would end with its fault."""
+        return not self._fault
+
     async def look(self) -> float:
         await asyncio.to_thread(self.refresh)
         return CHECK_SECONDS
@@ -186,8 +191,8 @@ class KeyFile:
         """Read the file and compare its text, since neither times nor links on disk can be trusted."""
         try:
             text = _read_text(self._path)
-            if text != self._seen:
-                time.sleep(_SETTLE_SECONDS)
+            if text != self._seen or self._fault:
+                time.sleep(_SETTLE_SECONDS if text != self._seen else 0)
                 if _read_text(self._path) != text:
                     return  # it is being written: the next look finds it complete
                 self._seen = text

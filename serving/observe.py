@@ -2,8 +2,8 @@
 
 The log goes to standard error: sentences for people, or one JSON object per record for machines, which has `time`,
 `level`, `logger`, then the fields of a request (`Entry`) or `message`; `exception` and, where there is a trace,
-`trace_id` come last. A request is the sentence `POST /v1/models/darcy/predict 200 12.3 ms id=…`, without payload, query
-or secret.
+`trace_id` come last. A request is the sentence `POST /v1/models/darcy/predict 200 12.3 ms from 127.0.0.1 id=…`, without
+payload, query or secret.
 
 Labels of metrics are bounded: `model` is a name of the repository or `unknown`, `route` a template, `grid` a declared
 size or `other`, `reason` the kind of a problem, `key` a name of the key file, `endpoint` a configured address.
@@ -118,8 +118,9 @@ class Entry:
         metrics.request_seconds.labels(self.model, self.route, self.status).observe(self.seconds)
         if logger.isEnabledFor(logging.INFO):
             outcome = f"{self.status} {self.problem}" if self.problem else self.status
-            values = (self.method, path, outcome, self.seconds * 1e3, self.request_id)
-            logger.info("%s %s %s %.1f ms id=%s", *values, extra={FIELDS: vars(self)})
+            caller = f"{self.client} ({self.key})" if self.key else self.client
+            values = (self.method, path, outcome, self.seconds * 1e3, caller, self.request_id)
+            logger.info("%s %s %s %.1f ms from %s id=%s", *values, extra={FIELDS: vars(self)})
 
 
 UNKNOWN = "unknown"
@@ -203,10 +204,10 @@ class Metrics:
         self.watcher_restarts = counter(
             "watcher_restarts", "Restarts of a watcher after an unexpected error.", "watcher"
         )
+        self.keys_current = gauge("keys_current", "Whether the keys in use are those of the file; 1 without one.")
         ProcessCollector(registry=registry)  # memory, files and start time
         Info("petrov_build", "What is running.", registry=registry).info({"version": version})
-        cards = "Cards that the local Triton computes on; 1 for the processor."
-        self._device = gauge("device", cards, "kind", "name")
+        self._device = gauge("device", "Cards that the local Triton computes on; 1 for the processor.", "kind", "name")
         self._device_memory = gauge("device_memory_bytes", "Memory of the first card; 0 for the processor.")
         loads = counter("model_loads", "Loads of models on request of this gateway.", "model")
         why = "Unloads of models: since no request needed them (idle), or for others (memory)."

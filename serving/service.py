@@ -76,6 +76,7 @@ class Service:
         watched |= {"keys": self.keys.look} if self.keys else {}
         self._watchers = [Watcher(name, look, self.metrics.watcher_restarts) for name, look in watched.items()]
         self.metrics.ready.set_function(lambda: self.catalogue.readiness().ready)
+        self.metrics.keys_current.set_function(lambda: self.keys is None or self.keys.is_current)
         self.metrics.inflight_limit.set(settings.max_requests_in_flight)
         self.classical, self._times = ClassicalSolvers(), TritonTimes(settings)
         self.predictor = Predictor(triton, self.catalogue, self.classical, self._times, self.metrics, settings)

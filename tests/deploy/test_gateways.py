@@ -38,6 +38,12 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any],
     return built(folder)
 
 
+def test_the_balancer_says_whose_request_it_passes_on() -> None:
+    """The gateways trust it: without its own word they would believe that of a client."""
+    for way in ("proxy", "grpc"):
+        assert f"{way}_set_header X-Forwarded-For $proxy_add_x_forwarded_for;" in BALANCER
+
+
 def variables(container: dict[str, Any]) -> dict[str, Any]:
     return {each["name"]: each.get("value") or each["valueFrom"] for each in container["env"]}
 

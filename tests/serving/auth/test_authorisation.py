@@ -383,6 +383,7 @@ def test_keys_are_counted_and_never_shown(http: httpx2.Client, caplog: pytest.Lo
     counts = {match[1]: float(match[2]) for match in re.finditer(r'key_fields_total{key="(\w+)"} (.+)', text)}
     assert counts["alice"] >= len(BATCH)
     assert set(counts) <= set(SECRET)
+    assert "petrov_keys_current 1.0" in text
     assert 'petrov_rejected_total{reason="unauthenticated"}' in text
     assert 'petrov_rejected_total{reason="forbidden"}' in text
     for hidden in (*SECRET.values(), *map(auth.fingerprint, SECRET.values()), "petrov_mistyped"):

@@ -145,14 +145,14 @@ def test_a_broken_edit_changes_nothing_and_is_told_once(
         path.write_bytes(broken)
     for _ in range(3):
         file.refresh()
-    assert [key.name for key in file.keys.key] == ["alice"]
+    assert ([key.name for key in file.keys.key], file.is_current) == (["alice"], False)
     [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert record.getMessage().startswith(f"{path}: ")
     assert "the keys stay as they were" in record.getMessage()
     assert "hidden" not in caplog.text
     path.write_text(entry(name='"bob"'))
     file.refresh()
-    assert [key.name for key in file.keys.key] == ["bob"]
+    assert ([key.name for key in file.keys.key], file.is_current) == (["bob"], True)
 
 
 def test_a_pipe_in_place_of_the_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

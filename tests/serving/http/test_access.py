@@ -131,6 +131,7 @@ def test_people_read_a_sentence(
     lines("five")
     [sentence] = [record.getMessage() for record in caplog.records if "id=five" in record.getMessage()]
     assert sentence.startswith("POST /v1/models/blur/predict 200 ")
+    assert sentence.endswith(" ms from 127.0.0.1 id=five")
 
 
 def test_an_exception_stays_within_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
