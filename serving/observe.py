@@ -167,6 +167,11 @@ class Metrics:
         list(map(self.rejected.labels, KINDS))  # from 0 on: a rate does not see the step with which a series begins
         self.inflight = gauge("inflight_requests", "Requests in flight.")
         self.inflight_limit = gauge("inflight_requests_limit", "Predictions that may be in flight at one time.")
+        self.inflight_predictions, self.inflight_bytes, self.inflight_bytes_limit = (
+            gauge("inflight_predictions", "Predictions in flight, which have a limit."),
+            gauge("inflight_bytes", "Memory of all requests, with their arrays and responses."),
+            gauge("inflight_bytes_limit", "Memory that all requests may take at one time."),
+        )
         self.key_fields = counter("key_fields", "Samples requested with each API key.", "key")
 
         # Predictions
@@ -212,8 +217,9 @@ class Metrics:
         loads = counter("model_loads", "Loads of models on request of this gateway.", "model")
         why = "Unloads of models: since no request needed them (idle), or for others (memory)."
         unloads = counter("model_unloads", why, "model", "reason")
-        taken = "Memory of all loaded models, as measured or estimated; 0 without a budget."
-        models_bytes = gauge("models_memory_bytes", taken)
+        models_bytes = gauge(
+            "models_memory_bytes", "Memory of all loaded models, as measured or estimated; 0 without a budget."
+        )
         models_limit = gauge("models_memory_limit_bytes", "Budget for the memory of models; 0 without one.")
         self.catalogue = Instruments(newest_served, loads, unloads, models_bytes, models_limit)
 

@@ -81,8 +81,11 @@ ROWS: dict[str, list[Panel]] = {
             "petrov_request_duration_seconds_count", "model, code", PREDICTIONS)}, stack=True),
         Panel("Duration", "s", quantiles("petrov_request_duration_seconds", "model", PREDICTIONS),
               note="From the request line to the end of the response, the client's upload included."),
-        Panel("In flight", "short", {"{{instance}}": "petrov_inflight_requests",
-              "limit of {{instance}}": "petrov_inflight_requests_limit"}),
+        Panel("In flight", "short", {"predictions at {{instance}}": "petrov_inflight_predictions",
+              "limit of {{instance}}": "petrov_inflight_requests_limit",
+              "requests of any kind at {{instance}}": "petrov_inflight_requests"}),
+        Panel("Bytes in flight", "bytes", {"{{instance}}": "petrov_inflight_bytes",
+              "limit of {{instance}}": "petrov_inflight_bytes_limit"}),
         Panel("Rejections", "reqps", {"{{reason}}":
               "sum by (reason) (rate(petrov_rejected_total[$__rate_interval])) > 0"}, stack=True),
     ],

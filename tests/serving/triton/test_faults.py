@@ -133,6 +133,7 @@ def test_bodies_that_do_not_arrive_keep_no_place_from_others(tight_gateway: Gate
         for _ in range(tight_gateway.settings.max_requests_in_flight):
             stack.enter_context(connection(tight_gateway, "Content-Length: 9"))
         wait_until(lambda: inflight(http) == 5)
+        assert inflight(http, "predictions") == 0
         assert predict(http).status_code == 200
 
 
@@ -145,13 +146,15 @@ def test_beyond_the_limit_requests_are_refused(tight_gateway: Gateway, http: htt
         assert (response.status_code, kind(response)) == (503, "overloaded")
         assert int(response.headers["retry-after"]) >= 1
         assert http.get("/health/live").status_code == 200
+        assert inflight(http, "predictions") == inflight(http, "requests_limit") == limit
         assert {each.result().status_code for each in waiting} == {504}
 
 
 def test_bytes_in_flight_are_bounded(tight_gateway: Gateway, http: httpx2.Client) -> None:
     with connection(tight_gateway, f"Content-Length: {MEBIBYTE}") as wire:
         wire.sendall(bytes(MEBIBYTE - 1))
-        wait_until(lambda: tight_gateway.service.admission.bytes > MEBIBYTE // 2)
+        wait_until(lambda: inflight(http, "bytes") > MEBIBYTE // 2)
+        assert inflight(http, "bytes_limit") == tight_gateway.settings.max_bytes_in_flight
         response = http.post(PATH, content=bytes(MEBIBYTE), headers=NPY)
     assert (response.status_code, kind(response)) == (503, "overloaded")
     wait_until(lambda: tight_gateway.service.admission.bytes == 0)
@@ -339,10 +342,10 @@ def _ones() -> bytes:
     return file.getvalue()
 
 
-def inflight(client: httpx2.Client) -> int:
-    """Return the requests in flight, this one included."""
+def inflight(client: httpx2.Client, what: str = "requests") -> int:
+    """Return the requests in flight, this one included, or what else there is of them."""
     lines = client.get("/metrics").text.splitlines()
-    [value] = [line.split()[1] for line in lines if line.startswith("petrov_inflight_requests ")]
+    [value] = [line.split()[1] for line in lines if line.startswith(f"petrov_inflight_{what} ")]
     return int(float(value))
 
 
