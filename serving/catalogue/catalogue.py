@@ -132,10 +132,10 @@ class Catalogue:
         """Return the card of the derivative of a served model, by default of the newest version that has one."""
         product = f"{name}_{kind}"
         if self.find(name, version).product or not self.knows(product):
-            known = ", ".join(each.name for each in self._present if each.served and self._derivatives(each.name))
-            raise Problem(
-                "not-differentiable", f'"{name}" has no {kind}; the models with derivatives are {known or "none"}'
+            known = ", ".join(
+                each.name for each in self._present if each.served and kind in self._derivatives(each.name)
             )
+            raise Problem("not-differentiable", f'"{name}" has no {kind}; the models with one are {known or "none"}')
         if version is None:
             version = max(self._versions(name).keys() & (self._entries[product].present or {}).keys(), default=None)
         return self.find(product, version)

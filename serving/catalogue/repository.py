@@ -46,11 +46,12 @@ class Repository:
     other, or over those of the same number; a card that cannot be read then leaves the one before. Of each model,
     `newest` is the highest version number, whether its card can be read or not, and `stamps` has name, time and size of
     the files of its versions, by which a change is noticed; `settled` are the models whose files are those of the read
-    before. `certificates` are those of the cards, None where a version has none.
+    before. `certificates` are those of the cards, None where a version has none. What cannot be read is logged if it
+    `warns`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, warns: bool = True) -> None:
+        self._folder, self._warns = folder, warns
         self._cards: dict[str, dict[int, Card]] = {}
         self._documents: dict[Path, Stamp] = {}  # by card: the files that it was read from
         self.certificates: dict[tuple[str, int], dict[str, Any] | None] = {}
@@ -150,7 +151,7 @@ class Repository:
             return None
 
     def _warn(self, path: Path, fault: str) -> None:
-        if self._faults.get(path) != fault:
+        if self._warns and self._faults.get(path) != fault:
             logger.warning("%s cannot be read: %s", str(path).encode(errors="backslashreplace").decode(), fault)
             self._faults[path] = fault
 

@@ -182,7 +182,7 @@ def shared_memory(repository: Path) -> Iterator[str]:
 
 def instances(repository: Path) -> int:
     """Return how many instances a local Triton starts at once; those of companions come at their first use."""
-    models, count = Repository(repository), 0
+    models, count = Repository(repository, warns=False), 0  # the gateway's own says what it cannot read
     found = models.read()
     for name, cards in found.items():
         if cards and not base(cards[max(cards)], found):

@@ -29,7 +29,9 @@ def test_a_machine_with_everything_passes(toy_repository: Path, make_settings: C
     assert (triton_environment.prepare(make_settings(toy_repository)) / "bin" / "tritonserver").exists()
 
 
-def test_a_model_whose_config_names_other_versions_has_no_instance(toy_repository: Path, tmp_path: Path) -> None:
+def test_a_model_whose_config_names_other_versions_has_no_instance(
+    toy_repository: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("blur", "tally"):
         shutil.copytree(toy_repository / name, tmp_path / name)
     both = triton_environment.instances(tmp_path)
@@ -37,7 +39,10 @@ def test_a_model_whose_config_names_other_versions_has_no_instance(toy_repositor
     text, count = re.subn(r"version_policy.*", "version_policy { specific { versions: [ 9 ] } }", config.read_text())
     assert count == 1
     config.write_text(text)
+    (tmp_path / "tally" / "2").mkdir()
+    (tmp_path / "tally" / "2" / "card.json").write_text("{")
     assert 0 < triton_environment.instances(tmp_path) < both
+    assert "card.json" not in caplog.text, "the gateway's catalogue says so, too"
 
 
 def test_a_config_that_is_just_being_written_keeps_no_service_from_its_start(
