@@ -118,7 +118,8 @@ class Entry:
         metrics.request_seconds.labels(self.model, self.route, self.status).observe(self.seconds)
         if logger.isEnabledFor(logging.INFO):
             outcome = f"{self.status} {self.problem}" if self.problem else self.status
-            caller = f"{self.client} ({self.key})" if self.key else self.client
+            client = quote(self.client[:64], ":")  # a header of a proxy, perhaps
+            caller = f"{client} ({self.key})" if self.key else client
             values = (self.method, path, outcome, self.seconds * 1e3, caller, self.request_id)
             logger.info("%s %s %s %.1f ms from %s id=%s", *values, extra={FIELDS: vars(self)})
 

@@ -265,19 +265,21 @@ def _grpc(front: Front) -> Document:
 
 def _listener(front: Front, name: str, port: int, routes: list[Document], filters: list[Document]) -> Document:
     prefix = front.settings.path_prefix
-    forwarded = {"key": "x-forwarded-prefix", "value": prefix}
-    # What a client says of a prefix would count at the gateways, which trust this proxy.
-    says = (
-        {"request_headers_to_add": [{"header": forwarded, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}]}
-        if prefix
-        else {"request_headers_to_remove": ["x-forwarded-prefix"]}
-    )
+    # What a client says of its address or of a prefix would count at the gateways, which trust this proxy.
+    told = {"x-forwarded-for": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"}
+    told |= {"x-forwarded-prefix": prefix} if prefix else {}
+    says = {
+        "request_headers_to_add": [
+            {"header": {"key": key, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+            for key, value in told.items()
+        ]
+    } | ({} if prefix else {"request_headers_to_remove": ["x-forwarded-prefix"]})
     body = {"request_body_buffer_limit": front.settings.max_body_bytes}  # kept until the response begins
     router = {"name": "envoy.filters.http.router", "typed_config": _typed("extensions.filters.http.router.v3.Router")}
     manager = _typed("extensions.filters.network.http_connection_manager.v3.HttpConnectionManager") | {
         "stat_prefix": name,
         "codec_type": "AUTO",
-        "use_remote_address": True,  # X-Forwarded-For ends with the address of the client
+        "use_remote_address": True,  # the client is what is connected
         "http_filters": [*filters, router],
         "route_config": {
             "name": name,

@@ -308,11 +308,13 @@ def test_a_body_of_the_largest_size_passes_and_can_be_repeated(before: Before) -
 def test_headers_of_a_proxy_are_its_own(before: Before) -> None:
     client, nodes, _ = before
     lies = {"X-Forwarded-Prefix": "/evil", "X-Forwarded-Proto": "https", "Host": "lab.example"}
+    lies |= {"X-Forwarded-For": "203.0.113.7"}
     client.post(PREDICT, headers=lies)
     [headers] = [each.headers for each in nodes if each.received[PREDICT]]
     assert "x-forwarded-prefix" not in headers
     assert headers["x-forwarded-proto"] == "http"
-    ip_address(headers["x-forwarded-for"])  # of this machine: which one, depends on its network
+    address = ip_address(headers["x-forwarded-for"])  # of this machine: which one, depends on its network
+    assert str(address) != lies["X-Forwarded-For"]
     assert headers["host"] == "lab.example"
 
 
