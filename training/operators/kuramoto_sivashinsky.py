@@ -10,7 +10,7 @@ shifts and reflections.
 
 The equation is Galilean invariant: with the mean m of u, which is conserved, v = u - m satisfies the same equation in
 a frame that moves with the velocity m. So the network sees v alone, and T shifts the result by m times the time of a
-frame. A mean that is nothing but rounding counts as 0.
+frame.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from training.operators.operator import OperatorKind
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 
 SQUARINGS = 4  # the exponent of q / q_0 is two to the power of this
-
-STILL = 1e-5  # the mean, relative to the largest value, below which nothing moves
 
 
 class KuramotoSivashinskyConfig(TrajectoryConfig):
@@ -69,8 +67,6 @@ class KuramotoSivashinskyOperator(TrajectoryOperator):
         """Return u of the next frame, and the period as it is."""
         u, length = inputs
         mean = u.mean(dim=-1, keepdim=True)
-        moving = mean.abs() > STILL * u.abs().amax(dim=-1, keepdim=True)
-        mean = torch.where(moving, mean, torch.zeros_like(mean))
         v = u - mean
         increment = self.damped(v + self.step(v, length), length, mean * self.config.interval) - u
         return [u + self.without_mean(increment), length]

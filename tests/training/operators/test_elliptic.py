@@ -129,6 +129,16 @@ def test_the_bound_is_close_for_trained_fields() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_what_has_no_solution_has_no_bound(value: float) -> None:
+    fields = two_values()
+    fields[1, 3, 4] = value
+    solution, *bounds = operator().with_quality(fields)
+    assert solution[1].isnan().all()
+    for bound in bounds:
+        assert bound.isnan().flatten().tolist() == [False, True, False]
+
+
 def test_nothing_flows_without_a_source() -> None:
     for output in operator().with_quality(two_values(), torch.zeros(3, 43, 43)):
         assert not output.any()

@@ -84,6 +84,23 @@ def test_a_mean_moves_the_solution_and_changes_nothing_else(operator: KuramotoSi
             torch.testing.assert_close(moved[:, frame], expected, atol=2e-5, rtol=1e-4)
 
 
+def test_the_derivative_by_the_mean_has_the_shift(operator: KuramotoSivashinskyOperator) -> None:
+    start = wave(2, 48) + 0.1 * wave(5, 48)
+    start -= start.mean(dim=1, keepdim=True)
+
+    def rolled(mean: Tensor) -> Tensor:
+        [found] = operator.rollout([start + mean, LENGTHS], 3)
+        return found
+
+    step, weights = 0.01, rolled(torch.tensor(0.0)).detach().roll(5, dims=2)
+    mean = torch.tensor(0.0, requires_grad=True)
+    (weights * rolled(mean)).sum().backward()
+    with torch.no_grad():
+        quotient = (weights * (rolled(mean + step) - rolled(mean - step))).sum() / (2 * step)
+    assert abs(float(quotient) / float(weights.sum()) - 1) > 1  # the waves move, and their mean is not all that changes
+    torch.testing.assert_close(mean.grad, quotient, atol=0.0, rtol=0.02)
+
+
 @pytest.mark.parametrize("constant", [0.0, 3.0, -100.0, 1e20])
 @torch.inference_mode()
 def test_a_constant_stays_near_itself(operator: KuramotoSivashinskyOperator, constant: float) -> None:

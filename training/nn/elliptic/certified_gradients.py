@@ -152,7 +152,7 @@ def solve(volumes: Volumes, coefficient: Faces, load: Plane, bounds: Range, step
         gamma = rest / (mu * rest + ratio).clamp(min=TINY)
     left = torch.sqrt((gain + gamma * rz.clamp(min=0)) / energy.clamp(min=TINY))
     rounded = ROUNDING * volumes.points * torch.sqrt(bounds.high / bounds.low)
-    return Iterate(u, torch.where(energy > 0, left + rounded, torch.zeros_like(left)))
+    return Iterate(u, torch.where(energy == 0, torch.zeros_like(left), left + rounded))
 
 
 def distance(volumes: Volumes, plain: Faces, corrected: Faces, load: Plane, found: Iterate) -> PerSample:
@@ -173,7 +173,7 @@ def distance(volumes: Volumes, plain: Faces, corrected: Faces, load: Plane, foun
     moved, energy = (total(volumes.conductances(faces), drop) for faces in (Faces(*changes), plain))
     gain = inner(load, found.solution).clamp(min=TINY)
     bound = (torch.sqrt(moved / gain) + torch.sqrt(ratio) * found.error) * torch.sqrt(energy / gain)
-    return torch.where(energy > 0, bound, torch.zeros_like(bound))
+    return torch.where(energy == 0, torch.zeros_like(bound), bound)
 
 
 def pairs(first: Faces, second: Faces) -> Iterator[tuple[Tensor, Tensor]]:
