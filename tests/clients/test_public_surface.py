@@ -82,7 +82,9 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(kind: Callable[
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "ftp://localhost", "http://", "", "http://[::1"])
+@pytest.mark.parametrize(
+    "url", ["localhost:8080", "ftp://localhost", "http://", "", "http://[::1", "http://h:1/?a=1", "http://h#a"]
+)
 def test_an_address_that_is_not_http_is_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="expected an address such as"):
         Client(url)
@@ -96,7 +98,7 @@ def test_an_address_that_is_not_host_and_port_is_refused_at_once(address: str) -
         GrpcClient(address)
 
 
-@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", True])
 def test_a_time_limit_is_positive(timeout: float) -> None:
     with pytest.raises(ValueError, match="expected a timeout"):
         Client(timeout=timeout)

@@ -27,6 +27,7 @@ UNSEEN = re.compile(r"[\x00-\x1f\x7f]+")  # characters that no comment of TOML h
 NORMALS = """\
 # [inputs.boundary_normal]  # out of the domain, as long as the part of the boundary that a node stands for; 0 inside
 # components = [{}]"""
+ABOVE_ZERO = "every value is above 0; remove it where a value may be 0 or less, which is refused"
 SPACED = {2: '"x", "y"', 3: '"x", "y", "z"'}
 ROLES = {"inputs": "input", "parameters": "parameter", "outputs": "output"}
 
@@ -78,7 +79,7 @@ class Tensor:
         lines += ['complex = "components"  # real and imaginary part'] if self.complex else []
         lines += [f"units = {quoted(self.array.units or '1')}"]
         lines += [f"meaning = {quoted(self.array.meaning)}"] if self.array.meaning else []
-        lines += ["positive = true"] if self.positive else []
+        lines += [f"positive = true{mark(ABOVE_ZERO)}"] if self.positive else []
         lines += [f"offset = {self.offset!r}{mark(self.offset_guess)}"] if self.offset else []
         lines += [f"frame = {self.frame}"] if self.frame is not None else []
         if self.components:

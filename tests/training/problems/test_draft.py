@@ -117,6 +117,15 @@ SETS = {
 }
 
 
+def test_a_sign_that_the_values_have_is_a_guess(tmp_path: Path) -> None:
+    values = {"above": smooth(20, 12, 12, axes=(1, 2)) + 20, "below": smooth(20, 12, 12, axes=(1, 2)) - 30}
+    np.savez(tmp_path / "signs.npz", **values)
+    found = described(tmp_path / "signs.npz", "--outputs", "below").stdout
+    assert [line for line in found.splitlines() if line.startswith("positive")] == [
+        "positive = true  # guess: every value is above 0; remove it where a value may be 0 or less, which is refused"
+    ]
+
+
 @pytest.mark.parametrize("write", SETS, ids=lambda write: write.__name__)
 def test_the_command_that_a_refusal_names_reads_all_data(
     write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

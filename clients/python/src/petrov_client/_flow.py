@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from numbers import Real
 from typing import Any, Generic, TypeVar
 
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, PetrovError, RateLimited, Unavailable
@@ -198,7 +199,7 @@ class Deadline:
 
 def checked_timeout(seconds: float) -> float:
     """Return a time limit, if it is a positive number of seconds."""
-    if not seconds > 0:
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0:
         raise ValueError(f"expected a timeout of more than 0 seconds but got {seconds}")
     return seconds
 

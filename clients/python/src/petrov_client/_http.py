@@ -236,7 +236,7 @@ def checked_url(url: str) -> httpx2.URL:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:
         raise fault from error
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
+    if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
         raise fault
     return parsed
 
@@ -276,7 +276,7 @@ def bearer(api_key: str | None) -> dict[str, str]:
     """Return the headers, or gRPC metadata, that carry the key."""
     if api_key is None:
         return {}
-    if not re.fullmatch(r"[!-~]+", api_key):
+    if not isinstance(api_key, str) or not re.fullmatch(r"[!-~]+", api_key):
         raise ValueError("expected an API key of visible ASCII characters but got others, such as a space or a newline")
     return {"authorization": f"Bearer {api_key}"}
 

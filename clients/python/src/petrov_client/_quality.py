@@ -215,12 +215,13 @@ def quality_of(
     if NOVELTY in found:
         below = found[NOVELTY] < OUTSIDE
         found["outside"] = np.logical_or.accumulate(below, axis=1) if below.ndim > 1 else below
+    estimated = ERROR_ESTIMATE in found and bool(np.isfinite(found[ERROR_ESTIMATE]).any())
     if single:
         found, halves = (
             {name: values[0] if values.ndim > 1 else values[0].item() for name, values in some.items()}
             for some in (found, halves)
         )
-    known = coverage if ERROR_ESTIMATE in found else None
+    known = coverage if estimated else None
     return Quality(**found, solved_by=one_solver(solved_by), coverage=known, intervals=halves)
 
 
