@@ -181,8 +181,10 @@ export function moveTools() {
 }
 
 function describe(isCurve, isInverse) {
-  const pull = "Drag the curve, or use the arrow keys: up and down pull it.";
-  const paint = "Draw on the picture; the right button draws the other value. Arrow keys move the brush, Space paints, x swaps the values.";
+  const isTouched = matchMedia("(hover: none)").matches; // by a finger, beside which there are neither keys nor a right button
+  const pull = isTouched ? "Drag the curve." : "Drag the curve, or use the arrow keys: up and down pull it.";
+  const keys = "the right button draws the other value. Arrow keys move the brush, Space paints, x swaps the values.";
+  const paint = `Draw on the picture; ${isTouched ? "the buttons below it choose the value." : keys}`;
   const isFixed = cards.scattered(state.model.card);
   const isSpatial = cards.spatial(state.model.card);
   const move = "Drag a point of the boundary: points within reach follow, with their values. Space chooses a point, arrow keys move it. Upload a mesh of your own as .vtu, or arrays as .npz.";

@@ -93,10 +93,11 @@ export class Outputs {
    * @param {Record<string, object>} outputs Fields by name.
    * @param {{outputs: Record<string, object>, kind: string} | null} truth To compare with; `kind` is a key of `NAMES`.
    * @param {Record<string, object>} inputs The fields of the request, by name.
-   * @param {{base: [number, number] | null, whole: Record<string, [number, number]>, when: string}} scales A range that all scales
-   *     contain, ranges by output that its scale contains, and the time of a frame.
+   * @param {{base: [number, number] | null, whole: Record<string, [number, number]>, drawn: Record<string, [number, number]>, when: string}} scales
+   *     A range that all scales contain, ranges by output that its scale contains, those of curves that have room already, and
+   *     the time of a frame.
    */
-  show(outputs, truth, inputs, { base, whole, when }) {
+  show(outputs, truth, inputs, { base, whole, drawn, when }) {
     Object.assign(this, { inputs, when });
     for (const row of this.rows) {
       const { name } = row.channel.tensor;
@@ -104,7 +105,7 @@ export class Outputs {
       const range = widest(...[base, whole[name], fields.range(...[found, expected].filter(Boolean))].filter(Boolean));
       const scale = this.isCurve ? range : this.#colour(row, range);
       this.#shape(row, found);
-      row.prediction.show(found, this.isCurve ? roomy(range, 0.15) : scale, this.isCurve && expected ? { ...expected, name: NAMES[truth.kind] } : null);
+      row.prediction.show(found, this.isCurve ? spacious(range, drawn[name]) : scale, this.isCurve && expected ? { ...expected, name: NAMES[truth.kind] } : null);
       row.prediction.describe(row.prediction.title, this.#about("prediction", row));
       if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, scale, truth.kind);
     }
@@ -183,6 +184,11 @@ function about(role, layout) {
     classical: { forward: "true or solved", inverse: "recovered classically", curve: "" },
   };
   return texts[role][layout];
+}
+
+/** Return the range of a curve's scale: that of the drawn curve where it holds the values, else with room about them. */
+function spacious(range, drawn) {
+  return drawn && drawn[0] <= range[0] && drawn[1] >= range[1] ? drawn : roomy(range, 0.15);
 }
 
 function roomy([low, high], share) {

@@ -89,7 +89,14 @@ function showPrediction({ outputs: found, reported, request, revision, sample, f
   if (!state.forward) inputs.share(scalesOf(card.inputs));
   const when = frame ? `, time ${frame.time}` : "";
   figures.show(found, truth?.kind === "sample" ? truth.outputs : undefined, reported);
-  outputs.show(found, truth, state.forward ? {} : sample.fields, { base: state.forward ? baseRange() : null, whole, when });
+  outputs.show(found, truth, state.forward ? {} : sample.fields, { base: state.forward ? baseRange() : null, whole, drawn: drawnRanges(), when });
+}
+
+/** Return by output the range of the curve that is drawn of the same quantity: both have one scale, unless the output needs more. */
+function drawnRanges() {
+  if (!outputs.isCurve) return {};
+  const alike = (tensor) => inputs.drawings.find(({ channel }) => cards.sameQuantity(channel.tensor, tensor));
+  return Object.fromEntries(cards.outputFields(state.model.card).flatMap((tensor) => (alike(tensor) ? [[tensor.name, alike(tensor).view.range]] : [])));
 }
 
 /**

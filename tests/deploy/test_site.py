@@ -75,9 +75,9 @@ def test_pages_are_searched_and_tables_scroll_without_a_server(built: Path) -> N
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 390, "height": 844})
-        page.goto(f"{built.as_uri()}/reference/cards.html")
-        width = "() => document.documentElement.scrollWidth"
-        assert page.evaluate(width) == 390
+        for name in ("closed-form", "reference/networks", "reference/physics", "reference/cards"):
+            page.goto(f"{built.as_uri()}/{name}.html")
+            assert page.evaluate("() => document.documentElement.scrollWidth") == 390, name
         assert page.evaluate("() => document.querySelector('.md-typeset__scrollwrap').scrollWidth") > 390
         page.locator("label[for=__search]").first.click()
         expect(page.locator(".md-search-result")).to_contain_text("Type to start searching")

@@ -492,6 +492,8 @@ def test_a_curve_is_dragged(visit: Callable[..., Visit], service: Gateway) -> No
     person.settled("they differ by")
     expect(person.page.locator("#error")).to_have_text(re.compile("%"))
     person.picture("curve-light")
+    ends = [person.panel(role).locator(".scale").inner_text() for role in ("input", "prediction")]
+    assert ends[0] == ends[1] != "", "the velocity has two scales"
     after = person.download("#download-input")
     middle = round(0.3 * after.size)
     assert after[middle] - before[middle] > 0.1
