@@ -11,7 +11,16 @@ import pytest
 from scipy import sparse
 
 import petrov_client
-from petrov_client import Client, InvalidInput, InvalidResponse, ModelInfo, Quality, TensorInfo, UnknownModel
+from petrov_client import (
+    Client,
+    InvalidInput,
+    InvalidResponse,
+    ModelInfo,
+    Quality,
+    RequestError,
+    TensorInfo,
+    UnknownModel,
+)
 from petrov_client._commands.options import sentence
 from petrov_client._models import Models
 from petrov_client._quality import Response, coverage_of
@@ -37,6 +46,14 @@ def test_a_model_that_is_meant_is_named(call: Any) -> None:
         call("predict", "blurr", np.ones((8, 8)))
     with pytest.raises(UnknownModel, match=r"there are (?!.*drift_vjp).*blur, drift"):
         call("predict", "something_else", np.ones((8, 8)))
+
+
+def test_a_wrong_path_of_the_address_is_no_missing_model(gateway: Gateway) -> None:
+    with Client(f"{gateway.url}/elsewhere") as client:
+        for call in (client.models, lambda: client.predict("blur", ONES)):
+            with pytest.raises(RequestError, match="there is nothing at /elsewhere/v1/models") as found:
+                call()
+            assert type(found.value) is RequestError
 
 
 def test_an_input_that_is_meant_is_named(gateway: Gateway) -> None:

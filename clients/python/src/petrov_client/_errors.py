@@ -145,8 +145,9 @@ _STATUSES: Mapping[int | str, type[PetrovError]] = {
     504: DeadlineExceeded,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
 }
-#: Problems whose status alone would give another class: the model is there, and lacks a solver or samples.
-_KINDS = frozenset({"no-reference", "no-example", "not-invertible", "unknown-inversion"})
+#: Problems whose status alone would give another class: the model is there, and lacks a solver or samples, or the
+#: address has a wrong path.
+_KINDS = frozenset({"no-reference", "no-example", "not-invertible", "unknown-inversion", "unknown-route"})
 
 
 def service_fault(
