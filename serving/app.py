@@ -229,6 +229,7 @@ class Gateway(uvicorn.Server):
         self.state = app.state
         self.service = app.state.service
         self.loop = asyncio.get_running_loop()
+        self.finishing: asyncio.Task[None] | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -247,14 +248,20 @@ class Gateway(uvicorn.Server):
         self.loop.call_soon_threadsafe(self.shut_down)
 
     def shut_down(self) -> None:
-        """Make readiness false, and stop listening `notice_seconds` later."""
+        """Make readiness false, and stop listening `notice_seconds` later or, where inversions run, after them."""
         self.service.drain()
-        self.loop.call_later(self.settings.notice_seconds, self._stop_listening)
+        self.finishing = self.finishing or self.loop.create_task(self._finish())
 
-    def _stop_listening(self) -> None:
-        self.should_exit = True
-        if self.state.grpc is not None:  # both sides finish side by side
-            self.finishing = asyncio.create_task(self.state.grpc.stop())
+    async def _finish(self) -> None:
+        """Stop listening for HTTP only once inversions have ended: their clients ask again for each result."""
+        settings, end = self.settings, self.loop.time() + self.settings.notice_seconds + self.settings.drain_seconds
+        await asyncio.sleep(settings.notice_seconds)
+        async with asyncio.TaskGroup() as sides:
+            if self.state.grpc is not None:
+                sides.create_task(self.state.grpc.stop())
+            await self.state.inversions.ended()
+            self.config.timeout_graceful_shutdown = max(1, round(end - self.loop.time()))
+            self.should_exit = True
 
     async def run_until_shut_down(self) -> None:
         announcing = asyncio.create_task(self._announce())

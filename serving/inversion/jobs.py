@@ -1,7 +1,7 @@
 """The inversions of a gateway: jobs in the background, a bounded number of them, of which a few run at one time.
 
 An accepted job always comes to a final state. At shutdown the jobs that run may finish within the time that requests in
-flight have; what is left is failed with a problem that says so, while clients that wait for it are still connected.
+flight have; what is left is failed with a problem that says so, and clients may still ask for either.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 RUNNING = 2  # jobs at one time: they share the model's instances with predictions
 RETRY_SECONDS = 10
-LAST_SECONDS = 1.0  # between the end of the last job at shutdown and that of its client's connection
+LAST_SECONDS = 1.0  # in which clients ask for the result of the last job at shutdown, and as long again to receive it
 
 
 class State(StrEnum):
@@ -125,7 +125,7 @@ class Inversions:
         self._metrics = metrics
         self._most = settings.max_inversions
         self._seconds, self._kept_seconds = settings.inversion_seconds, settings.inversion_kept_seconds
-        self._drain_seconds = settings.notice_seconds + max(settings.drain_seconds - LAST_SECONDS, 0.0)
+        self._drain_seconds = settings.notice_seconds + max(settings.drain_seconds - 2 * LAST_SECONDS, 0.0)
         self._jobs: dict[str, Job] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._draining = False
@@ -143,9 +143,15 @@ class Inversions:
             await asyncio.to_thread(self._threads.shutdown)
 
     def drain(self) -> None:
-        """Accept no more jobs, and stop those that run shortly before the connections of their clients are closed."""
+        """Accept no more jobs, and stop those that run shortly before the gateway stops listening."""
         self._draining = True
         asyncio.get_running_loop().call_later(self._drain_seconds, self._end_all)
+
+    async def ended(self) -> None:
+        """Wait until no job runs and, where one did, until its client has had the time to ask for the result."""
+        if running := [*self._tasks.values()]:
+            await asyncio.wait(running)
+            await asyncio.sleep(LAST_SECONDS)
 
     def _end_all(self) -> None:
         for job in self._jobs.values():

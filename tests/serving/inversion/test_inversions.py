@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -332,7 +333,7 @@ def test_sigterm_lets_a_job_finish_or_says_that_it_did_not(
     triton: TritonServer, repository: Path, make_settings: Callable[..., Settings]
 ) -> None:
     """A client that waits gets its response within the time to drain; new inversions are refused meanwhile."""
-    settings = make_settings(repository, drain_seconds=2.0, notice_seconds=0.5)
+    settings = make_settings(repository, drain_seconds=3.0, notice_seconds=0.5)
     with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, _):
         wait_for(lambda: status(settings, "/health/ready") == 200)
         url = f"http://127.0.0.1:{settings.port}"
@@ -344,6 +345,28 @@ def test_sigterm_lets_a_job_finish_or_says_that_it_did_not(
             ended = watching.result().json()
         assert service.wait(60) == 0
     assert (ended["state"], ended["problem"]["type"]) == ("failed", "urn:petrov:problem:unavailable")
+
+
+def test_after_sigterm_a_client_may_ask_until_its_job_has_ended(
+    triton: TritonServer, repository: Path, make_settings: Callable[..., Settings]
+) -> None:
+    """Each question has a connection of its own, as those of the Python client have while a gateway ends."""
+    settings = make_settings(repository, drain_seconds=60.0, notice_seconds=0.1)
+    with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, _):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        url = f"http://127.0.0.1:{settings.port}"
+        body = endless() | {"iterations": 3}
+        location = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=body).headers["Location"]
+        wait_for(lambda: httpx2.get(f"{url}{location}").json()["state"] == "running")
+        service.terminate()
+        states = [""]
+        while states[-1] not in {"succeeded", "failed"}:
+            states.append(httpx2.get(f"{url}{location}", timeout=60).json()["state"])
+            time.sleep(0.05)
+        assert (states[1], states[-1]) == ("running", "succeeded")
+        result = httpx2.get(f"{url}{location}/result", timeout=60).raise_for_status().json()
+        assert np.shape(result["mean"]) == (64, 64)
+        assert service.wait(60) == 0
 
 
 @pytest.mark.parametrize("member", ["sensors", "values", "noise"])
