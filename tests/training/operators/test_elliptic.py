@@ -139,6 +139,7 @@ def test_what_has_no_solution_has_no_bound(value: float) -> None:
         assert bound.isnan().flatten().tolist() == [False, True, False]
 
 
+@torch.no_grad()
 def test_nothing_flows_without_a_source() -> None:
     for output in operator().with_quality(two_values(), torch.zeros(3, 43, 43)):
         assert not output.any()
