@@ -53,6 +53,16 @@ from serving.version import VERSION
 
 logger = logging.getLogger(__name__)
 DOCUMENTATION_FILES = "/static-offline-docs"
+GROUPS = {
+    "Models": "What is served, and samples of it.",
+    "Predictions": "Outputs, rollouts, derivatives and solutions of classical solvers; a card says what a model takes.",
+    "Inversions": "Inputs that are inferred from measurements of an output, in the background.",
+    "Health": "Whether the process runs, and whether its models are loaded.",
+    "Open Inference Protocol": "The same models for clients of KServe's V2 protocol, such as Triton's.",
+    "UM-Bridge": "The same models for programs of uncertainty quantification.",
+    "Tesseract": "The same models for clients of Tesseract.",
+}
+"""The groups of routes in the documentation, in their order; generated clients have a class for each."""
 PLAYGROUND_FOLDER = Path(__file__).parent / "playground"
 POLICY = (
     "default-src 'none'; script-src 'self'{script}; style-src 'self'{style}; img-src 'self' blob: data:; "
@@ -135,6 +145,7 @@ def create_app(settings: Settings, triton: Triton) -> FastAPI:
         title="Petrov",
         version=VERSION,
         summary="Neural operators, served.",
+        openapi_tags=[{"name": name, "description": meaning} for name, meaning in GROUPS.items()],
         redoc_url=None,
         lifespan=lifespan,
         telemetry=service.traces.fastapi if service.traces else NO_TRACES,

@@ -194,7 +194,7 @@ _KEY = {
 }
 _BINARY = {binary.SAFETENSORS: over_http.BINARY}
 
-router = APIRouter(responses=over_http.PROBLEMS, dependencies=over_http.CHECKED)
+router = APIRouter(tags=["Inversions"], responses=over_http.PROBLEMS, dependencies=over_http.CHECKED)
 
 
 async def _jobs(request: Request) -> Inversions:

@@ -343,8 +343,8 @@ _INFERENCE = over_http.described(
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ErrorMessage, "description": "What is wrong, in a sentence"}
 }
-router = APIRouter(prefix=PREFIX, responses=_ERRORS, dependencies=over_http.CHECKED)
-calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
+router = APIRouter(prefix=PREFIX, tags=["Open Inference Protocol"], responses=_ERRORS, dependencies=over_http.CHECKED)
+calls = APIRouter(prefix=PREFIX, tags=["Open Inference Protocol"], responses=_ERRORS, route_class=DirectRoute)
 
 
 @router.get("")

@@ -82,8 +82,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     422: {"model": Faults, "description": "What is wrong with the arrays"},
     **over_http.PROBLEMS,
 }
-router = APIRouter(prefix=PREFIX, responses=_ERRORS, dependencies=over_http.CHECKED)
-calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
+router = APIRouter(prefix=PREFIX, tags=["Tesseract"], responses=_ERRORS, dependencies=over_http.CHECKED)
+calls = APIRouter(prefix=PREFIX, tags=["Tesseract"], responses=_ERRORS, route_class=DirectRoute)
 
 
 @router.get("/openapi.json")

@@ -69,7 +69,7 @@ _FAULT = object_schema({"error": object_schema({"type": {"type": "string"}, "mes
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"content": {JSON: {"schema": _FAULT}}, "description": "What is wrong"}
 }
-calls = APIRouter(prefix=PREFIX, responses=_ERRORS, route_class=DirectRoute)
+calls = APIRouter(prefix=PREFIX, tags=["UM-Bridge"], responses=_ERRORS, route_class=DirectRoute)
 
 
 def _route(result: dict[str, Any], **members: dict[str, Any]) -> dict[str, Any]:

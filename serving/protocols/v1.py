@@ -58,7 +58,7 @@ _GROWTH = {binary.NPY: 1.0, binary.SAFETENSORS: 1.0}
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
 
 router = APIRouter(responses=over_http.PROBLEMS, dependencies=over_http.CHECKED)
-calls = APIRouter(responses=over_http.PROBLEMS, route_class=DirectRoute)
+calls = APIRouter(tags=["Predictions"], responses=over_http.PROBLEMS, route_class=DirectRoute)
 
 
 @calls.post("/v1/models/{model}/predict", **PREDICTION)
@@ -136,7 +136,7 @@ async def jvp(model: str, request: Request, service: Serving, version: Version =
     return await _predict(service.catalogue.derivative(model, "jvp", version), request, service, derivative=True)
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", tags=["Models"])
 @requires(Scope.INFER)
 async def list_models(service: Serving) -> ModelList:
     """List the models that are served now, and what they are computed on."""
@@ -144,7 +144,7 @@ async def list_models(service: Serving) -> ModelList:
 
 
 # A card has only the keys that were written.
-@router.get("/v1/models/{model}", response_model_exclude_unset=True)
+@router.get("/v1/models/{model}", tags=["Models"], response_model_exclude_unset=True)
 @requires(Scope.INFER)
 async def describe_model(model: str, service: Serving) -> Model:
     """Return card, versions and export certificate of a model, and whether `reference` can solve its problem."""
@@ -154,6 +154,7 @@ async def describe_model(model: str, service: Serving) -> Model:
 
 @router.get(
     "/v1/models/{model}/example",
+    tags=["Models"],
     response_model=Example,
     responses={200: {"content": dict.fromkeys((binary.NPY, binary.SAFETENSORS), over_http.BINARY)}},
 )
@@ -198,14 +199,14 @@ async def example(
     return Response(await offload(size, write), media_type=media_type, headers=headers)
 
 
-@router.get("/health/live")
+@router.get("/health/live", tags=["Health"])
 @requires(OPEN)
 async def live() -> Liveness:
     """Return 200 while the process runs."""
     return Liveness()
 
 
-@router.get("/health/ready", responses={503: {"model": Readiness}})
+@router.get("/health/ready", tags=["Health"], responses={503: {"model": Readiness}})
 @requires(OPEN)
 async def ready(service: Serving) -> JSONResponse:
     """Return 200 while every model is loaded and warm, or is loaded at its first use, until the gateway shuts down."""

@@ -61,6 +61,12 @@ def test_a_version_is_in_the_path_or_in_no_parameter(tmp_path: Path) -> None:
         assert found == (["path"] if "{version}" in path else [])
 
 
+def test_every_operation_is_in_one_group(tmp_path: Path) -> None:
+    document = create_app(Settings(repository=tmp_path), Triton("127.0.0.1:8000", 1)).openapi()
+    groups = [tuple(operation["tags"]) for path in document["paths"].values() for operation in path.values()]
+    assert {*groups} == {(each["name"],) for each in document["tags"]}
+
+
 async def test_the_document_is_made_apart_from_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, describe = list[bool](), fastapi.applications.get_openapi
 
