@@ -185,6 +185,11 @@ def test_a_server_that_does_not_encrypt_is_named_as_the_reason(any_client: AnyCl
     assert "the server does not encrypt there" in fault(any_client, "127.0.0.1", plain)
 
 
+def test_the_port_for_grpc_is_named_as_the_reason(http_client: AnyClient, gateway: Gateway) -> None:
+    with pytest.raises(ConnectionFailed, match="that port speaks no HTTP: if it is the one for gRPC, use GrpcClient"):
+        http_client.call(f"127.0.0.1:{gateway.settings.grpc_port}", "predict", "blur", np.ones((9, 9)), timeout=20)
+
+
 def test_a_server_that_encrypts_is_named_as_the_reason(any_client: AnyClient, encrypted: dict[bool, int]) -> None:
     port = encrypted[any_client.http]
     with pytest.raises(ConnectionFailed, match=r"the server encrypts there \(TLS\), so use https://.* grpcs://"):

@@ -25,6 +25,9 @@ RootCertificates = str | os.PathLike[str]
 #: For the greeting of a server that may speak TLS.
 PROBE_SECONDS = 2.0
 ENCRYPTS = "; the server encrypts there (TLS), so use https://, or gRPC with tls, which is grpcs:// in a command"
+#: What h11 says of bytes that are no HTTP, and the port that they are likely from.
+NO_HTTP = "illegal request line"
+OTHER_PORT = "; that port speaks no HTTP: if it is the one for gRPC, use GrpcClient, or grpc:// in a command"
 #: What OpenSSL and gRPC say of a server that is not the one that was meant, and what helps; the first that is found.
 _REMEDIES = {
     "certificate is not valid for|Hostname Verification": "use a name that is in the certificate of the server",

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from petrov_client._arrays import Arrays, PredictionInput
-from petrov_client._environment import ENCRYPTS, PROBE_SECONDS, encrypts
+from petrov_client._environment import ENCRYPTS, NO_HTTP, OTHER_PORT, PROBE_SECONDS, encrypts
 from petrov_client._errors import ConnectionFailed, InvalidInput, PetrovError, RequestError, UnknownModel
 from petrov_client._flow import AsyncDriver, Attempts, Call, OtherServer, SyncDriver, checked_timeout, reporting
 from petrov_client._inputs import check_input
@@ -65,6 +65,8 @@ class Exchange:
                     greeted: bool = await self.driver.work(partial(encrypts, *server, min(PROBE_SECONDS, seconds)))
                     if greeted:
                         raise ConnectionFailed(f"{fault}{ENCRYPTS}") from fault.__cause__
+                    if NO_HTTP in str(fault):
+                        raise ConnectionFailed(f"{fault}{OTHER_PORT}") from fault.__cause__
                 if held is not None and isinstance(fault, UnknownModel):
                     text = f"version {held}, which the batch has begun with, is no longer there: send it again"
                     seen = OtherServer(text, problem=fault.problem)
