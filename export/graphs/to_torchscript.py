@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from export.signature import Signature
 
 FILE = "model.pt"
+WRITTEN_LAST = frozenset({"version", "byteorder", ".data/serialization_id"})
+"""Records that torch's writer adds to an archive by itself."""
 
 
 def write(module: Deployable, signature: Signature, path: Path) -> None:
@@ -42,7 +44,23 @@ def write(module: Deployable, signature: Signature, path: Path) -> None:
         check(traced, signature)
         written = io.BytesIO()  # torch ends the process where it writes to a full disk itself
         torch.jit.save(traced, written)
-        path.write_bytes(written.getvalue())
+        path.write_bytes(without_places(written.getvalue()))
+
+
+def without_places(archive: bytes) -> bytes:
+    """Return an archive of TorchScript without the places in our files that its operators come from.
+
+    They are paths of the exporting machine, which errors would show on another one, and half of a small archive.
+    """
+    read = torch._C.PyTorchFileReader(io.BytesIO(archive))  # noqa: SLF001 - the format has no public reader or writer
+    made = io.BytesIO()
+    write = torch._C.PyTorchFileWriter(made)  # noqa: SLF001
+    for name in read.get_all_records():
+        if not (name.endswith(".debug_pkl") or name in WRITTEN_LAST):
+            record = read.get_record(name)
+            write.write_record(name, record, len(record))
+    write.write_end_of_file()
+    return made.getvalue()
 
 
 def follow_input_device(graph: Any) -> None:
