@@ -253,6 +253,9 @@ class Gateway(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
         """Shut down on a signal; uvicorn's own handler would raise the signal again before Triton has drained."""
+        if self.finishing is not None and sig == signal.SIGINT:
+            self.loop.call_soon_threadsafe(self.break_off)
+            return
         notice, drain = self.settings.notice_seconds, self.settings.drain_seconds
         left = f"connections are accepted for {notice:g} s more, and requests may take {drain:g} s"
         self.loop.call_soon_threadsafe(logger.info, "%s: not ready; %s", signal.Signals(sig).name, left)
@@ -262,6 +265,15 @@ class Gateway(uvicorn.Server):
         """Make readiness false, and stop listening `notice_seconds` later or, where inversions run, after them."""
         self.service.drain()
         self.finishing = self.finishing or self.loop.create_task(self._finish())
+
+    def break_off(self) -> None:
+        """End what still runs at once: a person has pressed Ctrl-C again."""
+        running = len(self.server_state.tasks)
+        logger.warning("SIGINT again: inversions and %d other request%s are broken off", running, "s" * (running != 1))
+        self.state.inversions.end_all()
+        self.should_exit = True
+        for task in self.server_state.tasks:
+            task.cancel()
 
     async def _finish(self) -> None:
         """Stop listening for HTTP only once inversions have ended: their clients ask again for each result."""

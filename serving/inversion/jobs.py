@@ -138,14 +138,14 @@ class Inversions:
         try:
             yield
         finally:
-            self._end_all()
+            self.end_all()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             await asyncio.to_thread(self._threads.shutdown)
 
     def drain(self) -> None:
         """Accept no more jobs, and stop those that run shortly before the gateway stops listening."""
         self._draining = True
-        asyncio.get_running_loop().call_later(self._drain_seconds, self._end_all)
+        asyncio.get_running_loop().call_later(self._drain_seconds, self.end_all)
 
     async def ended(self) -> None:
         """Wait until no job runs and, where one did, until its client has had the time to ask for the result."""
@@ -153,7 +153,8 @@ class Inversions:
             await asyncio.wait(running)
             await asyncio.sleep(LAST_SECONDS)
 
-    def _end_all(self) -> None:
+    def end_all(self) -> None:
+        """Fail the jobs that have not ended, since the service shuts down."""
         for job in self._jobs.values():
             if job.ended is None:
                 logger.warning("inversion %s of %s is stopped: the service shuts down", job.id, job.card.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -367,6 +368,26 @@ def test_after_sigterm_a_client_may_ask_until_its_job_has_ended(
         result = httpx2.get(f"{url}{location}/result", timeout=60).raise_for_status().json()
         assert np.shape(result["mean"]) == (64, 64)
         assert service.wait(60) == 0
+
+
+def test_after_a_second_ctrl_c_nothing_is_waited_for(
+    triton: TritonServer, repository: Path, make_settings: Callable[..., Settings]
+) -> None:
+    settings = make_settings(repository, drain_seconds=600.0)
+    with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, log):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        url = f"http://127.0.0.1:{settings.port}"
+        location = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=endless()).headers["Location"]
+        with ThreadPoolExecutor(1) as pool:
+            watching = pool.submit(httpx2.get, f"{url}{location}", params={"wait": 300}, timeout=300)
+            wait_for(lambda: httpx2.get(f"{url}{location}").json()["state"] == "running")
+            service.send_signal(signal.SIGINT)
+            wait_for(lambda: status(settings, "/health/ready") == 503)
+            service.send_signal(signal.SIGINT)
+            assert service.wait(60) == 0
+            reply = watching.result()
+        assert reply.status_code == 503 or reply.json()["state"] == "failed"
+        assert "SIGINT again: inversions and 1 other request are broken off" in " ".join(log.read_text().split())
 
 
 @pytest.mark.parametrize("member", ["sensors", "values", "noise"])
