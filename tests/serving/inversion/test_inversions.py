@@ -379,7 +379,7 @@ def test_after_a_second_ctrl_c_nothing_is_waited_for(
         url = f"http://127.0.0.1:{settings.port}"
         location = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=endless()).headers["Location"]
         with ThreadPoolExecutor(1) as pool:
-            watching = pool.submit(httpx2.get, f"{url}{location}", params={"wait": 300}, timeout=300)
+            watching = pool.submit(httpx2.get, f"{url}{location}", params={"wait": 30}, timeout=60)
             wait_for(lambda: httpx2.get(f"{url}{location}").json()["state"] == "running")
             service.send_signal(signal.SIGINT)
             wait_for(lambda: status(settings, "/health/ready") == 503)
