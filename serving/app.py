@@ -268,8 +268,7 @@ class Gateway(uvicorn.Server):
 
     def break_off(self) -> None:
         """End what still runs at once: a person has pressed Ctrl-C again."""
-        running = len(self.server_state.tasks)
-        logger.warning("SIGINT again: inversions and %d other request%s are broken off", running, "s" * (running != 1))
+        logger.warning("SIGINT again: requests and inversions are broken off")
         self.state.inversions.end_all()
         self.should_exit = True
         for task in self.server_state.tasks:
