@@ -17,7 +17,7 @@ A material maps the field to a permeability point by point, with its derivative.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -67,6 +67,11 @@ class KarhunenLoeve:
     def deviations(self) -> NDArray[np.float64]:
         """The standard deviation s_k of each mode [K]."""
         return _spectrum(self.alpha, self.tau)[1][: self.modes]
+
+    @cached_property
+    def variance_share(self) -> float:
+        """The part of the field's variance that the modes hold, averaged over the square."""
+        return float(np.square(self.deviations).sum())
 
     def sample(self, samples: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Draw coefficients [samples, K] of the prior: independent, standard normal."""
