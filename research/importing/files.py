@@ -127,7 +127,9 @@ def read_statistics(path: Path) -> tuple[Statistics | None, Statistics | None]:
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name], dtype=np.float64) for name in file.files}
+            arrays = {
+                name: file[name].astype(np.float64, casting="same_kind") for name in file.files
+            }  # no complex ones
     except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise ReferenceImportError(f"{path}: expected an .npz file of numbers but {error}") from error
     known = {f"{prefix}{name}" for prefix in ("", "input_") for name in STATISTICS}
@@ -154,8 +156,10 @@ def statistics(arrays: Mapping[str, Array], source: str, prefix: str = "") -> St
         return None
     if missing := [name for name in STATISTICS if name not in found]:
         raise ReferenceImportError(f"{where}{', '.join(missing)}: expected beside {', '.join(found)} but there is none")
+    if found["eps"].size != 1:
+        raise ReferenceImportError(f"{where}eps: expected one number but found the shape {found['eps'].shape}")
     planes = []
-    for array in (found["mean"], found["std"] + found["eps"]):
+    for array in (found["mean"], found["std"] + found["eps"].item()):
         plane = array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array
         if plane.ndim != 2 or plane.shape[0] != plane.shape[1]:
             raise ReferenceImportError(

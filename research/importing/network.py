@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 
 from research.cao2021.layers import deconvolved, pooled
 from research.cao2021.transformers import LineTransformerConfig, PlaneTransformerConfig
@@ -19,7 +28,8 @@ from training.nn.attention import AttentionType
 from training.nn.pointwise import Activation
 from training.operators.grid_transformer import GridTransformerConfig
 
-Size = tuple[int, int]
+Size = tuple[PositiveInt, PositiveInt]
+Rate = Annotated[float, Field(ge=0, le=1)]
 Found = TypeVar("Found", bound=BaseModel)
 Config = LineTransformerConfig | PlaneTransformerConfig | GridTransformerConfig
 
@@ -49,33 +59,33 @@ class Arguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     # Sizes, which the file's shapes have to equal.
-    n_hidden: int
-    num_encoder_layers: int
-    n_head: int
+    n_hidden: PositiveInt
+    num_encoder_layers: NonNegativeInt
+    n_head: PositiveInt
     node_feats: Literal[1] = 1
     n_targets: Literal[1] = 1
     pos_dim: int
     spacial_dim: int | None = None
-    dim_feedforward: int | None = None
+    dim_feedforward: NonNegativeInt | None = None
     attention_type: Literal["fourier", "integral", "local", "softmax", "galerkin", "linear", "global"]
     layer_norm: bool | None = False
     attn_norm: bool | None = None
     batch_norm: bool | None = False
     decoder_type: Literal["ifft", "ifft2", "pointwise"]
     spacial_fc: bool | None = False
-    freq_dim: int | None = None
-    fourier_modes: int | None = None
-    num_regressor_layers: int = 2
-    num_feat_layers: int | None = 0
+    freq_dim: NonNegativeInt | None = None
+    fourier_modes: NonNegativeInt | None = None
+    num_regressor_layers: PositiveInt = 2
+    num_feat_layers: NonNegativeInt | None = 0
     feat_extract_type: Literal["gcn", "gat"] | None = None
-    edge_feats: int | None = None
+    edge_feats: NonNegativeInt | None = None
     raw_laplacian: bool | None = False
     graph_activation: bool | None = None
     downsample_mode: Literal["interp", "conv"] | None = "interp"
     upsample_mode: Literal["interp", "conv", "deconv"] | None = "interp"
     # What shapes do not say.
     norm_type: Literal["layer", "instance"] | None = None
-    norm_eps: float | None = None
+    norm_eps: PositiveFloat | None = None
     residual_type: str | None = None
     spacial_residual: bool | None = False
     attn_activation: str | None = None
@@ -84,20 +94,20 @@ class Arguments(BaseModel):
     upscaler_activation: str | None = None
     last_activation: bool | None = True
     boundary_condition: str | None = None
-    downscaler_size: tuple[float, float] | tuple[Size, Size] | None = None
+    downscaler_size: tuple[PositiveFloat, PositiveFloat] | tuple[Size, Size] | None = None
     upscaler_size: tuple[Size, Size] | None = None
-    subsample_nodes: int = 3  # of the command line: strides of 421 points to the fields and to the tokens
-    subsample_attn: int = 6
+    subsample_nodes: PositiveInt = 3  # of the command line: strides of 421 points to the fields and to the tokens
+    subsample_attn: PositiveInt = 6
     # For the training only.
-    xavier_init: float | None = 0.01
+    xavier_init: NonNegativeFloat | None = 0.01
     diagonal_weight: float | None = 0.01
     symmetric_init: bool | None = False
-    dropout: float | None = 0.0
-    encoder_dropout: float | None = 0.0
-    ffn_dropout: float | None = 0.0
-    decoder_dropout: float | None = 0.0
-    downscaler_dropout: float | None = 0.0
-    upscaler_dropout: float | None = 0.0
+    dropout: Rate | None = 0.0
+    encoder_dropout: Rate | None = 0.0
+    ffn_dropout: Rate | None = 0.0
+    decoder_dropout: Rate | None = 0.0
+    downscaler_dropout: Rate | None = 0.0
+    upscaler_dropout: Rate | None = 0.0
     # Without effect: of the frequency head, whose numbers the examples do not have, and of the reference's logs.
     n_freq_targets: Any = None
     bulk_regression: Any = None
@@ -294,7 +304,8 @@ def _valid(kind: type[Found], **options: Any) -> Found:
     try:
         return kind(**options)
     except ValidationError as error:
-        raise ReferenceImportError("; ".join(fault["msg"] for fault in error.errors())) from error
+        faults = (": ".join(filter(None, (".".join(map(str, fault["loc"])), fault["msg"]))) for fault in error.errors())
+        raise ReferenceImportError("; ".join(faults)) from error
 
 
 def _choose(name: str | None, *known: Literal["silu", "gelu"], otherwise: Activation) -> Activation:

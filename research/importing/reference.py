@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -95,7 +96,7 @@ class Imported:
     """A network of this project with the file's weights.
 
     Attributes:
-        operator: The network, in the file's precision.
+        operator: The network, in the file's greatest precision.
         problem: Its problem, with the output's grid that it was built for.
         recipe: The published data and schedule.
         card: Provenance and measured errors.
@@ -127,7 +128,8 @@ def import_reference(request: Request) -> Imported:
         operator, assumed = _plane(request, given, state, output)
     if any(key.startswith(FREQUENCIES) for key in state):
         assumed["frequency head"] = "left out: the output is the field"
-    operator.to(next(iter(state.values())).dtype)
+    dtypes = (tensor.dtype for tensor in state.values() if tensor.is_floating_point())
+    operator.to(reduce(torch.promote_types, dtypes, torch.float16))
     load_reference(operator.config, operator.state_dict(), state, left_out=FREQUENCIES)
     operator.eval()
     problem, recipe = _problem(request.example, operator.config), _recipe(request, operator.config)

@@ -13,7 +13,7 @@ from research.memorisation import continuous, training
 from research.memorisation.curves import tables
 from research.memorisation.trials import EXPERIMENTS, Record, Row, Sets, Trial
 from training.files import write_text
-from training.messages import counted
+from training.messages import UserError, counted
 
 
 def memorise(
@@ -21,22 +21,27 @@ def memorise(
         list[str] | None, typer.Argument(help=f"Any of {', '.join(EXPERIMENTS)}; all by default.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="The folder of the rows, <experiment>.json; rows in it are not computed again.")
+        Path,
+        typer.Option(
+            file_okay=False, help="The folder of the rows, <experiment>.json; rows in it are not computed again."
+        ),
     ] = Path("docs/memorisation"),
-    plot: Annotated[Path | None, typer.Option(help="Draw all experiments into this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the experiments into this file.")] = None,
 ) -> None:
     """Measure what one layer of rank-1 attention memorises, beside hardmax, full rank and a constructed head.
 
     Sequences are random sets of tokens with random labels, unless the
     experiment says otherwise; `entities` reads WNUT-17 and UNER English-EWT
     from the folder that DATA_PATH names; `context` draws ambiguous words. An interrupted command continues where
-    it stopped. All experiments take twenty minutes of one core.
+    it stopped. All experiments take half an hour of one core.
 
     python -m research memorise sequences --out runs/memorisation --plot memorisation.png
     """
     wanted = experiments or list(EXPERIMENTS)
     if unknown := [name for name in wanted if name not in EXPERIMENTS]:
         raise typer.BadParameter(f"expected some of {', '.join(EXPERIMENTS)} but got {', '.join(unknown)}")
+    if plot:
+        expect_picture(plot)  # before half an hour of trials
     records = [measured(name, out) for name in wanted]
     console = Console()
     for record in records:
@@ -53,17 +58,27 @@ def measured(experiment: str, folder: Path) -> Record:
         return complete(experiment, trials, folder / f"{experiment}.json", advance)
 
 
-def picture(records: Sequence[Record], target: Path) -> None:
-    """Draw the records; the library is part of the development environment only.
+def expect_picture(target: Path) -> None:
+    """Require the library, which is part of the development environment only, and a kind of file that it writes.
 
     Raises:
-        BadParameter: The library is missing.
+        BadParameter: The library is missing, or the suffix is of no picture.
     """
     try:
-        from research.memorisation.panels import draw  # noqa: PLC0415 -- training itself needs no matplotlib
+        from matplotlib.figure import Figure  # noqa: PLC0415 -- training itself needs no matplotlib
     except ModuleNotFoundError as error:
         message = f"it needs {error.name}, which is not installed: pip install {error.name}"
         raise typer.BadParameter(message, param_hint="--plot") from error
+    if target.suffix[1:].lower() not in (known := Figure().canvas.get_supported_filetypes()):
+        raise typer.BadParameter(
+            f"expected a file that ends in .{', .'.join(sorted(known))} but got {target}", param_hint="--plot"
+        )
+
+
+def picture(records: Sequence[Record], target: Path) -> None:
+    """Draw the records."""
+    from research.memorisation.panels import draw  # noqa: PLC0415 -- see `expect_picture`
+
     draw(records, target)
 
 
@@ -86,8 +101,17 @@ def run(group: Sequence[Trial]) -> list[Row]:
 
 
 def read(path: Path) -> tuple[Row, ...]:
-    """Return the rows of a file, none if there is no file."""
-    return Record.model_validate_json(path.read_text()).rows if path.exists() else ()
+    """Return the rows of a file, none if there is no file.
+
+    Raises:
+        UserError: It is another file.
+    """
+    try:
+        return Record.model_validate_json(path.read_text()).rows if path.exists() else ()
+    except ValueError as error:
+        raise UserError(
+            f"{path}: expected rows that this command wrote: remove the file, or give another --out"
+        ) from error
 
 
 def write(record: Record, path: Path) -> None:

@@ -39,7 +39,7 @@ from research.memorisation.low_rank import LowRankAttention
 from schema.problem import SequenceDescription
 from training.nn.attention import AttentionType
 from training.nn.encoder import EncoderConfig, encoder_stack
-from training.nn.grids import Logits, Mask, Numbers, Tokens
+from training.nn.grids import Logits, Mask, Numbers, Tokens, graphing
 from training.nn.pointwise import Activation
 
 UNABLE = ("galerkin", "fourier", "linear")  # they take a mean over all tokens of a domain, including padding
@@ -96,8 +96,15 @@ class Tower(nn.Module):
         self.norm = nn.LayerNorm(config.channels, config.eps) if config.norm == "pre" else nn.Identity()
 
     def forward(self, tokens: Numbers) -> Float[Tensor, "batch channel"]:
-        """Return vectors `[batch, channel]` of tokens `[batch, length]`, padded by 0."""
-        seen, x = tokens != 0, self.embedding(tokens)
+        """Return vectors `[batch, channel]` of tokens `[batch, length]`, padded by 0.
+
+        Raises:
+            ValueError: There is no token, more than the network is for, or one that the vocabulary does not have.
+        """
+        most = len(self.positions) - (self.first is not None)
+        if not graphing() and not 1 <= tokens.shape[-1] <= most:
+            raise ValueError(f"expected sequences of 1 to {most} tokens, padding included, but got {tokens.shape[-1]}")
+        seen, x = tokens != 0, embed(self.embedding, tokens)
         if self.first is not None:
             seen = torch.cat([torch.ones_like(seen[:, :1]), seen], dim=1)
             x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], dim=1)
@@ -112,6 +119,21 @@ class Tower(nn.Module):
             return x[:, 0]
         weight = seen.to(x.dtype)[..., None]
         return (x * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
+
+
+def embed(embedding: nn.Embedding, tokens: Numbers) -> Tokens:
+    """Return the vectors of tokens.
+
+    Raises:
+        ValueError: The vocabulary does not have a token.
+    """
+    if graphing():
+        return embedding(tokens)
+    try:
+        return embedding(tokens)
+    except IndexError as error:
+        message = f"expected tokens 0 to {embedding.num_embeddings - 1} but got {tokens.min()} to {tokens.max()}"
+        raise ValueError(message) from error
 
 
 def sinusoids(length: int, channels: int) -> Float[Tensor, "length channels"]:
@@ -177,7 +199,13 @@ class Matcher(nn.Module):
         )
 
     def forward(self, first: First, second: Second) -> Logits:
-        """Return logits `[batch, label]` of two batches of tokens, padded by 0."""
+        """Return logits `[batch, label]` of two batches of tokens, padded by 0.
+
+        Raises:
+            ValueError: There are not as many first as second sequences.
+        """
+        if not graphing() and len(first) != len(second):
+            raise ValueError(f"expected pairs but got {len(first)} first and {len(second)} second sequences")
         return self.head(compare(self.tower(first), self.tower(second)))
 
 
@@ -251,7 +279,7 @@ class Memoriser(nn.Module):
 
     def forward(self, tokens: Numbers) -> Logits:
         """Return scores `[batch, length, label]` of tokens `[batch, length]`, padded by 0."""
-        return self.layer(self.embedding(tokens), (tokens != 0)[:, None])
+        return self.layer(embed(self.embedding, tokens), (tokens != 0)[:, None])
 
 
 def feedforward(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

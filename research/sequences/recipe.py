@@ -6,7 +6,9 @@ They join the other recipes by the entry point `sequences` of the group `petrov.
 from __future__ import annotations
 
 from pathlib import Path
+from tarfile import TarError
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import torch
 from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -95,10 +97,13 @@ def load(recipe: SequenceRecipe, folder: Path, *, progress: bool = True) -> tupl
     """Return the problem of a recipe, as its corpus describes it, and the samples.
 
     Raises:
-        CorpusError: There is no corpus, or it is too small.
+        CorpusError: There is no corpus, it is too small, or a file of it is missing or damaged.
     """
     corpus = choose(recipe, folder, progress=progress)
-    return corpus.narrowed(), corpus.read()
+    try:
+        return corpus.narrowed(), corpus.read()
+    except (FileNotFoundError, IsADirectoryError, PermissionError, UnicodeError, BadZipFile, TarError) as error:
+        raise CorpusError(f"expected the {corpus.name} corpus, {corpus.wanted}, but: {error}") from error
 
 
 def workload(recipe: SequenceRecipe, data: Path, *, progress: bool = True) -> Any:

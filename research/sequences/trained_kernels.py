@@ -28,6 +28,7 @@ All have a `weight` of shape `[head, width, width]`, or `[width, width]` where t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -35,6 +36,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.messages import lookup
 from training.nn.attention.kernel import FeatureMap, KernelAttention
 from training.nn.grids import Mixed
 
@@ -90,6 +92,8 @@ class GatedFeatures(FeatureMap):
         low: bool = False,
     ) -> None:
         super().__init__()
+        if units < 1:
+            raise ValueError(f"expected at least 1 unit, whose features are positive, but got {units}")
         last = units - 1
         self.units = nn.Sequential(
             *(GatedUnit(width, heads, orthogonality, low=low, positive=each == last) for each in range(units))
@@ -203,7 +207,8 @@ class OrthogonalMatrix(nn.Module):
 
 def matrix(width: int, heads: int | None, orthogonality: Orthogonality) -> nn.Module:
     """Return a square map."""
-    return {"none": Matrix, "penalty": PenalisedMatrix, "exact": OrthogonalMatrix}[orthogonality](width, heads=heads)
+    kinds: dict[str, Callable[..., nn.Module]] = {"none": Matrix, "penalty": PenalisedMatrix, "exact": OrthogonalMatrix}
+    return lookup(kinds, orthogonality, "orthogonality")(width, heads=heads)
 
 
 def kind(features: type[FeatureMap], **options: object) -> partial[KernelAttention]:

