@@ -438,6 +438,7 @@ def test_the_first_link_leads_past_the_head_of_the_page(visit: Callable[..., Vis
     expect(person.page.get_by_role("alert")).to_be_hidden()
 
 
+@pytest.mark.deep
 def test_one_draws_with_the_keyboard_alone(visit: Callable[..., Visit]) -> None:
     person = visit()
     person.settled("they differ by")
@@ -698,6 +699,7 @@ def test_what_is_known_about_the_error_is_shown(visit: Callable[..., Visit]) -> 
     person.settled("they differ by")
 
 
+@pytest.mark.deep
 def test_a_field_is_uploaded(visit: Callable[..., Visit], service: Gateway) -> None:
     person = visit()
     person.settled("they differ by")
@@ -898,6 +900,7 @@ def test_everything_has_a_name_and_fits_a_phone(visit: Callable[..., Visit], mod
         assert box["height"] >= 24  # WCAG 2.2, target size
 
 
+@pytest.mark.deep
 def test_a_text_is_labelled(visit: Callable[..., Visit], service: Gateway, tmp_path: Path) -> None:
     person = visit()
     person.settled("they differ by")

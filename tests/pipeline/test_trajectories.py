@@ -131,8 +131,9 @@ def test_a_rollout_is_its_single_steps(client: Client, frames: int) -> None:
 
 def test_umbridge_evaluates_frames(http: httpx2.Client) -> None:
     state = lines(1, seed=5)[0, 0].tolist()
-    body = {"name": "line", "input": [state], "config": {"grid": len(state), "frames": 3}}
-    assert http.post("/umbridge/OutputSizes", json=body).json() == {"outputSizes": [3 * len(state)]}
+    asked: dict[str, Any] = {"name": "line", "config": {"grid": len(state), "frames": 3}}
+    assert http.post("/umbridge/OutputSizes", json=asked).json() == {"outputSizes": [3 * len(state)]}
+    body = asked | {"input": [state]}
     [found] = http.post("/umbridge/Evaluate", json=body).json()["output"]
     whole = http.post("/v1/models/line/predict?frames=3", json={"inputs": {"initial": state}}).json()["outputs"]
     close(found, np.ravel(next(iter(whole.values()))))
