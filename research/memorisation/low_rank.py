@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from training.nn.grids import Mask, Tokens
+from training.nn.grids import Mask, Tokens, graphing
 
 
 class LowRankAttention(nn.Module):
@@ -41,13 +41,20 @@ class LowRankAttention(nn.Module):
     """
 
     def __init__(self, channels: int, rank: int = 1, heads: int = 1, *, hard: bool = False) -> None:
+        if rank < 1 or heads < 1:
+            raise ValueError(f"expected a rank and heads of at least 1 but got {rank} and {heads}")
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(channels, heads * rank, bias=False) for _ in range(3))
         self.output = nn.Linear(heads * rank, channels, bias=False)
         self.heads, self.hard = heads, hard
 
     def forward(self, tokens: Tokens, mask: Mask | None = None) -> Tokens:
-        """Return the tokens with their contexts. A mask, `[batch, 1, key]` for padding, is true for visible keys."""
+        """Return the tokens with their contexts. A mask, `[batch, 1, key]` for padding, is true for visible keys.
+
+        Raises:
+            ValueError: The tokens or the mask have another shape.
+        """
+        expect_shapes(tokens, mask)
         scores = self.split(self.query(tokens)) @ self.split(self.key(tokens)).transpose(-2, -1)
         if mask is not None:
             mask = mask if self.heads == 1 else mask[:, None]
@@ -61,6 +68,21 @@ class LowRankAttention(nn.Module):
     def split(self, x: Float[Tensor, "batch token _"]) -> Float[Tensor, "batch *head token _"]:
         """Return the heads of projected tokens on an axis of their own; one head stays as it is."""
         return x if self.heads == 1 else x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+def expect_shapes(tokens: Tensor, mask: Tensor | None) -> None:
+    """Refuse other shapes: a mask `[batch, key]` would be one of queries where there are as many tokens as samples."""
+    if graphing():
+        return
+    if tokens.dim() != 3:
+        raise ValueError(f"expected tokens [batch, token, channel] but got the shape {tuple(tokens.shape)}")
+    batch, count, _ = tokens.shape
+    fitting = {(samples, queries, count) for samples in (1, batch) for queries in (1, count)}
+    if mask is not None and tuple(mask.shape) not in fitting:
+        raise ValueError(
+            f"expected a mask [batch, 1, key] or [batch, query, key] for tokens {tuple(tokens.shape)} "
+            f"but got the shape {tuple(mask.shape)}"
+        )
 
 
 def hardmax(scores: Float[Tensor, "*rows key"]) -> Float[Tensor, "*rows key"]:

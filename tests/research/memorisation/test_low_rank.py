@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from export.graphs.deployable import shape_checks_off
 from research.memorisation.contextual_mapping import contextual_mapping, hidden_from_hardmax, separation
 from research.memorisation.low_rank import LowRankAttention, boltzmann, hardmax
 
@@ -138,6 +139,20 @@ def test_padding_is_not_seen(hard: bool, heads: int) -> None:
     attention, x = LowRankAttention(D, 2, heads, hard=hard).double(), torch.randn(2, 9, D, dtype=torch.float64)
     mask = torch.arange(9)[None, None] < 6
     torch.testing.assert_close(attention(x, mask)[:, :6], attention(x[:, :6]))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "mask", "message"),
+    [
+        ((7, D), None, r"expected tokens \[batch, token, channel\] but got the shape \(7, 5\)"),
+        ((2, 3, 5, D), None, r"expected tokens \[batch, token, channel\]"),
+        ((5, 5, D), (5, 5), r"expected a mask \[batch, 1, key\] or .* but got the shape \(5, 5\)"),
+        ((2, 5, D), (2, 1, 4), r"but got the shape \(2, 1, 4\)"),
+    ],
+)
+def test_other_shapes_are_refused(tokens: tuple[int, ...], mask: tuple[int, ...] | None, message: str) -> None:
+    with shape_checks_off(), pytest.raises(ValueError, match=message):
+        LowRankAttention(D)(torch.ones(tokens), None if mask is None else torch.ones(mask, dtype=torch.bool))
 
 
 def test_a_gradient_reaches_every_matrix_of_softmax() -> None:
