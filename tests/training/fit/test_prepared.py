@@ -327,6 +327,7 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
 
 # Workers are forked; JAX, which other tests use in this process, warns of that, and workers do not use it.
 @pytest.mark.deep
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="torch warns of more workers than processors")
 @pytest.mark.filterwarnings("ignore:os.fork")
 def test_workers_read_the_batches_that_the_training_process_would(samples: SampleFile, tmp_path: Path) -> None:
     chosen = changed(short(samples), ["fit.epochs=2"])
