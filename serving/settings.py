@@ -48,6 +48,7 @@ ENCODINGS = ("zstd", "gzip")  # of compressed bodies, the preferred one first
 _NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII | re.IGNORECASE)
 _ADDRESS = re.compile(r"([^\s:/@\[\]]+|\[[^\s/@\[\]]+\]):(?P<port>\d{1,5})", re.ASCII)
 _ORIGIN = re.compile(r"https?://[^/\s*]+")
+_COLLECTOR = re.compile(r"https?://[^\s/]+/\S*")
 
 
 def listed(text: str) -> list[str]:
@@ -183,7 +184,7 @@ class Settings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
     log_format: Literal["text", "json"] = Field("text", description="Log lines as plain text, or as JSON for programs.")
-    traces: Annotated[str, Field(pattern=r"^(https?://[^\s/]+/\S*)?$")] = Field(
+    traces: str = Field(
         "",
         description="Where OpenTelemetry traces are sent, such as `http://127.0.0.1:4318/v1/traces`; empty: none.",
     )
@@ -228,6 +229,13 @@ class Settings(BaseSettings):
         if not is_prefix(prefix):
             raise ValueError(f'expected a path such as /petrov but got "{text}"')
         return prefix
+
+    @field_validator("traces")
+    @classmethod
+    def _check_traces(cls, url: str) -> str:
+        if url and not _COLLECTOR.fullmatch(url):
+            raise ValueError(f'expected an address such as http://127.0.0.1:4318/v1/traces but got "{url}"')
+        return url
 
     @property
     def known_hosts(self) -> list[str] | None:
