@@ -52,7 +52,7 @@ def test_an_address_has_a_name_or_a_number(address: str) -> None:
 
 @pytest.mark.parametrize("url", ["127.0.0.1:4318", "http://127.0.0.1:4318", "grpc://host/v1/traces", "http:// /v1"])
 def test_an_address_of_a_collector_has_a_scheme_and_a_path(url: str) -> None:
-    with pytest.raises(ValidationError, match="expected an address such as http://127.0.0.1:4318/v1/traces but got"):
+    with pytest.raises(ValidationError, match=r"expected an address such as http.*/v1/traces but got"):
         Settings.model_validate({"traces": url})
 
 
