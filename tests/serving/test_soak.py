@@ -81,9 +81,9 @@ class Tally:
 
 
 def samples(cards: list[dict[str, Any]]) -> list[Sample]:
-    """Return random values that each card allows, per declared grid and batch."""
+    """Return random values that each card of one input allows, per declared grid and batch."""
     random, found = np.random.default_rng(0), []
-    for card in cards:
+    for card in (each for each in cards if len(each["inputs"]) == 1):
         for batch, points in itertools.product((1, 3), card["grid"]["declared"]):
             shape = (batch, *[points] * len(card["grid"]["axes"]))
             if np.prod(shape) > LARGEST:
