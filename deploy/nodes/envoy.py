@@ -266,12 +266,12 @@ def _grpc(front: Front) -> Document:
 def _listener(front: Front, name: str, port: int, routes: list[Document], filters: list[Document]) -> Document:
     prefix = front.settings.path_prefix
     # What a client says of its address or of a prefix would count at the gateways, which trust this proxy.
-    told = {"x-forwarded-for": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"}
-    told |= {"x-forwarded-prefix": prefix} if prefix else {}
+    headers = {"x-forwarded-for": "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"}
+    headers |= {"x-forwarded-prefix": prefix} if prefix else {}
     says = {
         "request_headers_to_add": [
             {"header": {"key": key, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
-            for key, value in told.items()
+            for key, value in headers.items()
         ]
     } | ({} if prefix else {"request_headers_to_remove": ["x-forwarded-prefix"]})
     body = {"request_body_buffer_limit": front.settings.max_body_bytes}  # kept until the response begins

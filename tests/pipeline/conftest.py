@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from typer.testing import CliRunner
 
 from export.__main__ import app as exporting
@@ -33,19 +33,26 @@ PATIENCE = 90_000  # milliseconds, of a browser on a busy machine
 
 
 @contextmanager
-def open_page() -> Iterator[Page]:
-    """Open a page of a browser of its own, and fail with the errors of its scripts; skip where there is no browser."""
+def open_browser() -> Iterator[Browser]:
+    """Open a browser; skip where there is none."""
     program = shutil.which("chromium")
     if program is None and "CI" not in os.environ:
         pytest.skip("chromium is not installed")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@contextmanager
+def open_page() -> Iterator[Page]:
+    """Open a page of a browser of its own, and fail with the errors of its scripts."""
+    with open_browser() as browser:
         page = browser.new_page()
         page.set_default_timeout(PATIENCE)
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
-        browser.close()
     assert errors == []
 
 

@@ -19,7 +19,7 @@ import httpx2
 import numpy as np
 import psutil
 import pytest
-from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Locator, Page, Route, expect
 from safetensors.numpy import load_file, save_file
 
 import physics.darcy
@@ -28,6 +28,7 @@ from serving.settings import Settings
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
 from tests.conftest import Gateway, RunService
+from tests.pipeline.conftest import PATIENCE, open_browser
 from tests.processes import below
 from tests.reverse_proxy import published
 
@@ -40,8 +41,6 @@ SEVERAL, OPTIONAL, REPORTING = toy_fields.NAME, "drift_at_ease", "gauge"
 METHOD, POOR = "burgers_exact", "drift_at_a_loss"
 #: Test samples of the model that reports on itself: the second is unlike its training data.
 GAUGED = np.stack([np.full((16, 16), 3.0), np.full((16, 16), 40.0)]).astype(np.float32)
-#: A browser on a busy machine: an idle one needs a second.
-PATIENCE = 90_000
 #: How far what is seen has moved without the user since the page was opened: from 0.1 on, browsers call it poor.
 SHIFTED = """() => new Promise((resolve) => {
   const shifts = (list) => list.getEntries().filter(({ hadRecentInput }) => !hadRecentInput);
@@ -63,13 +62,8 @@ expect.set_options(timeout=PATIENCE)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium")
-    if program is None and "CI" not in os.environ:
-        pytest.skip("chromium is not installed")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+    with open_browser() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

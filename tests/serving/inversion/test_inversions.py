@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -330,20 +331,38 @@ def test_another_key_does_not_evict_a_result(
         assert get(gateway, f"{others[1]}/result", headers=holders[1]).status_code == 200
 
 
+@contextmanager
+def begun_job(
+    triton: TritonServer, settings: Settings, **changes: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
+    """Run a gateway in which a job has begun; yield its process, the job's address and the file of the log."""
+    with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, log):
+        wait_for(lambda: status(settings, "/health/ready") == 200)
+        url = f"http://127.0.0.1:{settings.port}"
+        response = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=endless() | changes)
+        yield service, f"{url}{response.headers['Location']}", log
+
+
+def wait_until_it_runs(job: str) -> None:
+    wait_for(lambda: httpx2.get(job).json()["state"] == "running")
+
+
+def watch(pool: ThreadPoolExecutor, job: str) -> Future[httpx2.Response]:
+    """Ask for a job in a thread, and wait there until it ends; return once it runs."""
+    watching = pool.submit(httpx2.get, job, params={"wait": 30}, timeout=60)
+    wait_until_it_runs(job)
+    return watching
+
+
 def test_sigterm_lets_a_job_finish_or_says_that_it_did_not(
     triton: TritonServer, repository: Path, make_settings: Callable[..., Settings]
 ) -> None:
     """A client that waits gets its response within the time to drain; new inversions are refused meanwhile."""
     settings = make_settings(repository, drain_seconds=3.0, notice_seconds=0.5)
-    with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, _):
-        wait_for(lambda: status(settings, "/health/ready") == 200)
-        url = f"http://127.0.0.1:{settings.port}"
-        location = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=endless()).headers["Location"]
-        with ThreadPoolExecutor(1) as pool:
-            watching = pool.submit(httpx2.get, f"{url}{location}", params={"wait": 30}, timeout=60)
-            wait_for(lambda: httpx2.get(f"{url}{location}").json()["state"] == "running")
-            service.terminate()
-            ended = watching.result().json()
+    with begun_job(triton, settings) as (service, job, _), ThreadPoolExecutor(1) as pool:
+        watching = watch(pool, job)
+        service.terminate()
+        ended = watching.result().json()
         assert service.wait(60) == 0
     assert (ended["state"], ended["problem"]["type"]) == ("failed", "urn:petrov:problem:unavailable")
 
@@ -353,19 +372,15 @@ def test_after_sigterm_a_client_may_ask_until_its_job_has_ended(
 ) -> None:
     """Each question has a connection of its own, as those of the Python client have while a gateway ends."""
     settings = make_settings(repository, drain_seconds=60.0, notice_seconds=0.1)
-    with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, _):
-        wait_for(lambda: status(settings, "/health/ready") == 200)
-        url = f"http://127.0.0.1:{settings.port}"
-        body = endless() | {"iterations": 3}
-        location = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=body).headers["Location"]
-        wait_for(lambda: httpx2.get(f"{url}{location}").json()["state"] == "running")
+    with begun_job(triton, settings, iterations=3) as (service, job, _):
+        wait_until_it_runs(job)
         service.terminate()
         states = [""]
         while states[-1] not in {"succeeded", "failed"}:
-            states.append(httpx2.get(f"{url}{location}", timeout=60).json()["state"])
+            states.append(httpx2.get(job, timeout=60).json()["state"])
             time.sleep(0.05)
         assert (states[1], states[-1]) == ("running", "succeeded")
-        result = httpx2.get(f"{url}{location}/result", timeout=60).raise_for_status().json()
+        result = httpx2.get(f"{job}/result", timeout=60).raise_for_status().json()
         assert np.shape(result["mean"]) == (64, 64)
         assert service.wait(60) == 0
 
@@ -374,18 +389,13 @@ def test_after_a_second_ctrl_c_nothing_is_waited_for(
     triton: TritonServer, repository: Path, make_settings: Callable[..., Settings]
 ) -> None:
     settings = make_settings(repository, drain_seconds=600.0)
-    with command(settings, "gateway", "--triton", triton.settings.triton_address) as (service, log):
-        wait_for(lambda: status(settings, "/health/ready") == 200)
-        url = f"http://127.0.0.1:{settings.port}"
-        location = httpx2.post(f"{url}/v1/models/{NAME}/inversions", json=endless()).headers["Location"]
-        with ThreadPoolExecutor(1) as pool:
-            watching = pool.submit(httpx2.get, f"{url}{location}", params={"wait": 30}, timeout=60)
-            wait_for(lambda: httpx2.get(f"{url}{location}").json()["state"] == "running")
-            service.send_signal(signal.SIGINT)
-            wait_for(lambda: status(settings, "/health/ready") == 503)
-            service.send_signal(signal.SIGINT)
-            assert service.wait(60) == 0
-            reply = watching.result()
+    with begun_job(triton, settings) as (service, job, log), ThreadPoolExecutor(1) as pool:
+        watching = watch(pool, job)
+        service.send_signal(signal.SIGINT)
+        wait_for(lambda: status(settings, "/health/ready") == 503)
+        service.send_signal(signal.SIGINT)
+        assert service.wait(60) == 0
+        reply = watching.result()
         assert reply.status_code == 503 or reply.json()["state"] == "failed"
         assert "SIGINT again: requests and inversions are broken off" in log.read_text()
 
