@@ -22,10 +22,6 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Generic, TypeVar
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Column
-
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -57,6 +53,8 @@ DRAWN_SECONDS = 0.2  # between two drawings of a bar
 
 def in_terminal() -> bool:
     """Return whether standard error is a terminal that can redraw a line, which `TERM=dumb` cannot."""
+    from rich.console import Console  # noqa: PLC0415 -- as below
+
     return sys.stderr.isatty() and Console(stderr=True).is_interactive
 
 
@@ -67,6 +65,16 @@ class Bar:
     """
 
     def __init__(self, name: str, total: float, done: float = 0.0) -> None:
+        from rich.console import Console  # noqa: PLC0415 -- the environments of the benchmarks' networks have no rich
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+        from rich.table import Column  # noqa: PLC0415
+
         self.columns = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(None),

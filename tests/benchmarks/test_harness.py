@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import harness
-from benchmarks.harness import BaselineError, ResultFile, Worker, interleave, mean, timed
+from benchmarks.harness import REQUIREMENTS, BaselineError, ResultFile, Worker, interleave, mean, timed
 from benchmarks.own_data import facts_of
 
 TOY = "tests.benchmarks.toy_subject:Toy"
@@ -109,3 +111,25 @@ def test_a_quick_run_changes_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     harness.write("toy", [{"a": 2}], quick=False)
     assert harness.read("toy")["rows"] == [{"a": 2}]
     assert json.loads((tmp_path / "quick/toy.json").read_text())["run"] == "quick"
+
+
+@pytest.mark.parametrize(
+    ("environment", "modules"),
+    [
+        ("own_data", "benchmarks.networks benchmarks.points benchmarks.trajectories physics.darcy"),
+        ("neuralop", "benchmarks.networks benchmarks.worker"),
+        ("exponax", "benchmarks.solvers"),
+        ("litserve", "benchmarks.servers training.checkpoint"),
+    ],
+)
+def test_programs_need_the_packages_of_their_environment_alone(environment: str, modules: str) -> None:
+    pinned = (REQUIREMENTS / f"{environment}.txt").read_text().splitlines()
+    installed = {re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower() for line in pinned}
+    ours = {"petrov", "petrov-client"}
+    missing = [
+        package
+        for package, projects in packages_distributions().items()
+        if not {re.sub(r"[-_.]+", "-", each).lower() for each in projects} & (installed | ours)
+    ]
+    program = f"import sys; sys.modules.update(dict.fromkeys({missing})); import {', '.join(modules.split())}"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
