@@ -80,7 +80,24 @@ def fno(samples: Samples, *, modes: int, channels: int = 32, increment: bool = F
         lifting_channels=64,
         projection_channels=64,
     )
+    convolutions = network.fno_blocks.convs
+    convolutions.weight = nn.ModuleList(map(WavesFirst, convolutions.weight))
     return ChannelNetwork(network, samples, increment=increment)
+
+
+class WavesFirst(nn.Module):
+    """Keep neuraloperator's spectral weight `[input, output, *wave]` as a real matrix per wave, which Muon can step."""
+
+    def __init__(self, weight: Any) -> None:
+        super().__init__()
+        self.inputs, self.outputs, *self.waves = weight.shape
+        first = torch.view_as_real(weight.tensor.detach()).movedim((0, 1), (-3, -2))
+        self.kept = nn.Parameter(first.reshape(-1, self.inputs, 2 * self.outputs).clone())
+
+    def __getitem__(self, part: tuple[slice, ...]) -> Tensor:
+        """Return a part of the complex weight, by the axes that it has in neuraloperator."""
+        whole = torch.view_as_complex(self.kept.reshape(*self.waves, self.inputs, self.outputs, 2))
+        return whole.movedim((-2, -1), (0, 1))[part]
 
 
 def unet(samples: Samples) -> nn.Module:

@@ -76,8 +76,9 @@ RATES = {
     LRSA: (1e-3, 3e-3),
 }
 BATCHES = {TRANSOLVER: 4, LRSA: 4}  # as published on Darcy flow; a step costs more than those of the others
-#: With Muon, which Petrov has; not for FNO, since neuraloperator's weights `[input, output, *wave, 2]` are no matrices.
+#: With Muon, which Petrov has.
 MUON_RATES = {
+    FNO: (5e-3, 1e-2, 2e-2),
     FACTORISED: (5e-3, 1e-2, 2e-2),
     UNET: (2e-3, 5e-3, 1e-2),
     CONVNEXT: (3e-3, 1e-2, 2e-2),
