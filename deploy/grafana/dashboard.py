@@ -13,6 +13,7 @@ SOURCE = {"type": "prometheus", "uid": "${source}"}
 OF = 'model=~"$model"'
 AT = 'model=~"$model", grid=~"$grid"'
 PREDICTIONS = f'{OF}, route=~".*/(predict|infer|ModelInfer)"'
+RUNS = f'{OF}, route=~".*/(predict|infer|ModelInfer|rollout|vjp|jvp)"'  # as the alert on errors counts them
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ ROWS: dict[str, list[Panel]] = {
         Panel("Triton servers in use", "bool_yes_no", {"{{instance}} to {{endpoint}}": "petrov_endpoint_up"}, "stat"),
     ],
     "Requests": [
-        Panel("Predictions", "reqps", {"{{model}} {{code}}": rate(
-            "petrov_request_duration_seconds_count", "model, code", PREDICTIONS)}, stack=True),
-        Panel("Duration", "s", quantiles("petrov_request_duration_seconds", "model", PREDICTIONS),
+        Panel("Predictions, rollouts and derivatives", "reqps", {"{{model}} {{code}}": rate(
+            "petrov_request_duration_seconds_count", "model, code", RUNS)}, stack=True),
+        Panel("Duration of predictions", "s", quantiles("petrov_request_duration_seconds", "model", PREDICTIONS),
               note="From the request line to the end of the response, the client's upload included."),
         Panel("In flight", "short", {"predictions at {{instance}}": "petrov_inflight_predictions",
               "limit of {{instance}}": "petrov_inflight_requests_limit",

@@ -31,10 +31,10 @@ function curl(request) {
   const [sent, received] = files(request, "safetensors");
   const type = isPlain(request) ? NPY : SAFETENSORS;
   const key = curlKey();
-  const post = (path, file) => `curl${key} --data-binary @${sent} -H 'Content-Type: ${type}' \\\n  '${address(path)}' -o ${file}`;
+  const post = (path, file) => `curl --fail-with-body${key} --data-binary @${sent} -H 'Content-Type: ${type}' \\\n  '${address(path)}' -o ${file}`;
   const sources = { example: () => paths.example(model, origin.seed, points), sample: () => paths.sample(model, origin.index) };
   return [
-    sources[origin.kind] ? `curl${key} -H 'Accept: ${type}' \\\n  '${address(sources[origin.kind]())}' -o ${sent}` : source(sent),
+    sources[origin.kind] ? `curl --fail-with-body${key} -H 'Accept: ${type}' \\\n  '${address(sources[origin.kind]())}' -o ${sent}` : source(sent),
     post(paths.predict(model, version, request.grid), received),
     ...(request.classical ? [post(paths.reference(model), `classical${received.slice(received.lastIndexOf("."))}`)] : []),
   ].join("\n");
@@ -47,7 +47,7 @@ function source(file) {
 
 function curlText({ model, version, inputs: [input], tokens }) {
   const body = JSON.stringify({ inputs: { [input]: tokens } });
-  return `curl${curlKey()} -H 'Content-Type: application/json' \\\n  -d '${body}' \\\n  '${address(paths.predict(model, version))}'`;
+  return `curl --fail-with-body${curlKey()} -H 'Content-Type: application/json' \\\n  -d '${body}' \\\n  '${address(paths.predict(model, version))}'`;
 }
 
 function pythonText({ model, version, text }) {

@@ -234,8 +234,16 @@ class Trajectory(PredictionOutput):
         self._total, self._count = rollouts.total, 0
 
     def add(self, response: Response) -> None:
-        """Append a frame."""
-        self._put((slice(None), self._count), response, (self._total,))
+        """Append a frame.
+
+        Raises:
+            InvalidInput: All frames together do not fit into memory.
+        """
+        try:
+            self._put((slice(None), self._count), response, (self._total,))
+        except MemoryError as error:
+            text = f"{self._total} frames do not fit into memory: rollout_stream yields them one after the other"
+            raise InvalidInput(text) from error
         self._count += 1
 
     def array(self) -> Any:
