@@ -287,10 +287,11 @@ def drawing(url: Annotated[str, typer.Option(help="A running service.")] = "http
 
 @app.command()
 def accuracy() -> None:
-    """Evaluate every trained model: write its card, and draw its best, median and worst fields."""
+    """Evaluate every trained model of drawn fields: write its card, and draw its best, median and worst fields."""
     for card in sorted(CHECKPOINTS.glob("*/card.json")):
-        document = json.loads(card.read_text())
-        if document["training"]["epochs"] and "errors" in document and "rollout" not in document:
+        document, recipe = json.loads(card.read_text()), json.loads((card.parent / "config.json").read_text())["recipe"]
+        drawn = recipe.get("data") is not None  # else its samples are a user's files, or trajectories
+        if drawn and document["training"]["epochs"] and "errors" in document:
             command = [sys.executable, "-m", "training", "evaluate", "--write", "--pictures", str(DOCS / "accuracy")]
             environment = os.environ | {"OMP_NUM_THREADS": "1"}  # of the classical solvers
             subprocess.run([*command, str(card.parent)], check=True, env=environment)  # noqa: S603 -- our own command

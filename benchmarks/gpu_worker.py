@@ -55,7 +55,11 @@ def session(device: Any, graph: Path, config: Job, gpu: int | None, *, plain: bo
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.enable_mem_reuse = config.get("parameters", {}).get("enable_mem_reuse", {}).get("string_value", "1") == "1"
+    parameters = {key: each["string_value"] for key, each in config.get("parameters", {}).items()}
+    options.intra_op_num_threads = int(parameters.get("intra_op_thread_count", "0"))
+    options.enable_cpu_mem_arena = parameters.get("enable_mem_arena", "1") == "1"
+    options.enable_mem_reuse = parameters.get("enable_mem_reuse", "1") == "1"
+    options.enable_mem_pattern = parameters.get("enable_mem_pattern", "1") == "1"
     if plain:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1

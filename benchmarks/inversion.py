@@ -120,13 +120,14 @@ def methods(repository: Path) -> dict[str, Linearise]:
 
 def measure(repository: Path, kept: ResultFile, *, quick: bool) -> Iterator[Row]:
     """Yield a row per case and method."""
-    done, error = {(row["prior"], row["seed"]) for row in kept.rows}, model_error(repository)
+    done, error = {(row["prior"], row["seed"], row["method"]) for row in kept.rows}, model_error(repository)
     yield from kept.rows[:]
     forwards = methods(repository)
     for seed in range(2 if quick else CASES):
-        for case in (Case(prior, seed) for prior in PRIORS if (prior.name, seed) not in done):
+        for case in (Case(prior, seed) for prior in PRIORS):
             for name, forward in forwards.items():
-                yield kept.add(invert(case, name, forward, error)[0])
+                if (case.prior.name, seed, name) not in done:
+                    yield kept.add(invert(case, name, forward, error)[0])
 
 
 def invert(case: Case, name: str, forward: Linearise, model_error: float) -> tuple[Row, Summary]:

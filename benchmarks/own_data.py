@@ -194,7 +194,7 @@ def moved(prepared: dict[str, Any], seed: int) -> Callable[[Samples], Samples]:
     samples = opened(prepared)
     exact = {"symmetries": SYMMETRIES[samples.problem.name]}
     problem, rng = samples.problem.model_copy(update=exact), np.random.default_rng(seed)
-    description, fields = samples.described, len(problem.inputs)
+    description, fields = SampleFile(samples.path, problem).described, len(problem.inputs)
 
     def move(batch: Samples) -> Samples:
         *inputs, output = augment.transform(description, [*batch.inputs[:fields], batch.output], rng)

@@ -19,6 +19,7 @@ from numpy.linalg import norm
 import physics.burgers
 import physics.darcy
 from benchmarks.harness import Array, Row, graph, grouped, newest_graph, over_seeds
+from benchmarks.tables.trained import tested
 from physics.numerics.grid import WALL, coarsen
 
 mpl.use("agg")
@@ -222,7 +223,7 @@ def learning(rows: Iterable[Row], target: Path) -> None:
 
 def amounts(rows: Sequence[Row], target: Path) -> None:
     """Draw the test error of every network with its standard error over the training samples, a panel per problem."""
-    problems = grouped(rows, lambda row: row["training"]["problem"])
+    problems = grouped(tested(rows), lambda row: row["training"]["problem"])
     figure, axes = plt.subplots(1, len(problems), figsize=(4 * len(problems), 3.4), layout="constrained", squeeze=False)
     for axis, (problem, trainings) in zip(axes[0], problems.items(), strict=True):
         titles = grouped(trainings, lambda row: row["training"]["title"])
@@ -241,7 +242,7 @@ def amounts(rows: Sequence[Row], target: Path) -> None:
 
 def own_data(rows: Sequence[Row], target: Path) -> None:
     """Draw the test error of every network with its standard error, a panel per problem, a mark per processor time."""
-    finals = [row for row in rows if row["training"]["split"] == "test"]
+    finals = tested(rows)
     problems, titles, times = (
         list(dict.fromkeys(row["training"][key] for row in finals)) for key in ("problem", "title", "seconds")
     )

@@ -47,7 +47,7 @@ GRIDS = {2: (64, 64), 3: (20, 20, 20)}  # of FNO, by the dimensions
 CHANNELS = {2: 32, 3: 16}
 IN_SPACE = frozenset({"balls", "bodies"})
 RATES = {FNO: (2e-3, 5e-3)} | dict.fromkeys((TRANSOLVER, LINEAR, GNOT, LRSA), (1e-3, 3e-3))
-MUON_RATES = dict.fromkeys((TRANSOLVER, LINEAR), (3e-3, 1e-2))  # not for FNO: see `benchmarks.own_data`
+MUON_RATES = dict.fromkeys((TRANSOLVER, LINEAR), (3e-3, 1e-2))  # not tried for FNO
 Array = NDArray[np.float32]
 
 

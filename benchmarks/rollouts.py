@@ -91,6 +91,7 @@ def measure(name: str, checkpoints: Path, data: Path, kept: list[Row], seconds: 
     with ExitStack() as stack:
         if seconds is not None:
             request = fno_request(name, data, seconds)
+            write_trajectories(name, data, Path(request["file"]))
             used = trained(request)["seconds"]
             worker = Worker("benchmarks.networks:Rollout", "neuralop", request=request, frames=frames)
             sides[f"{FNO}, {used:.0f} seconds of training"] = stack.enter_context(worker)
@@ -181,21 +182,28 @@ def short(value: float) -> float:
 
 
 def fno_request(name: str, data: Path, seconds: float) -> dict[str, Any]:
-    """Return the request of FNO's training on a built-in problem; see `networks.main`."""
+    """Return the request of FNO's training on a built-in problem; see `networks.main` and `write_trajectories`."""
     file, setting = PROBLEMS[name].require_trajectories().file, SETTINGS[name]
-    [state], [parameter] = file.inputs, file.parameters
     return {
         "network": "fno",
         "sizes": setting.fno,
         "settings": {"batch": setting.batch},
-        "file": str(data / file.data.files[0]),
-        "state": state.array,
-        "parameter": parameter.array,
+        "file": str(data / f"fno-{name}-trajectories.npz"),
+        "state": "state",
+        "parameter": "parameter",
         "held": [file.data.validation, file.data.test],
         "seconds": seconds,
         "seed": 0,
         "weights": str(data / f"fno-{name}-{seconds:g}.npz"),
     }
+
+
+def write_trajectories(name: str, data: Path, target: Path) -> None:
+    """Write all trajectories of a built-in problem and their parameter as FNO's environment reads them."""
+    generated = PROBLEMS[name].require_trajectories()
+    samples = SampleFile(generate.trajectories(generated, data), generated.file)
+    [output], [parameter] = generated.file.outputs, generated.file.parameters
+    np.savez(target, state=samples.file[output.name][:], parameter=samples.file[parameter.name][:])
 
 
 def trained(request: dict[str, Any]) -> dict[str, Any]:

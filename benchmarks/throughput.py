@@ -28,21 +28,22 @@ def measure(repository: Path, checkpoints: Path, python: Path, *, quick: bool) -
     """Return a row per network, engine, device and batch, and in a sentence which card has been measured, or none."""
     batches, repeats = (gpu.QUICK_BATCHES, gpu.QUICK_REPEATS) if quick else (gpu.BATCHES, gpu.REPEATS)
     graphs = gpu.measure(repository, python, MODELS, quick=quick)
-    rows = [row for each in graphs["rows"] for row in of_graph(each, quick=quick)]
+    points = graphs["rows"][0]["grid"][0] if quick else POINTS
+    rows = [row for each in graphs["rows"] for row in of_graph(each, points)]
     for name in MODELS:
         operator = load_operator(checkpoints / name).operator.eval()
         for device in ["processor", *(["card"] if torch.cuda.is_available() else [])]:
             for precision in PRECISIONS:
                 for batch in batches:
-                    rate = batch / eager(operator, device, precision, batch, repeats)
+                    rate = batch / eager(operator, device, precision, batch, points, repeats)
                     rows.append(line(name, "eager torch", device, precision, batch, rate))
     says = graphs["says"] if torch.cuda.is_available() else f"{graphs['says']}; no card by eager torch"
     return {"says": says, "cores": torch.get_num_threads(), "rows": rows}
 
 
-def of_graph(row: Row, *, quick: bool) -> Iterator[Row]:
+def of_graph(row: Row, points: int) -> Iterator[Row]:
     """Yield the rates that one measurement of a graph has, on the grid that is compared."""
-    if "fault" in row or (row["grid"] != [POINTS] * 2 and not quick):
+    if "fault" in row or row["grid"] != [points] * 2:
         return
     devices = {"processor": "processor_ms", "card": "gpu_ms"}
     for device, key in devices.items():
@@ -59,10 +60,10 @@ def line(model: str, engine: str, device: str, precision: str, batch: int, rate:
 
 
 @torch.inference_mode()
-def eager(operator: Any, device: str, precision: str, batch: int, repeats: int) -> float:
-    """Return the median of the seconds of one batch, from memory of the machine and back."""
+def eager(operator: Any, device: str, precision: str, batch: int, points: int, repeats: int) -> float:
+    """Return the median of the seconds of one batch, from memory of the machine and back, after a first one."""
     kind = "cuda" if device == "card" else "cpu"
-    field = torch.from_numpy(physics.darcy.example(POINTS, seed=0)).float().expand(batch, POINTS, POINTS).contiguous()
+    field = torch.from_numpy(physics.darcy.example(points, seed=0)).float().expand(batch, points, points).contiguous()
     placed = operator.to(kind)
 
     def run() -> None:
@@ -70,7 +71,8 @@ def eager(operator: Any, device: str, precision: str, batch: int, repeats: int) 
         with reduced:
             placed(field.to(kind)).cpu()
 
-    return statistics.median(timed(run) for _ in range(repeats + 1))
+    run()
+    return statistics.median(timed(run) for _ in range(repeats))
 
 
 def timed(work: Callable[[], None]) -> float:

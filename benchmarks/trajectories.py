@@ -1,8 +1,8 @@
 """The comparison of networks on trajectories of other people's solvers, at equal processor time.
 
-The other networks learn single steps (`benchmarks.networks`); each candidate, a learning rate with AdamW or, but for
-FNO, with Muon, is trained for `TUNING` seconds, and the one of the least error of rollouts on the validation
-trajectories is trained in full. Petrov is what `fit --preset quick` makes of the problem file: its race and its
+The other networks learn single steps (`benchmarks.networks`); each candidate, a learning rate with AdamW or Muon,
+is trained for `TUNING` seconds, and the one of the least error of rollouts on the validation trajectories is trained in
+full. Petrov is what `fit --preset quick` makes of the problem file: its race and its
 validation are part of the time. Test trajectories are used once per final training: a rollout starts from the first
 frame. `python -m benchmarks.trajectories REQUEST` trains one network, with the request and the result as JSON.
 """

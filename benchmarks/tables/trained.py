@@ -93,85 +93,99 @@ def trained(row: Row) -> tuple[str, str]:
     return row["training"]["problem"], row["training"]["title"]
 
 
-def tested(found: Row) -> list[Row]:
+def tested(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of test samples, one per seed: what is tuned or rolled out anew replaces what was before."""
-    rows = [row for row in found["rows"] if row["training"]["split"] == "test"]
-    return [*{(*trained(row), row["training"]["seconds"], row["training"]["seed"]): row for row in rows}.values()]
+    finals = [row for row in rows if row["training"]["split"] == "test"]
+    return [*{(*timed(row), samples(row), row["training"]["seed"]): row for row in finals}.values()]
+
+
+def timed(row: Row) -> tuple[str, str, float]:
+    """Return the problem, the title and the processor seconds of a training."""
+    return (*trained(row), row["training"]["seconds"])
+
+
+def samples(row: Row) -> int | None:
+    """Return the number of training samples of a training, where it does not have all of its problem."""
+    found: int | None = row["training"].get("samples", row["training"]["candidate"].get("samples"))
+    return found
 
 
 @made_of(
     "few-samples",
     "few-samples.json",
     "Choices for few samples",
-    "problem | training samples | choice | validation error | difference to the first | seeds | steps",
+    "problem | training samples | choice | processor seconds | validation error | beside the first | seeds | steps",
 )
 def few_samples(found: Row) -> Cells:
     """Return a row per problem and choice: means over the seeds, on the same validation samples.
 
     Earlier results of one seed have its standard error alone, and not the errors of the samples.
     """
-    first: dict[str, float] = {}
-    for (problem, title), rows in grouped(found["rows"], trained).items():
+    first: dict[tuple[str, float], float] = {}
+    for (problem, title, seconds), rows in grouped(found["rows"], timed).items():
         results = [row["result"] for row in rows]
         center, spread = results[0]["error"], results[0]["standard_error"]
         if all("errors" in each for each in results):
             center, spread = over_seeds(np.array([each["errors"] for each in results]))
         elif len(results) > 1:
             center, spread = mean(np.array([each["error"] for each in results]))
-        difference = center / first.setdefault(problem, center) - 1
+        difference = center / first.setdefault((problem, seconds), center) - 1
         change = f"{100 * difference:+.0f} %" if difference else ""
-        count, steps = str(rows[0]["training"]["samples"]), statistics.fmean(each["steps"] for each in results)
-        yield (problem, count, title, uncertain(center, spread, 2), change, str(len(rows)), f"{steps:.0f}")
+        count, steps = str(samples(rows[0])), statistics.fmean(each["steps"] for each in results)
+        error = uncertain(center, spread, 2)
+        yield (problem, count, title, f"{seconds:g}", error, change, str(len(rows)), f"{steps:.0f}")
 
 
 @made_of(
     "transfer",
     "transfer.json",
     "Few samples from an earlier model and after coarse samples",
-    "problem | training samples | way | test error | beside from scratch | seeds | steps",
+    "problem | training samples | way | processor seconds | test error | beside from scratch | seeds | steps",
 )
 def transfer(found: Row) -> Cells:
     """Return a row per problem, number of samples and way: means over the seeds, each of which has its own samples."""
-    finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
-    scratch: dict[tuple[str, int, int], float] = {}
+    finals, scratch = tested(found["rows"]), dict[tuple[str, int | None, float, int], float]()
 
-    def key(row: Row) -> tuple[str, int, str]:
-        return row["training"]["problem"], row["training"]["candidate"]["samples"], row["training"]["title"]
+    def key(row: Row) -> tuple[str, int | None, float, str]:
+        problem, title, seconds = timed(row)
+        return problem, samples(row), seconds, title
 
     for row in finals:
-        if key(row)[2] == "from scratch":
-            scratch[(*key(row)[:2], row["training"]["seed"])] = row["result"]["error"]
-    for (problem, count, title), rows in sorted(grouped(finals, key).items(), key=lambda each: each[0][:2]):
+        if key(row)[3] == "from scratch":
+            scratch[(*key(row)[:3], row["training"]["seed"])] = row["result"]["error"]
+    for (problem, count, seconds, title), rows in sorted(grouped(finals, key).items(), key=lambda each: each[0][:2]):
         error, by_seed = mean(np.array([row["result"]["error"] for row in rows]))
         by_sample = statistics.fmean(row["result"]["standard_error"] for row in rows)
         spread = by_sample if by_seed is None else math.hypot(by_seed, by_sample)
         ratios = [
-            row["result"]["error"] / scratch[problem, count, row["training"]["seed"]]
+            row["result"]["error"] / scratch[problem, count, seconds, row["training"]["seed"]]
             for row in rows
-            if title != "from scratch" and (problem, count, row["training"]["seed"]) in scratch
+            if title != "from scratch" and (problem, count, seconds, row["training"]["seed"]) in scratch
         ]
         change, doubt = mean(100 * (np.array(ratios) - 1)) if ratios else (0.0, None)
         beside = f"{change:+.0f}{'' if doubt is None else f' ± {doubt:.0f}'} %" if ratios else ""
         steps = statistics.fmean(row["result"]["steps"] for row in rows)
-        yield (problem, str(count), title, uncertain(error, spread, 2), beside, str(len(rows)), f"{steps:.0f}")
+        time = f"{seconds:g}"
+        yield (problem, str(count), title, time, uncertain(error, spread, 2), beside, str(len(rows)), f"{steps:.0f}")
 
 
 @made_of(
     "disturbed",
     "disturbed.json",
     "Trainings that are killed or slowed",
-    "problem | training | test error | error / undisturbed | seeds | epochs | seconds on the clock",
+    "problem | training | processor seconds | test error | / undisturbed | seeds | epochs | seconds on the clock",
 )
 def disturbed(found: Row) -> Cells:
     """Return a row per problem and way; a ratio is a geometric mean over the same samples and seeds."""
-    groups = grouped(found["rows"], trained)
-    for (problem, title), rows in groups.items():
+    groups = grouped(found["rows"], timed)
+    for (problem, title, seconds), rows in groups.items():
         error, spread = over_seeds(np.array([row["result"]["errors"] for row in rows]))
-        alone = {row["training"]["seed"]: row["result"]["errors"] for row in groups[problem, "undisturbed"]}
+        alone = {row["training"]["seed"]: row["result"]["errors"] for row in groups[problem, "undisturbed", seconds]}
         pairs = [np.log(row["result"]["errors"]) - np.log(alone[row["training"]["seed"]]) for row in rows]
         beside = "" if title == "undisturbed" else quotient(*over_seeds(np.array(pairs)))
         epochs, clock = (statistics.fmean(row["result"][key] for row in rows) for key in ("epochs", "wall_seconds"))
-        yield (problem, title, uncertain(error, spread, 2), beside, str(len(rows)), f"{epochs:.0f}", f"{clock:.0f}")
+        facts = (uncertain(error, spread, 2), beside, str(len(rows)), f"{epochs:.0f}", f"{clock:.0f}")
+        yield (problem, title, f"{seconds:g}", *facts)
 
 
 @made_of("own-data", "own-data.json", "Networks on other projects' data", TRAINED)
@@ -182,8 +196,7 @@ def networks(found: Row) -> Cells:
 
     A ratio is that of `ratio`.
     """
-    finals = [row for row in found["rows"] if row["training"]["split"] == "test"]
-    groups = grouped(finals, lambda row: (*trained(row), row["training"]["seconds"]))
+    groups = grouped(tested(found["rows"]), timed)
     for (problem, title, seconds), rows in groups.items():
         results = [row["result"] for row in rows]
         errors = np.array([each["errors"] for each in results])
@@ -204,12 +217,12 @@ def networks(found: Row) -> Cells:
 )
 def by_amount(found: Row) -> Cells:
     """Return a row per problem, number of samples and network; a ratio is as in `networks`."""
-    groups = grouped(found["rows"], lambda row: (*trained(row), row["training"]["samples"]))
-    for (problem, title, count), rows in sorted(groups.items(), key=lambda each: (each[0][0], each[0][2])):
+    groups = grouped(tested(found["rows"]), lambda row: (*timed(row), row["training"]["samples"]))
+    for (problem, title, seconds, count), rows in sorted(groups.items(), key=lambda each: (each[0][0], each[0][3])):
         errors = np.array([row["result"]["errors"] for row in rows])
-        time, ours = f"{rows[0]['training']['seconds']:g}", groups[problem, "Petrov", count]
+        ours = groups[problem, "Petrov", seconds, count]
         ratio = "" if title == "Petrov" else ratio_to(ours, errors)
-        yield (problem, str(count), title, time, uncertain(*over_seeds(errors)), ratio)
+        yield (problem, str(count), title, f"{seconds:g}", uncertain(*over_seeds(errors)), ratio)
 
 
 def parameters(rows: Sequence[Row]) -> str:
@@ -256,7 +269,7 @@ def mesh_trajectories(found: Row) -> Cells:
     def time_of(row: Row) -> float:  # none of what is not trained, whose rows are all the same
         return float(row["training"]["seconds"]) if "parameters" in row["result"] else 0.0
 
-    groups = grouped(tested(found), lambda row: (*trained(row), time_of(row)))
+    groups = grouped(tested(found["rows"]), lambda row: (*trained(row), time_of(row)))
     ours = {key: rows for key, rows in groups.items() if key[1] == "Petrov"}
     problems = [*dict.fromkeys(problem for problem, _, _ in groups)]
     for (problem, title, seconds), rows in sorted(
@@ -308,7 +321,7 @@ def own_trajectories(found: Row) -> Cells:
     Standard errors are by trajectories, the mean over the seeds, and by seeds. Earlier rows of one seed have none.
     Ratios are geometric means over the seeds of both networks, with a standard error where both have several.
     """
-    groups = grouped(tested(found), lambda row: (*trained(row), row["training"]["seconds"]))
+    groups = grouped(tested(found["rows"]), lambda row: (*trained(row), row["training"]["seconds"]))
     for (problem, title, seconds), each in groups.items():
         errors = np.array([row["result"]["errors"] for row in each])
         spreads = np.array([row["result"]["standard_errors"] for row in each if "standard_errors" in row["result"]])

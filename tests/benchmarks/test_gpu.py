@@ -81,18 +81,18 @@ def test_the_share_of_the_service_is_of_the_graph_at_the_same_points() -> None:
 
 def test_a_throughput_is_of_each_device_that_was_measured(measured: dict[str, Any]) -> None:
     row = {"model": "darcy", "grid": [141, 141], "batch": 8, "processor_ms": 40.0}
-    [processor] = throughput.of_graph(row, quick=False)
+    [processor] = throughput.of_graph(row, 141)
     assert (processor["device"], processor["precision"], processor["fields_per_second"]) == (
         "processor",
         "float32",
         200.0,
     )
-    assert [each["device"] for each in throughput.of_graph(row | {"gpu_ms": 5.0}, quick=False)] == ["processor", "card"]
-    assert not [*throughput.of_graph(row | {"grid": [421, 421]}, quick=False)]
-    found = [each for row in measured["rows"] for each in throughput.of_graph(row, quick=True)]
+    assert [each["device"] for each in throughput.of_graph(row | {"gpu_ms": 5.0}, 141)] == ["processor", "card"]
+    assert not [*throughput.of_graph(row | {"grid": [421, 421]}, 141)]
+    found = [each for row in measured["rows"] for each in throughput.of_graph(row, row["grid"][0])]
     assert ("card" in {each["device"] for each in found}) == (measured["gpu"] is not None)
     operator = torch.nn.AvgPool2d(3)
-    assert throughput.eager(operator, "processor", "bfloat16", 1, 1) > 0
+    assert throughput.eager(operator, "processor", "bfloat16", 1, 33, 1) > 0
 
 
 def test_three_grids_are_coarse_declared_and_fine() -> None:

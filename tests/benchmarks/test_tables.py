@@ -157,25 +157,41 @@ def test_errors_are_by_trajectories_and_seeds_and_a_seed_counts_once() -> None:
     assert first == "2.83 ± 0.98"  # the root of 2 and 4, and the deviation of their logarithms by the root of 2
 
 
-def test_choices_are_compared_with_the_preset() -> None:
-    def row(title: str, error: float) -> dict[str, Any]:
-        training = {"problem": "wind", "title": title, "samples": 384}
+def test_a_network_that_is_tuned_anew_is_no_further_seed() -> None:
+    def row(title: str, error: float, seed: int, **candidate: Any) -> dict[str, Any]:
+        training = {"problem": "heat", "title": title, "split": "test", "seconds": 300.0, "seed": seed}
+        result = {"errors": [error, error], "epochs": 9, "parameters": 7}
+        return {"training": training | {"candidate": candidate}, "result": result}
+
+    rows = [row("FNO", 0.9, 0, rate=1), row("Petrov", 0.2, 0), row("FNO", 0.4, 0, rate=2)]
+    assert [cells[3:6] for cells in tables.networks({"rows": rows})] == [
+        ("4.0e-01 ± 0e+00", "1", "0.50 ± 0.00"),
+        ("2.0e-01 ± 0e+00", "1", ""),
+    ]
+
+
+def test_choices_are_compared_with_the_first_after_the_same_time() -> None:
+    def row(title: str, error: float, seconds: float = 60.0) -> dict[str, Any]:
+        training = {"problem": "wind", "title": title, "samples": 384, "seconds": seconds}
         return {"training": training, "result": {"error": error, "standard_error": 0.01, "steps": 500}}
 
-    assert [cells[2:5] for cells in tables.few_samples({"rows": [row("preset", 0.2), row("other", 0.1)]})] == [
-        ("preset", "2.00e-01 ± 1e-02", ""),
-        ("other", "1.00e-01 ± 1e-02", "-50 %"),
+    rows = [row("preset", 0.2), row("other", 0.1), row("other", 0.4, 120.0), row("preset", 0.8, 120.0)]
+    assert [cells[2:6] for cells in tables.few_samples({"rows": rows})] == [
+        ("preset", "60", "2.00e-01 ± 1e-02", ""),
+        ("other", "60", "1.00e-01 ± 1e-02", "-50 %"),
+        ("other", "120", "4.00e-01 ± 1e-02", ""),
+        ("preset", "120", "8.00e-01 ± 1e-02", "+100 %"),
     ]
 
 
 def test_several_seeds_of_a_choice_have_the_standard_error_of_their_mean() -> None:
     def row(title: str, *errors: float) -> dict[str, Any]:
-        training = {"problem": "wind", "title": title, "samples": 384}
+        training = {"problem": "wind", "title": title, "samples": 384, "seconds": 60.0}
         result = {"error": float(np.mean(errors)), "standard_error": 0.01, "steps": 500}
         return {"training": training, "result": result | ({"errors": errors} if len(errors) > 1 else {})}
 
     rows = [row("with samples", 0.1, 0.3), row("with samples", 0.3, 0.5), row("without", 0.2), row("without", 0.4)]
-    assert [cells[3] for cells in tables.few_samples({"rows": rows})] == [
+    assert [cells[4] for cells in tables.few_samples({"rows": rows})] == [
         "3.00e-01 ± 1e-01",  # 0.1 by samples and as much by seeds
         "3.00e-01 ± 1e-01",
     ]
@@ -184,28 +200,29 @@ def test_several_seeds_of_a_choice_have_the_standard_error_of_their_mean() -> No
 def test_ways_to_learn_few_samples_are_compared_seed_by_seed() -> None:
     def row(title: str, error: float, seed: int, split: str = "test") -> dict[str, Any]:
         training = {"problem": "heat", "title": title, "seed": seed, "split": split, "candidate": {"samples": 10}}
+        training |= {"seconds": 30.0}
         return {"training": training, "result": {"error": error, "standard_error": 0.02, "steps": 500}}
 
     rows = [row("from scratch", 0.2, 0), row("from scratch", 0.4, 1), row("other", 0.9, 0, "validation")]
     rows += [row("other", 0.1, 0), row("other", 0.1, 1), row("third", 0.1, 0)]
     assert list(tables.transfer({"rows": rows})) == [
-        ("heat", "10", "from scratch", "3.00e-01 ± 1e-01", "", "2", "500"),
-        ("heat", "10", "other", "1.00e-01 ± 2e-02", "-62 ± 12 %", "2", "500"),  # by samples, where seeds agree
-        ("heat", "10", "third", "1.00e-01 ± 2e-02", "-50 %", "1", "500"),
+        ("heat", "10", "from scratch", "30", "3.00e-01 ± 1e-01", "", "2", "500"),
+        ("heat", "10", "other", "30", "1.00e-01 ± 2e-02", "-62 ± 12 %", "2", "500"),  # by samples, where seeds agree
+        ("heat", "10", "third", "30", "1.00e-01 ± 2e-02", "-50 %", "1", "500"),
     ]
 
 
 def test_disturbed_trainings_are_compared_seed_by_seed() -> None:
     def row(title: str, seed: int, *errors: float) -> dict[str, Any]:
         result = {"error": float(np.mean(errors)), "errors": errors, "epochs": 9, "wall_seconds": 60.0}
-        return {"training": {"problem": "heat", "title": title, "seed": seed}, "result": result}
+        return {"training": {"problem": "heat", "title": title, "seconds": 60.0, "seed": seed}, "result": result}
 
     rows = [row("undisturbed", 0, 0.1, 0.3), row("undisturbed", 1, 0.2, 0.2), row("killed", 0, 0.2, 0.6)]
     rows += [row("slowed", 0, 0.1, 0.6)]
-    assert [cells[1:5] for cells in tables.disturbed({"rows": rows})] == [
-        ("undisturbed", "2.00e-01 ± 5e-02", "", "2"),
-        ("killed", "4.00e-01 ± 2e-01", "2.00 ± 0.00", "1"),  # of both samples
-        ("slowed", "3.50e-01 ± 2e-01", "1.41 ± 0.49", "1"),  # once and twice: one seed has an uncertainty, too
+    assert [cells[1:6] for cells in tables.disturbed({"rows": rows})] == [
+        ("undisturbed", "60", "2.00e-01 ± 5e-02", "", "2"),
+        ("killed", "60", "4.00e-01 ± 2e-01", "2.00 ± 0.00", "1"),  # of both samples
+        ("slowed", "60", "3.50e-01 ± 2e-01", "1.41 ± 0.49", "1"),  # once and twice: one seed has an uncertainty, too
     ]
 
 
