@@ -281,6 +281,13 @@ def gateway(
         yield running
 
 
+def one_instance(repository: Path) -> None:
+    """Have every model of a repository run in one instance on the processor; exported ones start two processes."""
+    for file in repository.glob("*/config.pbtxt"):
+        if "instance_group" not in (text := file.read_text()):
+            file.write_text(text + "instance_group { count: 1 kind: KIND_CPU }\n")
+
+
 def load_models(settings: Settings) -> None:
     """Have a Triton load every model of the repository, as the gateway's catalogue does.
 

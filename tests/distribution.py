@@ -15,6 +15,30 @@ from xdist.scheduler import LoadFileScheduling
 #: Its files share what they export: one process exports it once.
 TOGETHER = "tests/export/publication/"
 
+#: Files and folders whose tests share one Triton of the toys and its gateway: one process starts them, which takes ten
+#: seconds of a processor. They are called by the first of them.
+SHARED = (
+    "tests/clients/",
+    "tests/serving/auth/",
+    "tests/serving/catalogue/test_examples.py",
+    "tests/serving/catalogue/test_watching.py",
+    "tests/serving/codecs/",
+    "tests/serving/http/",
+    "tests/serving/inference/test_run.py",
+    "tests/serving/inference/test_sequences.py",
+    "tests/serving/open_inference/",
+    "tests/serving/tesseract/",
+    "tests/serving/test_commands.py",
+    "tests/serving/test_soak.py",
+    "tests/serving/triton/test_backends.py",
+    "tests/serving/triton/test_device.py",
+    "tests/serving/triton/test_http_client.py",
+    "tests/serving/umbridge/",
+    "tests/protocols/test_tesseract.py",
+    "tests/deploy/test_prometheus.py",
+    "tests/deploy/test_ray.py",
+)
+
 #: Files and folders that compute, the longest first by processor time.
 COMPUTING = (
     TOGETHER,
@@ -33,6 +57,7 @@ COMPUTING = (
 #: which abandon what they load when a network device comes or goes (ERR_NETWORK_CHANGED).
 WAITING = (
     "tests/deploy/test_nodes.py",
+    *SHARED[:1],
     "tests/pipeline/test_terminal.py",
     "tests/pipeline/test_playground.py",
     "tests/pipeline/test_trajectories.py",
@@ -40,18 +65,16 @@ WAITING = (
     "tests/pipeline/test_several_tensors.py",
     "tests/pipeline/",
     "tests/serving/catalogue/test_loading.py",
-    "tests/serving/test_commands.py",
     "tests/serving/catalogue/",
     "tests/serving/triton/",
     "tests/protocols/",
     "tests/deploy/",
-    "tests/clients/",
     "tests/",
 )
 
 
 class Distribution(LoadFileScheduling):
-    """Files whole, in the order of `sort` instead of by their numbers of tests, and `TOGETHER` as one."""
+    """Files whole, in the order of `sort` instead of by their numbers of tests, and `TOGETHER` and `SHARED` as one."""
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
         super().__init__(config, log)
@@ -62,8 +85,9 @@ class Distribution(LoadFileScheduling):
 
 
 def scope(nodeid: str) -> str:
-    """Return what one process runs as a whole: the test's file, or `TOGETHER`."""
-    return TOGETHER if nodeid.startswith(TOGETHER) else nodeid.partition("::")[0]
+    """Return what one process runs as a whole: the test's file, or several files by the first of them."""
+    groups = ((TOGETHER,), SHARED)
+    return next((group[0] for group in groups if nodeid.startswith(group)), nodeid.partition("::")[0])
 
 
 def sort(items: list[pytest.Item]) -> None:

@@ -131,7 +131,7 @@ def few_samples(found: Row) -> Cells:
             center, spread = mean(np.array([each["error"] for each in results]))
         difference = center / first.setdefault((problem, seconds), center) - 1
         change = f"{100 * difference:+.0f} %" if difference else ""
-        count, steps = str(samples(rows[0])), statistics.fmean(each["steps"] for each in results)
+        count, steps = str(rows[0]["training"]["samples"]), statistics.fmean(each["steps"] for each in results)
         error = uncertain(center, spread, 2)
         yield (problem, count, title, f"{seconds:g}", error, change, str(len(rows)), f"{steps:.0f}")
 

@@ -140,7 +140,10 @@ def test_a_grid_reads_linear_fields_exactly(toy: Meshes) -> None:
     inside = (shares > 1e-6).sum(dim=2) > 1
     assert inside.sum() > 50
     torch.testing.assert_close(found[inside], nodes.expand_as(found)[inside], atol=1e-5, rtol=0)
-    assert (distance >= 0).all()
+    nearest = (
+        torch.cdist(nodes.expand_as(found), toy.coordinates).masked_fill(toy.weight.mT <= 0, torch.inf).amin(dim=2)
+    )
+    torch.testing.assert_close(distance, nearest)
 
 
 def test_keeping_the_first_frame_is_measured_by_every_frame(toy: Meshes) -> None:

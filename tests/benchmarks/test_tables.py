@@ -108,16 +108,17 @@ def test_types_of_attention_have_mean_and_spread_and_those_with_fewer_seeds_are_
 
 
 def test_losses_are_shown_as_they_are_with_errors_of_samples_and_seeds() -> None:
-    def row(title: str, errors: list[float], split: str = "test", seconds: float = 9) -> dict[str, Any]:
+    def row(title: str, errors: list[float], seed: int = 0, split: str = "test", seconds: float = 9) -> dict[str, Any]:
         training = {"problem": "heat", "title": title, "split": split, "seconds": seconds, "candidate": {}}
+        training |= {"seed": seed}
         return {"training": training, "result": {"errors": errors, "parameters": 1234, "epochs": 5}}
 
     rows = [
         row("FNO", [0.1, 0.2]),
-        row("FNO", [0.3, 0.4]),
+        row("FNO", [0.3, 0.4], 1),
         row("Petrov", [0.2, 0.4]),
-        row("Petrov", [0.2, 0.4]),
-        row("FNO", [0.5, 0.5], "validation"),
+        row("Petrov", [0.2, 0.4], 1),
+        row("FNO", [0.5, 0.5], split="validation"),
         row("FNO", [0.9, 0.9], seconds=3),
     ]
     assert [cells[:6] for cells in tables.networks({"rows": rows})] == [
@@ -131,6 +132,7 @@ def test_losses_are_shown_as_they_are_with_errors_of_samples_and_seeds() -> None
 def test_all_seeds_count_where_two_networks_have_unlike_numbers_of_them() -> None:
     def row(title: str, error: float, parameters: int = 1234) -> dict[str, Any]:
         training = {"problem": "heat", "title": title, "split": "test", "seconds": 9.0, "candidate": {}}
+        training |= {"seed": parameters}
         return {"training": training, "result": {"errors": [error, error], "parameters": parameters, "epochs": 5}}
 
     rows = [row("FNO", 0.1), row("Petrov", 0.1), row("Petrov", 0.4, 567)]

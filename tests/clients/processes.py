@@ -18,8 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import xarray
-from xarray.backends.locks import HDF5_LOCK
 
 from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient
 from petrov_client._client import SyncPredictor
@@ -158,6 +156,9 @@ def workers_of_torch(client: Client) -> None:
 
 def a_fork_reads_netcdf() -> None:
     """Read a file in a process that was forked while a thread read another."""
+    import xarray  # noqa: PLC0415 -- the processes that are spawned do without
+    from xarray.backends.locks import HDF5_LOCK  # noqa: PLC0415
+
     held, axes = threading.Event(), ("batch", "row")
     info = ModelInfo("toy", 1, (1,), (TensorInfo("u", axes),), (TensorInfo("v", axes),), 4)
 
@@ -187,9 +188,8 @@ def main(http: str, grpc: str) -> None:
     over_http = Inherited.client = Client(http)
     responses_are_not_swapped(over_http)
     an_open_response_stays_with_its_process(over_http)
-    for method in ("spawn", "forkserver"):
-        with multiprocessing.get_context(method).Pool(1) as pool:
-            expect(pool.apply(ask, (over_http, 5.0)), 5.0, method)
+    with multiprocessing.get_context("forkserver").Pool(1) as pool:  # a worker of torch is spawned
+        expect(pool.apply(ask, (over_http, 5.0)), 5.0, "forkserver")
     workers_of_torch(over_http)
     over_grpc = GrpcClient(grpc)
     expect(ask(over_grpc, 4.0), 4.0, "gRPC")

@@ -43,7 +43,7 @@ def test_they_hold_the_client_alone(distributions: dict[str, Path]) -> None:
         assert not [name for name in sdist.getnames() if "tests" in name]
 
 
-@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+@pytest.mark.parametrize("kind", ["wheel", pytest.param("sdist", marks=pytest.mark.deep)])
 def test_what_is_installed_is_imported(distributions: dict[str, Path], kind: str, tmp_path: Path) -> None:
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*install, "--target", tmp_path, distributions[kind]], check=True, capture_output=True)

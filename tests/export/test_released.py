@@ -23,6 +23,7 @@ from training import checkpoint
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.parent for path in (ROOT / "checkpoints").glob("*/weights.safetensors"))
+OF_FIELDS = [folder for folder in FOLDERS if folder.name not in {"listops", "memoriser"}]  # tokens have no constants
 SMALL = ROOT / "checkpoints" / "darcy"
 KINDS = ("_vjp", "_jvp")
 MODELS = ("darcy", "darcy_jvp", "darcy_refined", "darcy_vjp")
@@ -98,11 +99,9 @@ def test_a_released_version_is_of_its_checkpoint(folder: Path) -> None:
     assert released.released(folder)[-1].name == folder.name
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@pytest.mark.parametrize("folder", OF_FIELDS, ids=lambda path: path.name)
 def test_constants_and_the_extremes_of_the_card_have_finite_outputs(folder: Path) -> None:
     signature = Signature.of_checkpoint(checkpoint.load(folder))
-    if signature.vocabulary:
-        return  # tokens have no constants
     sides = dict.fromkeys(signature.grid.axes, signature.grid.minimum) | {"batch": 2, "frame": 8}
     paths = [path for path in released.released(folder) if not path.name.endswith(KINDS)]
     graphs = {path.name: InferenceSession(path / released.GRAPH) for path in paths}

@@ -196,6 +196,7 @@ def client(
         yield opened
 
 
+@pytest.mark.deep  # the documentation's examples have both released kinds in Triton
 @pytest.mark.timeout(240)  # a start of Triton, on a busy machine
 def test_triton_serves_either_output(client: triton_grpc.InferenceServerClient, sequences: Published) -> None:
     for name, checkpoint in sequences[1].items():

@@ -27,7 +27,7 @@ from petrov_client import Client, ModelInfo
 from serving.settings import Settings
 from serving.version import VERSION
 from tests import toy_fields, toy_gauges
-from tests.conftest import Gateway, RunService
+from tests.conftest import Gateway, RunService, one_instance
 from tests.pipeline.conftest import PATIENCE, open_browser
 from tests.processes import below
 from tests.reverse_proxy import published
@@ -68,16 +68,37 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def service(
+    request: pytest.FixtureRequest,
     browser: Browser,
     tmp_path_factory: pytest.TempPathFactory,
     run_service: RunService,
 ) -> Iterator[Gateway]:
-    """Serve the released models; `make test` has installed them."""
+    """Serve the released models, which `make test` has installed, and toys; without deep tests those of the others."""
     assert browser.is_connected()  # requested first: without it nothing is started
     repository = tmp_path_factory.mktemp("playground") / "model_repository"
-    for name in (FORWARD, INVERSE, CURVE, METHOD, EXPRESSION, LETTERS):
+    own = [item for item in request.session.items if item.path == request.path]
+    whole = any(item.get_closest_marker("deep") for item in own)
+    for name in (FORWARD, INVERSE, CURVE, METHOD, EXPRESSION, LETTERS) if whole else (FORWARD,):
         shutil.copytree(ROOT / "model_repository" / name, repository / name)
     toy_fields.add(repository)
+    toy_gauges.add(repository)
+    if whole:
+        add_others(repository)
+    else:
+        kept = {FORWARD, SEVERAL, REPORTING, f"{REPORTING}_refined"}
+        for model in {path.name for path in repository.iterdir()} - kept:
+            shutil.rmtree(repository / model)
+    one_instance(repository)
+    with card_of(repository, REPORTING) as card:
+        held = {"grid": [16, 16], "fields": 80, "outside": 0.0}
+        card["calibration"] = {"test": [held | {"coverage": 0.92}, {**held, "grid": [60, 60], "coverage": 0.32}]}
+    save_file({"coefficient": GAUGED, "solution": GAUGED / 9}, repository / REPORTING / "1" / "examples.safetensors")
+    with run_service(repository) as gateway:
+        yield gateway
+
+
+def add_others(repository: Path) -> None:
+    """Add a model with optional inputs, and a poor one of guessed axes."""
     toy_fields.add(repository, OPTIONAL, velocity=0.5)
     toy_fields.add(repository, POOR, velocity=0.5)
     with card_of(repository, POOR) as card:
@@ -85,13 +106,6 @@ def service(
         card["errors"] = [{"grid": list(toy_fields.GRID), "fields": 53, "relative_l2": 0.41, "relative_h1": 0.52}]
         card["grid"]["guessed"] = ["row.length", "row.boundary", "row.points", "column.length", "column.boundary"]
         card["measures"] = {"relative_l2": "relative L2 error", "relative_h1": "H1 error", "vrmse": "not measured"}
-    toy_gauges.add(repository)
-    with card_of(repository, REPORTING) as card:
-        held = {"grid": [16, 16], "fields": 80, "outside": 0.0}
-        card["calibration"] = {"test": [held | {"coverage": 0.92}, {**held, "grid": [60, 60], "coverage": 0.32}]}
-    save_file({"coefficient": GAUGED, "solution": GAUGED / 9}, repository / REPORTING / "1" / "examples.safetensors")
-    with run_service(repository) as gateway:
-        yield gateway
 
 
 @contextmanager

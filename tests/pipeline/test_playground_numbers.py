@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ def service(tmp_path_factory: pytest.TempPathFactory, run_service: RunService) -
         yield gateway
 
 
-@pytest.fixture
-def page(browser: Browser, service: Gateway) -> Iterator[Page]:  # noqa: F811  as above
-    found, errors = browser.new_page(viewport={"width": 1440, "height": 900}), list[str]()
+@contextmanager
+def opened(chromium: Browser, service: Gateway) -> Iterator[Page]:
+    """Open the playground; in the end no script of it has failed."""
+    found, errors = chromium.new_page(viewport={"width": 1440, "height": 900}), list[str]()
     found.set_default_timeout(PATIENCE)
     expect.set_options(timeout=PATIENCE)
     found.on("pageerror", lambda error: errors.append(str(error)))
@@ -44,6 +46,19 @@ def page(browser: Browser, service: Gateway) -> Iterator[Page]:  # noqa: F811  a
     yield found
     found.close()
     assert errors == []
+
+
+@pytest.fixture
+def page(browser: Browser, service: Gateway) -> Iterator[Page]:  # noqa: F811  as above
+    with opened(browser, service) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def modules(browser: Browser, service: Gateway) -> Iterator[Page]:  # noqa: F811  as above
+    """Open one page for the tests that import its modules alone."""
+    with opened(browser, service) as found:
+        yield found
 
 
 def shown(page: Page, model: str) -> list[tuple[str, str, str]]:
@@ -186,7 +201,7 @@ def test_a_number_of_parameters_alone_has_no_grid(page: Page, tmp_path: Path) ->
     ("points", "across"),
     [("left", "x 0, y 0.25"), ("cells", "x 0.25, y 0.375"), ("nodes", "x 0, y 0.333")],
 )
-def test_a_reading_says_where_its_point_lies(page: Page, points: Any, across: str) -> None:
+def test_a_reading_says_where_its_point_lies(modules: Page, points: Any, across: str) -> None:
     axes = (Axis(name="x", length=2, points=points), Axis(name="y", length=1, points=points))
     script = """async ([points, lengths]) => {
       const { axes } = await import("./playground/card.js");
@@ -195,10 +210,10 @@ def test_a_reading_says_where_its_point_lies(page: Page, points: Any, across: st
       picture.axes = axes({ inputs: [], grid: { axes: ["x", "y"], lengths, points } });
       return picture.reading({ shape: [4, 4], data: new Float32Array(16).fill(7) }, [0.1, 0.3]);
     }"""
-    assert page.evaluate(script, [locations(axes), [axis.length for axis in axes]]) == f"{across}: 7"
+    assert modules.evaluate(script, [locations(axes), [axis.length for axis in axes]]) == f"{across}: 7"
 
 
-def test_an_error_says_of_which_samples_it_is(page: Page) -> None:
+def test_an_error_says_of_which_samples_it_is(modules: Page) -> None:
     script = """async ([shape, row]) => {
       const { trust, worth } = await import("./playground/card.js");
       const coarse = { grid: [64], fields: 9, relative_l2: 0.01 };
@@ -206,14 +221,14 @@ def test_an_error_says_of_which_samples_it_is(page: Page) -> None:
       const card = { inputs: [], outputs: [], errors, training: { distribution: "the 448 training samples" } };
       return [worth(card, shape, 0).text, trust(card, shape, { kind: "own" }).at(-1).text];
     }"""
-    found, source = page.evaluate(script, [[128], {"frames": 20}])
+    found, source = modules.evaluate(script, [[128], {"frames": 20}])
     assert found == "Mean error 2.9 % over the first 20 frames on 32 test fields"
     assert source.endswith("those of test samples like the training's: the 448 training samples.")
-    assert page.evaluate(script, [[128], {}])[0] == "Mean error 2.9 % on 32 test fields"
-    assert page.evaluate(script, [[500], {}])[0] == "Mean error 2.9 % on 32 test fields of 128 points"
+    assert modules.evaluate(script, [[128], {}])[0] == "Mean error 2.9 % on 32 test fields"
+    assert modules.evaluate(script, [[500], {}])[0] == "Mean error 2.9 % on 32 test fields of 128 points"
 
 
-def test_numbers_have_the_digits_that_they_need(page: Page) -> None:
+def test_numbers_have_the_digits_that_they_need(modules: Page) -> None:
     script = """async (shares) => {
       const { percent } = await import("./playground/numbers.js");
       return shares.map(percent);
@@ -226,10 +241,10 @@ def test_numbers_have_the_digits_that_they_need(page: Page) -> None:
         1.6: "160 %",
         1.26e9: "1.3 \N{MULTIPLICATION SIGN} 10¹¹ %",
     }
-    assert page.evaluate(script, list(shares)) == list(shares.values())
+    assert modules.evaluate(script, list(shares)) == list(shares.values())
 
 
-def test_a_parameter_is_named_with_its_sign(page: Page) -> None:
+def test_a_parameter_is_named_with_its_sign(modules: Page) -> None:
     script = """async (parameters) => {
       const { label } = await import("./playground/card.js");
       return parameters.map(([name, meaning]) => label({ name, meaning }));
@@ -243,22 +258,22 @@ def test_a_parameter_is_named_with_its_sign(page: Page) -> None:
         ("time", "time t of the final velocity"): "Time t of the final velocity",
         ("inflow", ""): "Inflow",
     }
-    assert page.evaluate(script, [list(each) for each in named]) == list(named.values())
+    assert modules.evaluate(script, [list(each) for each in named]) == list(named.values())
 
 
-def test_an_estimate_promises_nothing_for_inputs_unlike_the_training_data(page: Page) -> None:
+def test_an_estimate_promises_nothing_for_inputs_unlike_the_training_data(modules: Page) -> None:
     script = """async (outside) => {
       const { badges } = await import("./playground/quality.js");
       return badges({ estimate: 0.006, outside }, { text: "held for 92 % of 80 test samples", holds: true })[0];
     }"""
-    inside, outside = (page.evaluate(script, each) for each in (False, True))
+    inside, outside = (modules.evaluate(script, each) for each in (False, True))
     assert (inside["value"], inside.get("care")) == ("≤ 0.6 %", None)
     assert (outside["value"], outside["care"]) == ("0.6 %", True)
     assert outside["note"] == "it held for 92 % of 80 test samples, which were like the training data"
 
 
 @pytest.mark.parametrize("dtype", ["<i8", ">i8", "<u8", "<f8", "|i1"])
-def test_arrays_of_numpy_are_read(page: Page, dtype: str) -> None:
+def test_arrays_of_numpy_are_read(modules: Page, dtype: str) -> None:
     file = io.BytesIO()
     np.save(file, np.array([[3, 12], [100, 0]], dtype))
     script = """async (bytes) => {
@@ -266,7 +281,7 @@ def test_arrays_of_numpy_are_read(page: Page, dtype: str) -> None:
       const { shape, data } = decode(Uint8Array.from(bytes).buffer, 4);
       return [shape, [...data]];
     }"""
-    assert page.evaluate(script, list(file.getvalue())) == [[2, 2], [3, 12, 100, 0]]
+    assert modules.evaluate(script, list(file.getvalue())) == [[2, 2], [3, 12, 100, 0]]
 
 
 def test_a_prediction_that_is_late_is_marked_as_outdated(page: Page) -> None:

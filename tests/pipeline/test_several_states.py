@@ -187,7 +187,9 @@ def test_the_page_shows_what_is_inside(service: Service) -> None:
         page.click("#sample")
         expect(page.locator("#sentence")).to_contain_text("from the truth", timeout=PATIENCE)
         expect(page.locator("#frame-shown")).to_have_text("1 of 7, time 0.1")
-        for picture in page.locator("figure[data-role=prediction] canvas:not(.ramp)").all():
+        pictures = page.locator("figure[data-role=prediction] canvas:not(.ramp)").all()
+        assert pictures
+        for picture in pictures:
             assert 0.7 < picture.evaluate(DRAWN) < 0.95  # six or nine of 96 cells are outside, and lines are between
         folder = Path("test-artefacts/playground")
         folder.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from tests.conftest import Gateway, RunService
+from tests.conftest import Gateway, RunService, one_instance
 
 ROOT = Path(__file__).parents[2]
 CLIENTS = Path(__file__).parent / "clients"
@@ -47,6 +47,7 @@ def released(
     repository = tmp_path_factory.mktemp("protocols") / "model_repository"
     for model in RELEASED:
         shutil.copytree(ROOT / "model_repository" / model, repository / model)
+    one_instance(repository)
     with run_service(repository, shadow_share=0.0) as running:
         yield running
 

@@ -145,9 +145,8 @@ def test_an_impossible_start_is_explained(settings: Settings) -> None:
     assert "holds no model: make export" in refusal(settings)
 
 
-@pytest.mark.parametrize(
-    "name", ["port", *(pytest.param(name, marks=pytest.mark.deep) for name in ("grpc_port", "triton_http_port"))]
-)
+@pytest.mark.deep  # `tests/pipeline/test_terminal.py` has the case of the port
+@pytest.mark.parametrize("name", ["port", "grpc_port", "triton_http_port"])
 def test_a_port_in_use_is_named(settings: Settings, name: str) -> None:
     port = getattr(settings, name)
     with socket.socket() as taken:
@@ -168,6 +167,7 @@ def test_a_host_that_is_not_this_machine_is_named(settings: Settings, host: str)
     assert f'"{host}" is no address of this machine' in (fault or "")
 
 
+@pytest.mark.deep
 def test_a_service_does_not_start_on_another_host(settings: Settings) -> None:
     assert '"192.0.2.1" is no address of this machine' in refusal(settings.model_copy(update={"host": "192.0.2.1"}))
 

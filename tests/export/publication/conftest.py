@@ -56,6 +56,7 @@ SMALL = {
 #: the released graphs are proven whole, and `test_graphs.py` has the shapes of all problems.
 PLANE = GridLimits(minimum=15, maximum=151, declared=(29, 85))
 LIMITS = {"darcy": PLANE, "darcy_inverse": PLANE, "poisson": GridLimits(minimum=8, maximum=33, declared=(9, 17))}
+LIMITS["burgers"] = GridLimits(minimum=64, maximum=1024, declared=(512,))
 CARD: dict[str, Any] = {
     "training": {"distribution": "none", "fields": 8, "grids": [85], "epochs": 1, "seconds": 1.0, "preset": "tiny"},
     "errors": [{"grid": [85, 85], "fields": 4, "relative_l2": 1.0}],

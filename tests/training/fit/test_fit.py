@@ -32,8 +32,9 @@ FILES = {checkpoint.WEIGHTS, checkpoint.CONFIG, checkpoint.CARD, checkpoint.EXAM
 #: `darcy` and `burgers` learn in `tests/pipeline/test_attention_types.py`.
 SMALLER = ("data.mesh=9", "data.grids=[9]", "operator.layers=1")
 WHOLE = ("darcy", "burgers", "darcy_inverse", "poisson")
-FEW = "data.test=2"  # fields that a classical solver is measured on, too, which takes longer than to train
-EPOCHS = ["--set", "fit.epochs=6", "--set", "fit.average=0.5", "--set", FEW]
+#: A classical solver makes them, and is measured on the test fields, too, which takes longer than to train.
+FEW = ("data.test=2", "data.train=24")
+EPOCHS = [word for each in ("fit.epochs=6", "fit.average=0.5", *FEW) for word in ("--set", each)]
 
 
 def command(*arguments: object) -> Result:
@@ -115,7 +116,7 @@ def test_a_finished_run_is_kept_and_says_how_to_train_anew(finished: Path, data:
 
 
 def test_a_torn_state_is_passed_over(tmp_path: Path, data: Path) -> None:
-    recipe, run = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=3", FEW]), RunFolder(tmp_path)
+    recipe, run = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=3", *FEW]), RunFolder(tmp_path)
     work = workload(recipe, data)
     fit(work.task(), work, run, run.open(recipe, resume=False))
     before, last = sorted(run.state.glob("epoch=*.ckpt"))
@@ -130,7 +131,8 @@ def test_a_torn_state_is_passed_over(tmp_path: Path, data: Path) -> None:
 
 
 def test_a_training_that_diverges_fails(data: Path, tmp_path: Path) -> None:
-    wild = ("--set", "fit.learning_rate=1e30", "--set", "fit.clip=1e30", "--set", "fit.epochs=3", "--set", FEW)
+    changes = ("fit.learning_rate=1e30", "fit.clip=1e30", "fit.epochs=3", *FEW)
+    wild = [word for each in changes for word in ("--set", each)]
     failed = command("fit", "burgers-tiny", *wild, "--out", tmp_path, "--data", data)
     assert isinstance(failed.exception, RunError)
     assert "loss is nan after epoch" in str(failed.exception)
@@ -149,7 +151,7 @@ def test_a_state_for_which_there_is_no_room_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(data: Path, tmp_path: Path) -> None:
-    recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1", FEW])
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1", *FEW])
     shutil.copytree(data, tmp_path / "data")  # to take the samples away, and to make more of them
     work, run = workload(recipe, tmp_path / "data"), RunFolder(tmp_path / "run")
     run.path.mkdir()
@@ -172,7 +174,7 @@ def test_a_checkpoint_that_cannot_be_measured_is_kept_and_completed(data: Path, 
 
 
 def test_weights_can_start_from_a_checkpoint(finished: Path, data: Path, tmp_path: Path) -> None:
-    recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1", "fit.learning_rate=1e-9", FEW])
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1", "fit.learning_rate=1e-9", *FEW])
     found = checkpoint.load(train(recipe, tmp_path, data, init=finished)).card.errors
     expected = checkpoint.load(finished).card.errors
     assert found[0]["relative_l2"] == pytest.approx(expected[0]["relative_l2"], rel=1e-3)
@@ -189,7 +191,7 @@ def test_the_mean_of_the_weights_is_over_the_last_tenth_of_the_steps_until_the_d
 
 def test_the_mean_of_the_weights_is_kept(finished: Path, data: Path, tmp_path: Path) -> None:
     def kept(average: float) -> torch.Tensor:
-        recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}", FEW])
+        recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=2", f"fit.average={average}", *FEW])
         work, run = workload(recipe, data), RunFolder(tmp_path / str(average))
         run.path.mkdir()
         task = work.task(finished)
@@ -213,15 +215,15 @@ def test_who_writes_into_a_checkpoint_keeps_others_out(finished: Path, data: Pat
 
 def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
     assert "relative errors" in command("evaluate", finished, "--data", data).stdout
-    written = command("calibrate", finished, "--samples", 40, "--data", data).stderr
+    written = command("calibrate", finished, "--samples", 20, "--data", data).stderr
     assert "error below estimate" in written
     assert {*re.findall(r"errors, part (.*), .*: (.*) fields", written)} == {
-        ("1 of 3", "20 of 20"),
-        ("2 of 3", "40 of 40"),
-        ("3 of 3", "40 of 40"),
+        ("1 of 3", "10 of 10"),
+        ("2 of 3", "20 of 20"),
+        ("3 of 3", "20 of 20"),
     }
     account = checkpoint.load(finished).card.calibration
-    assert (account["fitted"], account["errors"]) == (20 * len(account["test"]), 40)
+    assert (account["fitted"], account["errors"]) == (10 * len(account["test"]), 20)
     assert all(0.5 <= row["coverage"] <= 1 for row in account["test"])
     failed = command("fit", "nothing")
     assert isinstance(failed.exception, config.RecipeError)

@@ -46,7 +46,7 @@ def test_the_misfit_is_the_least_distance_to_a_multiple_of_the_forward_solution(
     assert misfit.item() == pytest.approx(distance, rel=0.05)
 
 
-@pytest.mark.parametrize("factor", [0.5, 3e-4, 7e3])
+@pytest.mark.parametrize("factor", [3e-4, 7e3])
 @torch.no_grad()
 def test_a_multiple_of_the_pressure_has_the_inverse_multiple_of_the_permeability(
     operator: Operator, factor: float
@@ -83,7 +83,7 @@ def test_the_scale_of_a_noisy_pressure_is_found(operator: Operator) -> None:
     assert np.linalg.norm(found - 10 * truth) < 0.04 * np.linalg.norm(10 * truth)
 
 
-@pytest.mark.parametrize("points", [85, 113, 141, 421])
+@pytest.mark.parametrize("points", [85, 421])
 @torch.no_grad()
 def test_the_misfit_of_a_pressure_like_the_trained_ones_is_small(operator: Operator, points: int) -> None:
     assert operator.with_quality(pressure(points, 2))[1].item() < 0.02

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 import torch
 
 from physics.numerics.grid import WALL
-from training import recipe as config
 from training import recipes
 from training.nn.encoder import EncoderLayer, LocalMixing
 from training.nn.grids import square_positions
@@ -22,7 +23,7 @@ RECIPES = sorted(
     f"{path.parent.name}-{path.stem}"
     for folder in folders()
     for path in folder.glob("*/*.toml")
-    if isinstance(recipes.read(path), config.Recipe)
+    if tomllib.loads(path.read_text()).get("kind", "fields") == "fields"
 )
 
 

@@ -91,7 +91,8 @@ def test_an_unedited_draft_is_written_anew_for_another_file_of_the_same_name(tmp
 def test_checking_a_problem_file_needs_no_torch_and_says_what_was_read_and_guessed(tmp_path: Path) -> None:
     write_heat(tmp_path / "my data [1]" / "heat.h5")
     named = ("--outputs", "T", "--write")
-    assert run(sys.executable, "-c", COMMAND, "describe", "my data [1]/heat.h5", *named, folder=tmp_path)
+    done = run(sys.executable, "-c", COMMAND, "describe", "my data [1]/heat.h5", *named, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
     (tmp_path / "heat.toml").rename(tmp_path / "my heat.toml")
     done = run(sys.executable, "-c", COMMAND, "check", "my heat.toml", folder=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -161,9 +161,10 @@ CASES = {
     ),
     "a file per sample, with its number as a coordinate of xarray": Case(
         lambda folder: [
-            swept().isel(nu=row).assign_coords(nu=nu).to_netcdf(folder / f"run_{row}.nc") for row, nu in enumerate(NU)
+            swept().isel(nu=row).assign_coords(nu=nu).to_netcdf(folder / f"run_{row}.nc")
+            for row, nu in enumerate(NU[:8])
         ],
-        *("run_*.nc", "u", {"samples"}, {**TWICE, "nu": NU}),
+        *("run_*.nc", "u", {"samples"}, {name: values[:8] for name, values in {**TWICE, "nu": NU}.items()}),
     ),
     "components in a dimension of any name": Case(
         lambda folder: flow().to_netcdf(folder / "flow.nc"),
