@@ -329,3 +329,15 @@ def test_values_beyond_float32_have_a_draft(tmp_path: Path) -> None:
     made = CliRunner().invoke(app, ["describe", str(tmp_path / "huge.npz"), "--outputs", "temperature"])
     assert made.exit_code == 0
     assert "offset" not in made.stdout
+
+
+def test_a_field_of_booleans_may_have_equal_edges(tmp_path: Path) -> None:
+    solid = np.zeros((20, 16, 17), bool)
+    solid[:, 4:9, 5:8] = True
+    solid[:, ::3, [0, -1]] = True
+    np.savez(tmp_path / "flow.npz", solid=solid, u=RNG.random(solid.shape))
+    text = described(tmp_path / "flow.npz", "--outputs", "u").stdout
+    assert "[inputs.solid]" in text
+    assert "the first and the last points along" not in text  # those of u differ
+    np.savez(tmp_path / "flow.npz", solid=solid, u=solid)
+    assert "the first and the last points along column" in described(tmp_path / "flow.npz", "--outputs", "u").stdout
