@@ -90,7 +90,10 @@ def means(errors: Errors, axis: int) -> Errors:
 
 
 def correlated_frames(correlations: Errors) -> NDArray[np.int64]:
-    """Return for how many frames from the start the correlation stays at least `CORRELATED`: `[sample]`."""
+    """Return for how many frames from the start the correlation stays at least `CORRELATED`: `[sample]`.
+
+    Frames that have none, of a truth that is constant there, do not end it.
+    """
     lost = correlations < CORRELATED
     return np.where(lost.any(axis=1), lost.argmax(axis=1), correlations.shape[1])
 

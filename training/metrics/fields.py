@@ -391,7 +391,10 @@ def vrmse(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
 
 
 def correlation(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
-    """Return the correlation in space of prediction and truth of each sample; 0 where one is constant."""
+    """Return the correlation in space of prediction and truth of each sample.
+
+    It is 0 where the prediction alone is constant, and NaN where the truth is: no prediction has any with it.
+    """
     fields = [grid.cleared(each) for each in (prediction, truth)]
     p, u = (grid.by_component(each / unit(each)) for each in fields)
     share = grid.shares(u)
@@ -399,8 +402,9 @@ def correlation(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
     first, second = ((each - (each * share).sum(dim=over, keepdim=True)) * share.sqrt() for each in (p, u))
     rounding = 4 * torch.finfo(u.dtype).eps
     sizes = [(norm(each), rounding * norm(whole * share.sqrt())) for each, whole in ((first, p), (second, u))]
-    constant = (sizes[0][0] <= sizes[0][1]) | (sizes[1][0] <= sizes[1][1])
-    return torch.where(constant, 0, (first * second).flatten(1).sum(dim=1) / (sizes[0][0] * sizes[1][0]))
+    flat, constant = (size <= least for size, least in sizes)
+    found = torch.where(flat, 0, (first * second).flatten(1).sum(dim=1) / (sizes[0][0] * sizes[1][0]))
+    return torch.where(constant, torch.nan, found)
 
 
 def relative_spectrum(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:

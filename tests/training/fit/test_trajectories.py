@@ -224,6 +224,8 @@ def test_measures_of_frames() -> None:
     assert METRICS["correlation"](3 * truth + 5, truth) == pytest.approx(np.ones(2))
     assert METRICS["correlation"](np.zeros_like(truth), truth).tolist() == [0, 0]
     assert measures.correlated_frames(np.array([[1, 0.9, 0.7, 0.9], [1, 1, 1, 1.0]])).tolist() == [2, 4]
+    without = np.array([[np.nan, 1, 1, np.nan], [np.nan, 1, 0.7, 1]])  # of a truth that is constant in some frames
+    assert measures.correlated_frames(without).tolist() == [4, 2]
     energy = spectrum(torch.from_numpy(truth), 1).numpy()
     assert energy[:, [1, 3]] == pytest.approx(np.diag([0.5, 0.5]))
     assert energy.sum() == pytest.approx(1)

@@ -141,9 +141,10 @@ def test_a_prediction_that_is_no_number_is_never_right(lost: float) -> None:
 
 
 def test_a_constant_has_no_correlation_whatever_its_mean_is_rounded_to() -> None:
-    constant = np.full((1, 11), 0.1)
-    assert correlation(constant, np.random.default_rng(0).standard_normal((1, 11))).tolist() == [0.0]
-    assert correlation(constant, constant).tolist() == [0.0]
+    """That of a constant prediction is 0; with a constant truth no prediction has any."""
+    constant, varying = np.full((1, 11), 0.1), np.random.default_rng(0).standard_normal((1, 11))
+    assert correlation(constant, varying).tolist() == [0.0]
+    assert np.isnan([correlation(each, constant) for each in (constant, varying)]).all()
 
 
 @pytest.mark.parametrize("measure", [h1, vrmse], ids=lambda one: one.name)
