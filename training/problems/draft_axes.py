@@ -25,12 +25,13 @@ AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")
 def grid(fields: Sequence[LazyArray], lines: Collection[int] = ()) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return names and sides of the grid's axes: named in the file, or what most fields' shapes have in common.
 
-    Of grids that as many fields have, one that begins or ends another is preferred, whose further axis may be time or
-    components; else the one with as many points as there are coordinates, `lines`, or with more points.
+    Of named axes those of the first field with most of them. Of grids that as many fields have, one that begins or ends
+    another is preferred, whose further axis may be time or components; else the one with as many points as there are
+    coordinates, `lines`, or with more points.
     """
     named = (named_grid(one) for one in fields if one.dimensions)
     spatial = ([each for each in axes if each[0] not in {"time", "component"}] for axes in named)
-    if along := next((each for each in spatial if each), None):
+    if along := max(spatial, key=len, default=[]):
         own = along[-AXES:]
         return tuple(name for name, _ in own), tuple(side for _, side in own)
     shapes = [{one.shape[1:], without_components(one.shape[1:])[0]} for one in fields]

@@ -101,12 +101,15 @@ def describe(path: Path, file: h5py.Group) -> DataFile:
     if not groups:
         arrays = without_records({name: array(file[name], name) for name in datasets(file)})
         whole = of_splits(path, [*file], arrays) or DataFile(path, "hdf5", of_file(file.attrs, arrays) | arrays)
-        return replace(whole, left_out={**dict.fromkeys(empty(file), "it is empty"), **links(file)})
+        return replace(whole, left_out={**unread(file), **links(file)})
     said = (f"one group per sample: {groups[0]} … {groups[-1]}",), f"one group per sample, {groups[0]} …"
     numbers, left_out = attributes(file, groups)
     beside = {f"/{name}" if name in file[groups[0]] else name: file[name] for name in file if name not in groups}
-    numbers |= {name: array(one, name) for name, one in beside.items() if one.shape[:1] == (len(groups),)}
+    counted = {name: one for name, one in beside.items() if is_array(one) and one.shape[:1] == (len(groups),)}
+    numbers |= {name: array(one, name) for name, one in counted.items()}
     left_out |= dict.fromkeys([name for name in beside if name not in numbers], "it is in no sample's group")
+    unlike = ((name, why_not(one)) for name, one in beside.items() if isinstance(one, h5py.Dataset))
+    left_out |= unread(file[groups[0]]) | {name: reason for name, reason in unlike if reason}
     if len(shapes_of(file, groups)) == 1:
         found = without_records({name: stacked(file, groups, name) for name in datasets(file[groups[0]])})
         return DataFile(path, "hdf5", found | numbers, remarks=said[0], samples=said[1], left_out=left_out)
@@ -172,13 +175,16 @@ def datasets(group: h5py.Group) -> list[str]:
     return names
 
 
-def empty(group: h5py.Group) -> list[str]:
-    """List the paths of the datasets below a group that have no values at all."""
-    names: list[str] = []
-    group.visititems(
-        lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) and not is_array(item) else None
-    )
-    return names
+def unread(group: h5py.Group) -> dict[str, str]:
+    """Return the paths of the datasets below a group that are no arrays, and why."""
+    found: dict[str, str] = {}
+
+    def note(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset) and (reason := why_not(item)):
+            found[name] = reason
+
+    group.visititems(note)
+    return found
 
 
 def links(group: h5py.Group) -> dict[str, str]:
@@ -198,12 +204,24 @@ def links(group: h5py.Group) -> dict[str, str]:
 
 
 def is_array(item: Any) -> bool:
-    """Return whether an item of a file is an array; a dataset without values has no shape."""
-    return isinstance(item, h5py.Dataset) and item.shape is not None
+    """Return whether an item of a file is an array whose values can be known."""
+    return isinstance(item, h5py.Dataset) and not why_not(item)
+
+
+def why_not(dataset: h5py.Dataset) -> str:
+    """Say why a dataset is no array: it has no values, and no shape, or is packed in an unknown way; empty if it is."""
+    return "it is empty" if dataset.shape is None else packing(dataset.attrs)[1]
 
 
 def array(dataset: Any, name: str, dimensions: tuple[str, ...] | None = None) -> LazyArray:
-    """Describe a dataset, or an array of zarr, whose first axis counts samples."""
+    """Describe a dataset, or an array of zarr, whose first axis counts samples.
+
+    Raises:
+        ReadError: It is packed in a way that is not known.
+    """
+    if fault := packing(dataset.attrs)[1]:
+        source = dataset.file.filename if isinstance(dataset, h5py.Dataset) else dataset.store_path
+        raise ReadError(f"{source}: {name!r} cannot be read: {fault}")
     found = LazyArray.of(
         name,
         dataset,
@@ -270,8 +288,7 @@ def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
         return one
     stored_as = stored_type(attributes, one.dtype)
     said = {name: numbers(attributes[name], stored_as) for name in MISSING if name in attributes}
-    said |= {name: numbers(attributes[name], np.dtype(np.float64)) for name in PACKING if name in attributes}
-    scaling = {name: said[name] for name in PACKING if name in said and said[name].size == 1}
+    scaling, _ = packing(attributes)
     absent = np.array([value for name in MISSING for value in as_stored(said.get(name, ()), stored_as)], stored_as)
     low, high = valid(attributes, stored_as, scaling)
     if stored_as == one.dtype and not scaling and not len(absent) and np.isneginf(low) and np.isposinf(high):
@@ -287,9 +304,24 @@ def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
     return replace(one, dtype=kind, rows=rows)
 
 
-def valid(
-    attributes: Mapping[str, Any], kind: np.dtype[Any], scaling: Mapping[str, NDArray[Any]]
-) -> tuple[float, float]:
+def packing(attributes: Mapping[str, Any]) -> tuple[dict[str, float], str]:
+    """Return the numbers by which stored ones become values, and why these cannot be known; a text may be a number."""
+    found: dict[str, float] = {}
+    for name in PACKING:
+        if name not in attributes:
+            continue
+        said, line = text(attributes[name]), np.ravel(np.asarray(attributes[name]))
+        if said and line.size > 1:
+            return {}, f"its {name} has {line.size} numbers, and one is expected: save the values themselves"
+        if said:
+            try:
+                found[name] = float(said if line.dtype.kind not in "fiu" else line[0])
+            except ValueError:
+                return {}, f"its {name} is {said!r}, which is no number: save the values themselves"
+    return found, ""
+
+
+def valid(attributes: Mapping[str, Any], kind: np.dtype[Any], scaling: Mapping[str, float]) -> tuple[float, float]:
     """Return the least and the greatest value that an array may have, beyond which values are missing.
 
     Of packed numbers, limits in their type are those of the numbers as stored, as netCDF's conventions say.
@@ -301,7 +333,7 @@ def valid(
         float(limit[0]) if limit.size == 1 else none for limit, none in zip(limits, (-np.inf, np.inf), strict=True)
     ]
     if scaling and kind.kind in "iu" and all(limit.dtype.kind in "iu" for limit in limits if limit.size):
-        factor, offset = (float(scaling.get(name, [none])[0]) for name, none in zip(PACKING, (1, 0), strict=True))
+        factor, offset = (scaling.get(name, none) for name, none in zip(PACKING, (1.0, 0.0), strict=True))
         # Halfway to the next whole number, since a value at the limit may be rounded beyond it in float32.
         found = [(limit + half) * factor + offset for limit, half in zip(found, (-0.5, 0.5), strict=True)]
     return min(found), max(found)  # a negative factor turns them

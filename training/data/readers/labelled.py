@@ -15,17 +15,18 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
+from training.data.readers.conventions import AS_STORED, bounds, counts_time, decoded, in_seconds, without_default_fills
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 from training.data.readers.guards import cut_chunk
 from training.data.readers.hdf5 import (
     MISSING,
-    PACKING,
     array,
     as_stored,
     describe,
     is_netcdf4,
     of_file,
     opened,
+    packing,
     stored_type,
     text,
     valid,
@@ -47,15 +48,6 @@ KEPT = {*MEMBERS, *TIME, *INITIAL, *LEAD, *COMPONENT}
 
 EAST, NORTH = re.compile(r"(?i)longitude|lon|(?<![a-z])x(?![a-z])"), {"longitude": "latitude", "lon": "lat", "x": "y"}
 """The word of a coordinate in its name, and that of the other one."""
-SECONDS = {
-    **dict.fromkeys(("microsecond", "microseconds"), 1e-6),
-    **dict.fromkeys(("millisecond", "milliseconds", "msec", "msecs", "ms"), 1e-3),
-    **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), 1.0),
-    **dict.fromkeys(("minute", "minutes", "min", "mins"), 60.0),
-    **dict.fromkeys(("hour", "hours", "hr", "hrs", "h"), 3600.0),
-    **dict.fromkeys(("day", "days", "d"), 86400.0),
-}
-"""The units in which netCDF counts dates, and xarray durations, in seconds. Files of one set may have several."""
 
 
 @contextmanager
@@ -71,9 +63,9 @@ def open_netcdf(path: Path) -> Iterator[DataFile]:
     with ExitStack() as stack:
         with damage_named(path, "a netCDF file"), quiet():
             if nested:
-                groups = xarray.open_groups(path, engine="h5netcdf", decode_times=False, cache=False)
+                groups = xarray.open_groups(path, engine="h5netcdf", cache=False, **AS_STORED)
             else:
-                groups = {"/": xarray.open_dataset(path, decode_times=False, cache=False)}
+                groups = {"/": xarray.open_dataset(path, cache=False, **AS_STORED)}
         for data in groups.values():
             stack.enter_context(data)
         yield of_groups(path, "netcdf", groups)
@@ -111,21 +103,25 @@ def open_zarr(path: Path) -> Iterator[DataFile]:
                 )
         named = all(dimension_names(item) for item in arrays.values())
     if isinstance(group, zarr.Array):
-        yield DataFile(path, "zarr", {"array": LazyArray.of("array", group)})
+        yield DataFile(path, "zarr", {"array": array(group, "array")})
         return
     if not named:
-        found = {name: array(item, name) for name, item in arrays.items()}
-        yield of_splits(path, [*group.keys()], found, "zarr") or DataFile(path, "zarr", found)
+        left_out = {name: fault for name, item in arrays.items() if (fault := packing(item.attrs)[1])}
+        found = {name: array(item, name) for name, item in arrays.items() if name not in left_out}
+        whole = of_splits(path, [*group.keys()], found, "zarr") or DataFile(path, "zarr", found)
+        yield replace(whole, left_out={**whole.left_out, **left_out})
         return
     with ExitStack() as stack:
         with damage_named(path, "a zarr store of xarray"):
             if any("/" in name for name in arrays):
-                groups = xarray.open_groups(store, engine="zarr", decode_times=False, consolidated=False)
+                groups = xarray.open_groups(store, engine="zarr", consolidated=False, **AS_STORED)
             else:
-                groups = {"/": xarray.open_zarr(store, decode_times=False, chunks=None, consolidated=False)}
+                groups = {"/": xarray.open_zarr(store, chunks=None, consolidated=False, **AS_STORED)}
         for data in groups.values():
             stack.enter_context(data)
-        yield of_groups(path, "zarr", groups)
+        fills = without_default_fills(groups, arrays)
+        made = of_groups(path, "zarr", groups)
+        yield replace(made, remarks=(*made.remarks, *fills))
 
 
 def of_groups(path: Path, format_: str, groups: Mapping[str, xarray.Dataset]) -> DataFile:
@@ -166,8 +162,11 @@ def dimension_names(array: zarr.Array[Any]) -> Any:
 
 def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
     """Describe variables with named dimensions; the sample axis is the one with a known name, else the first."""
-    left_out = {str(name): two_counts(value) for name, value in data.data_vars.items() if two_counts(value)}
-    data = data.drop_vars([*left_out])
+    data, left_out = decoded(path, f"variables of {format_}", data)
+    ends = bounds(data)
+    parts = {name: variable(name, data[name]) for name in ends}
+    left_out |= ends | {str(name): two_counts(value) for name, value in data.data_vars.items() if two_counts(value)}
+    data = data.drop_vars([*left_out], errors="ignore")
     data, single = without_single_points(named_apart(data))
     arrays = {str(name): variable(str(name), value) for name, value in data.data_vars.items()}
     arrays |= of_file(data.attrs, {*arrays, *map(str, data.variables)})
@@ -207,7 +206,7 @@ def labelled(path: Path, format_: str, data: xarray.Dataset) -> DataFile:
         samples=named,
         remarks=remarks,
         left_out=left_out | found.left_out,
-        parts=found.parts,
+        parts=parts | found.parts,
         numbering={str(dim): in_seconds(data[dim]) for dim in samples if dim in data.coords and data[dim].ndim == 1},
     )
 
@@ -250,33 +249,12 @@ def beside_positions(data: xarray.Dataset, samples: Collection[str | None], coun
     return found
 
 
-def in_seconds(value: xarray.DataArray) -> NDArray[Any]:
-    """Return the values of a coordinate; dates as seconds since the first of them, and durations as seconds."""
-    values = np.asarray(value)
-    if not counts_time(value) or values.dtype.kind not in "fiu":
-        return values
-    unit, *since = unit_words(value)
-    return np.asarray((values - (values[:1] if since else 0)) * SECONDS[unit], np.float64)
-
-
-def counts_time(value: xarray.DataArray) -> bool:
-    """Return whether a coordinate holds dates, `hours since 2000-01-01`, or durations that xarray has written."""
-    unit, *since = [*unit_words(value), ""]
-    durations = text(value.attrs.get("dtype")).startswith("timedelta64")
-    return unit in SECONDS and (since[0] == "since" or durations)
-
-
-def unit_words(value: xarray.DataArray) -> list[str]:
-    """Return the words of the units of a coordinate."""
-    return text(value.attrs.get("units")).lower().split()
-
-
 def numbers_only(value: xarray.DataArray) -> bool:
     """Return whether the coordinate of a dimension only numbers what it counts, or is no number."""
     values = np.asarray(value)
     if values.dtype.kind not in "fiu":
         return True
-    counting = bool(values[0] in {0, 1} and (np.diff(values) == 1).all())
+    counting = bool(values.size and values[0] in {0, 1} and (np.diff(values) == 1).all())
     return counting or (values.dtype.kind != "f" and str(value.name).lower() in MEMBERS)
 
 
@@ -373,7 +351,7 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
     turned = value.transpose(*order)
 
     attributes, packed = value.attrs, value.encoding
-    scaling = {key: np.ravel(packed[key]) for key in PACKING if key in packed}
+    scaling, _ = packing(packed)
     low, high = valid(
         attributes, stored_type({**attributes, **packed}, np.dtype(packed.get("dtype", value.dtype))), scaling
     )
