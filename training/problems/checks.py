@@ -93,7 +93,7 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
 
     Raises:
         DataError: Arrays do not fit one another, a value is not finite or not positive where it has to be, an output is
-            constant or zero in a sample, or one sample is in two splits.
+            constant, or zero in a sample or a frame, or one sample is in two splits.
     """
     check_samples(problem, columns)
     check_together(problem, columns)
@@ -107,7 +107,9 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
         weighs = name == WEIGHTS and problem.weights is not None
         on_grid = columns[name].on_grid
         maskable = on_grid and not problem.scattered and problem.mask is None
-        check_values(part, start, values, narrow, output=on_grid and name in problem.output_names, maskable=maskable)
+        check_values(part, start, values, narrow, maskable=maskable)
+        if on_grid and name in problem.output_names:
+            check_size(part, start, narrow, problem.time.history if problem.time is not None and part.timed else None)
         if weighs:
             check_weights(part, start, narrow, valid)
         if name == "coordinates" and valid is not None:
@@ -303,13 +305,10 @@ def check_weights(part: Part, start: int, values: NDArray[np.float32], valid: ND
         raise DataError(f"{part.label} is 0 everywhere in sample {start + int(empty.argmax())}; expected weights")
 
 
-def check_values(
-    part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, output: bool, maskable: bool
-) -> None:
+def check_values(part: Part, start: int, values: NDArray[Any], narrow: NDArray[np.float32], *, maskable: bool) -> None:
     """Refuse values of a part, from the sample `start` on, that training cannot use, and name the first one.
 
-    A field that is an `output` may not be zero everywhere in a sample either: its relative error is not defined. One
-    that is `maskable` could have a domain that is not the whole grid.
+    A field that is `maskable` could have a domain that is not the whole grid.
     """
     advice = ", or the array in [mask] where NaN is outside the domain" if maskable and np.isnan(narrow).any() else ""
     refused = [(~np.isfinite(narrow), f"a finite number within the range of float32{advice}")]
@@ -321,11 +320,28 @@ def check_values(
         refused.append((narrow > (np.inf if high is None else high), f"at most {high}"))
     for bad, expected in refused:
         refuse(part, start, values, bad, expected)
+
+
+def check_size(part: Part, start: int, narrow: NDArray[np.float32], history: int | None) -> None:
+    """Refuse outputs that are zero everywhere in a sample, whose relative error is not defined.
+
+    Of trajectories, which have a `history` of frames that the network sees, every frame behind it has an error.
+    """
+    undefined = "its relative error is not defined"
     zero = ~narrow.reshape(len(narrow), -1).any(axis=1)
-    if output and zero.any():
+    if zero.any():
+        sample = start + int(zero.argmax())
+        raise DataError(f"{part.label} is zero everywhere in sample {sample}: {undefined}; leave the sample out")
+    if history is None:
+        return
+    frames = narrow[:, history:]
+    still = np.asarray(~frames.reshape(*frames.shape[:2], -1).any(axis=2))
+    if still.any():
+        sample, frame = (int(i) for i in np.unravel_index(int(still.argmax()), still.shape))
         raise DataError(
-            f"{part.label} is zero everywhere in sample {start + int(zero.argmax())}: its relative error is not "
-            "defined; leave the sample out"
+            f"{part.label} is zero everywhere in frame {history + frame} of sample {start + sample}: {undefined} "
+            f"({int(still.any(axis=1).sum())} of these {len(still)} samples have such frames); start all trajectories "
+            "behind it or end them before it, or leave the sample out"
         )
 
 
