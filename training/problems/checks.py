@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,9 +13,9 @@ from schema.parts import Parameter, Quantity
 from training.problems.columns import Column, Part
 from training.problems.problem_file import FEWEST_POINTS, WEIGHTS, ProblemFile
 from training.problems.sections import INSIDE, DataError
+from training.problems.summary import Spread, Summary
 
 FLAT = 1e-10  # points whose least squared extent is this part of their greatest are degenerate
-FOUR_DIGITS = 1e-4  # the most that the cast to float32 may lose, in deviations
 LEAST = float(np.finfo(np.float32).tiny)  # below it float32 has fewer digits, and networks compute with none
 FEWEST = 4  # the least number of points along an axis
 FILLS = (
@@ -30,64 +28,6 @@ SPLITS = ("training", "validation", "test")
 Sink = Callable[[str, int, NDArray[np.float32]], None]
 
 
-@dataclass
-class Summary:
-    """What one pass over a tensor found: its range, mean and deviation over all values, and constant samples."""
-
-    name: str
-    minimum: float = np.inf
-    maximum: float = -np.inf
-    total: float = 0.0
-    squares: float = 0.0
-    values: int = 0
-    constant: int = 0
-    first: float = 0.0  # the first value: sums are of differences from it, so that an offset costs no digits
-    lost: float = 0.0  # the sum of the squares of what the cast to float32 lost
-    digests: list[bytes] = field(default_factory=list)
-
-    def add(
-        self, values: NDArray[np.float32], valid: NDArray[np.bool_] | None = None, stored: NDArray[Any] | None = None
-    ) -> None:
-        """Take in some samples, of which padding and what lies outside the domain do not count.
-
-        `stored` are the values before the cast to float32.
-        """
-        flat = values.reshape(len(values), -1).astype(np.float64)
-        exact = values if stored is None else stored
-        chosen = ... if valid is None else np.broadcast_to(valid, values.shape)
-        counted = exact[chosen].astype(np.float64)
-        self.minimum, self.maximum = min(self.minimum, float(flat.min())), max(self.maximum, float(flat.max()))
-        if not np.can_cast(exact.dtype, np.float32):
-            self.lost += float(np.square(counted - values[chosen]).sum())
-        self.first = self.first if self.values else float(counted.flat[0])
-        counted -= self.first
-        self.total, self.squares = self.total + float(counted.sum()), self.squares + float(np.square(counted).sum())
-        self.values += counted.size
-        self.constant += int((flat.min(axis=1) == flat.max(axis=1)).sum()) if flat.shape[1] > 1 else 0
-        self.digests += [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in values]
-
-    @property
-    def mean(self) -> float:
-        return self.first + self.total / self.values
-
-    @property
-    def deviation(self) -> float:
-        if not self.values:  # as of an array of which no value is known, in a draft
-            return 0.0
-        return float(np.sqrt(max(0.0, self.squares / self.values - (self.total / self.values) ** 2)))
-
-    @property
-    def unresolved(self) -> str:
-        """What float32 does not hold of what varies, and the offset that would help; empty for four digits or more."""
-        if not self.deviation or not self.lost > (FOUR_DIGITS * self.deviation) ** 2 * self.values:
-            return ""
-        lost, apart = np.sqrt(self.lost / self.values) / self.deviation, np.spacing(np.float32(abs(self.mean)))
-        return (
-            f"it varies by {self.deviation:.2g} about {self.mean:.10g}, where numbers of float32 are {apart:.2g} "
-            f"apart: {min(lost, 1):.2g} of what varies is lost"
-        )
-
-
 def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = None) -> dict[str, Summary]:
     """Read every value once, refuse what training could not use, pass the rest on in float32, and summarise tensors.
 
@@ -97,7 +37,8 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
     """
     check_samples(problem, columns)
     check_together(problem, columns)
-    found, counts = {name: Summary(name) for name in columns}, counts_of(columns) if problem.scattered else None
+    found = {name: Summary(name, components_of(column)) for name, column in columns.items()}
+    counts = counts_of(columns) if problem.scattered else None
     if problem.mask is not None:
         check_mask(columns[INSIDE])
     for name, start, part, stored in together(columns):
@@ -113,8 +54,9 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
         if weighs:
             check_weights(part, start, narrow, valid)
         if name == "coordinates" and valid is not None:
-            check_coordinates(part, start, narrow, valid[:, :, 0])
-        found[name].add(narrow, valid, values)
+            check_coordinates(part, start, values, valid[:, :, 0])
+        axis = -1 if problem.scattered or not on_grid else 2 if part.timed else 1
+        found[name].add(narrow, valid, values, axis)
         if valid is not None and (weighs or name in problem.output_names):
             narrow *= valid  # 0 where predictions are 0, too: it takes no part in errors
         if sink is not None:
@@ -122,6 +64,13 @@ def check(problem: ProblemFile, columns: dict[str, Column], sink: Sink | None = 
     check_variation(problem, columns, found)
     check_duplicates(problem, columns, found)
     return found
+
+
+def components_of(column: Column) -> tuple[Spread, ...]:
+    """Return what is found of each component of a tensor, by its name; nothing of one that is no vector."""
+    part = column.parts[0]
+    a_number_per_frame = isinstance(part.tensor, Parameter) and part.timed
+    return () if a_number_per_frame else tuple(map(Spread, part.tensor.components))
 
 
 def check_variation(problem: ProblemFile, columns: Mapping[str, Column], found: Mapping[str, Summary]) -> None:
@@ -132,7 +81,7 @@ def check_variation(problem: ProblemFile, columns: Mapping[str, Column], found: 
             raise DataError(f"{label} varies by {summary.deviation:.2g}; expected {LEAST:.2g} or more: another unit")
     for name in problem.output_names:
         if found[name].minimum == found[name].maximum:
-            label, lost = columns[name].parts[0].label, found[name].unresolved and f" ({advice(found[name], name)})"
+            label, lost = columns[name].parts[0].label, "".join(f" ({said})" for said in found[name].unresolved)
             raise DataError(f"{label} is {found[name].minimum:g} everywhere: nothing to learn{lost}")
 
 
@@ -275,10 +224,11 @@ def counts_of(columns: dict[str, Column]) -> NDArray[np.int64]:
     return np.concatenate(found)
 
 
-def check_coordinates(part: Part, start: int, values: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
-    """Refuse samples whose points lie on a line or in a plane, or twice at one place, and name the points."""
+def check_coordinates(part: Part, start: int, values: NDArray[Any], valid: NDArray[np.bool_]) -> None:
+    """Refuse samples whose points lie on a line or in a plane, or twice at one place in float32, and name them."""
     for number, (points, mask) in enumerate(zip(values.astype(np.float64), valid, strict=True), start):
-        cloud = points[mask]
+        exact = points[mask]
+        cloud = exact.astype(np.float32).astype(np.float64)
         sizes = np.linalg.svd((cloud - cloud.mean(axis=0)).T @ (cloud - cloud.mean(axis=0)), compute_uv=False)
         if sizes[-1] <= FLAT * sizes[0]:
             raise DataError(
@@ -293,8 +243,25 @@ def check_coordinates(part: Part, start: int, values: NDArray[np.float32], valid
             raise DataError(
                 f"{part.label}: points {first} and {second} of sample {number} are both at "
                 f"{tuple(map(float, cloud[first]))}; expected every point once ({int(same.sum())} such points): "
-                "`merge = true` in [points] makes them one, with the mean of their values"
+                f"{apart_by(exact, first, second)}"
             )
+
+
+def apart_by(cloud: NDArray[np.float64], first: int, second: int) -> str:
+    """Say how two points that are one in float32 can be told apart, or be one point."""
+    one, other = cloud[[first, second]]
+    if (one == other).all():
+        return "`merge = true` in [points] makes them one, with the mean of their values"
+    origin = np.floor(cloud.min(axis=0))
+    if ((one - origin).astype(np.float32) != (other - origin).astype(np.float32)).any():
+        return (
+            "float32 does not tell them apart so far from the origin: subtract one, such as "
+            f"{tuple(map(float, origin))}, from all coordinates, here and in requests"
+        )
+    return (
+        f"they are {np.linalg.norm(one - other):.2g} apart, which float32 does not tell: leave one out, or save both "
+        "at one place, with `merge = true` in [points]"
+    )
 
 
 def check_weights(part: Part, start: int, values: NDArray[np.float32], valid: NDArray[np.bool_] | None) -> None:
@@ -372,22 +339,6 @@ def check_duplicates(problem: ProblemFile, columns: dict[str, Column], found: di
             )
 
 
-def offset_of(mean: float, deviation: float) -> float:
-    """Return a short number near the mean, for `offset`.
-
-    Example:
-        >>> offset_of(101325.00021, 0.0049)
-        101325.0
-    """
-    return round(mean, -math.floor(math.log10(deviation)))
-
-
-def advice(summary: Summary, name: str) -> str:
-    """Say what float32 does not resolve of a tensor, and what to do."""
-    offset = offset_of(summary.mean, summary.deviation)
-    return f"{summary.unresolved}; `offset = {offset:.10g}` in the table of {name} takes it out before"
-
-
 def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
     """Return what is allowed and yet worth a look, in sentences."""
     lines = []
@@ -399,8 +350,7 @@ def remarks(columns: dict[str, Column], found: dict[str, Summary]) -> list[str]:
             lines.append(f"{name} is {summary.minimum:g} everywhere: the model cannot learn what it changes")
         elif summary.constant:
             lines.append(f"{name} is constant in {summary.constant} of {column.samples} samples")
-        if summary.unresolved:
-            lines.append(f"{name}: {advice(summary, name)}")
+        lines += [f"{name}: {said}" for said in summary.unresolved]
         if filled := missing_values(name, summary.minimum, summary.maximum):
             lines.append(filled)
         said = {part.array.units: part.path.name for part in reversed(column.parts) if part.array.units}

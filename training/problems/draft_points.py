@@ -17,7 +17,8 @@ from training.problems.ambiguity import times_of
 from training.problems.draft_file import Draft, DraftError, Tensor, plain_name, shown
 from training.problems.draft_stacked import add_sensors
 from training.problems.problem_file import FEWEST_POINTS
-from training.problems.roles import assign_roles, doubt_of_number, is_positive, nothing, sort_out
+from training.problems.roles import assign_roles, doubt_of_number, is_positive, nothing, sort_out, unresolved_in
+from training.problems.sections import SPACE
 from training.problems.wire_names import wire_name
 
 # Names of arrays of coordinates, and of numbers of points.
@@ -56,6 +57,7 @@ def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
             made.tensors.append(Tensor(wire_name(one.name), one, role, one.shape[-1] if vector else 0))
     made.tensors.sort(key=lambda tensor: tensor.role == "parameters")
     assign_roles(made, file, outputs)
+    made.remarks += said_of_places(file.arrays[COORDINATES])
     nodes = file.arrays[COORDINATES].read()[0]
     if several := len(nodes) - len(np.unique(nodes, axis=0)):
         made.points["merge"] = True
@@ -64,6 +66,11 @@ def mesh(made: Draft, file: DataFile, outputs: Sequence[str]) -> Draft:
     made.remarks.append(f"every {kind} is one sample; {file.path.name} has {file.arrays[COORDINATES].shape[1]} points")
     time_step(made, np.asarray(file.coordinates.get("time", ()), np.float64))
     return made
+
+
+def said_of_places(coordinates: LazyArray) -> list[str]:
+    """Say which coordinates of points are too far from the origin for float32 to hold how they vary."""
+    return unresolved_in(COORDINATES, coordinates, SPACE[: coordinates.shape[-1]], -1)
 
 
 def is_timed(one: LazyArray) -> bool:
@@ -198,6 +205,7 @@ def cloud(
     assign_roles(made, file, outputs)
     if len(coordinates.shape) == 2 and not (made.of("inputs") or made.of("parameters")):
         raise DraftError(nothing(made, file, "an input field or a parameter beside the points of all samples"))
+    made.remarks += said_of_places(coordinates)
     made.remarks.append(
         f"all samples have the points {shown(coordinates)}"
         if alone

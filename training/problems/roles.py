@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from training.data.readers import DataFile, LazyArray, last_name
-from training.problems.checks import Summary, missing_values, offset_of
+from training.problems.checks import missing_values
 from training.problems.columns import NUMERIC
 from training.problems.draft_file import Draft, DraftError, Tensor, plain_name
+from training.problems.summary import Spread, advice
 from training.problems.wire_names import wire_name
 
 INPUTS = """
@@ -174,6 +175,12 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str], doubt: str
         replace(one, complex=True, positive=False) if one.array.name in made.complex else without_offset(one)
         for one in made.tensors
     ]
+    vectors = {one.array.name: one for one in made.tensors if one.components and not one.complex}
+    made.remarks += [
+        said
+        for name, one in vectors.items()
+        for said in unresolved_in(name, one.array, one.quantity.components, component_axis(made, one))
+    ]
     fields = {one.array.name: one.array for one in made.tensors if one.role != "parameters"}
     made.remarks += [
         said for name, array in fields.items() if (said := missing_in(name, array) or kinds_in(name, array))
@@ -237,14 +244,28 @@ def without_offset(one: Tensor) -> Tensor:
     if one.components or np.can_cast(one.array.dtype, np.float32) or not one.array.samples:
         return one
     _, values = next(iter(one.array.blocks()))
-    finite = values[np.isfinite(values) & (np.abs(values) < np.finfo(np.float32).max)][np.newaxis]
-    summary = Summary(one.name)
-    if finite.size:
-        summary.add(finite.astype(np.float32), stored=finite)
-    if not summary.unresolved:
+    spread = Spread.of(values if one.column is None else values.reshape(len(values), -1)[:, one.column])
+    if not spread.unresolved:
         return one
-    guess = f"{summary.unresolved}, so the model has the difference from this number"
-    return replace(one, offset=offset_of(summary.mean, summary.deviation), offset_guess=guess, positive=False)
+    guess = f"{spread.unresolved}, so the model has the difference from this number"
+    return replace(one, offset=spread.offset, offset_guess=guess, positive=False)
+
+
+def unresolved_in(name: str, array: LazyArray, components: Sequence[str], axis: int) -> list[str]:
+    """Say what float32 does not hold of the components of a vector, by its first values, and what to do."""
+    if np.can_cast(array.dtype, np.float32) or not array.samples or array.shape[axis] != len(components):
+        return []
+    _, values = next(iter(array.blocks()))
+    found = (Spread.of(np.take(values, at, axis), label) for at, label in enumerate(components))
+    return [f"{name}: {said}" for one in found if (said := advice(one, name))]
+
+
+def component_axis(made: Draft, one: Tensor) -> int:
+    """Return the axis of the components of a vector, as its array has them."""
+    names = one.array.dimensions or ()
+    if made.points or one.scalar or one.component_axis == "last":
+        return -1
+    return 1 + names.index("component") if "component" in names else 1
 
 
 def taken_for(made: Draft, name: str) -> str:

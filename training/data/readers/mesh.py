@@ -37,6 +37,7 @@ from training.data.readers.vtk import read_polydata
 
 MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
 RESOLVED = 100  # values of this size in units of their variation have five digits of it in float32
+ROUNDING = 1e-12  # nodes that are less apart, in units of the largest coordinate, are one that was computed twice
 FOLLOWING = Recent(0)
 """What follows from the cells of the last mesh: samples on one mesh with other fields share it."""
 topological_dimension.update({"pyramid13": 3, "wedge15": 3})  # which meshio's readers return, but its meshes refuse
@@ -103,7 +104,9 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     )
     if (in_cells := (mesh.info or {}).get("in_cells")) is not None:
         remarks += (f"{(~in_cells).sum()} of {len(in_cells)} points are in no cell, and left out",)
-    held = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
+    places = narrowed_points(arrays.pop(COORDINATES))
+    held = {COORDINATES: LazyArray.of(COORDINATES, places[None])}
+    held |= {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
     parts = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in means.items()}
     known = {name: frozenset(each) for name, each in found.items()}
     return DataFile(
@@ -119,11 +122,32 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     )
 
 
-def narrowed(values: NDArray[Any]) -> NDArray[Any]:
-    """Return values as float32 unless most digits of what varies would be lost, as those of a pressure of 101325 Pa."""
-    narrow = np.ascontiguousarray(values, np.float32)
-    resolved = np.abs(narrow).max(initial=0.0) <= RESOLVED * np.ptp(values) if values.size else True
-    return narrow if resolved or np.can_cast(values.dtype, np.float32) else values
+def narrowed(values: NDArray[Any], leading: int = 1) -> NDArray[Any]:
+    """Return values as float32 unless most digits of what varies would be lost, as those of a pressure of 101325 Pa.
+
+    Every component counts by itself: those of coordinates have unlike offsets, and one hides the loss of another.
+
+    Args:
+        values: Values `[point, (component)]`, or with frames before the points.
+        leading: The number of axes before that of the components.
+    """
+    narrow, over = np.ascontiguousarray(values, np.float32), tuple(range(leading))
+    if not values.size or np.can_cast(values.dtype, np.float32):
+        return narrow
+    varying = np.subtract(values.max(axis=over), values.min(axis=over), dtype=np.float64)
+    return narrow if (np.abs(narrow).max(axis=over) <= RESOLVED * varying).all() else values
+
+
+def narrowed_points(points: NDArray[np.float64]) -> NDArray[Any]:
+    """Return coordinates as float32 unless digits would be lost, or points would be one that are apart.
+
+    Nodes at one place that every cell computes for itself differ by their rounding, and are one in float32.
+    """
+    narrow = narrowed(points)
+    order = np.lexsort(narrow.T)
+    same = ~np.diff(narrow[order], axis=0).any(axis=1)
+    apart = np.abs(np.diff(points[order], axis=0))[same]
+    return points if (apart > ROUNDING * np.abs(points).max(initial=0.0)).any() else narrow
 
 
 def first_bad(points: NDArray[np.float64]) -> int:

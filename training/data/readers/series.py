@@ -328,4 +328,4 @@ def read_steps(path: Path) -> dict[str, NDArray[Any]]:
             steps.append(whole_fields_of(mesh, np.asarray(points, np.float64)))
             if missing := steps[0].keys() - steps[-1].keys():
                 raise ReadError(f"{path}: expected {min(missing)!r} in every step but step {step} has none")
-        return {name: narrowed(in_plane(plane, np.stack([each[name] for each in steps]))) for name in steps[0]}
+        return {name: narrowed(in_plane(plane, np.stack([each[name] for each in steps])), 2) for name in steps[0]}
