@@ -71,7 +71,8 @@ def fit(
 
     from training import checkpoint
     from training.fit import run
-    from training.fit.run_folder import RunFolder, from_first, is_first, joined, launch, process_count
+    from training.fit.processes import from_first, is_first, joined, launch, process_count
+    from training.fit.run_folder import RunFolder
     from training.fit.start import begin
     from training.recipe import Recipe
 

@@ -25,17 +25,14 @@ from training.files import expect_files, expect_room
 from training.fit import search
 from training.fit.interrupts import Interrupts
 from training.fit.operator_workload import OperatorWorkload
+from training.fit.processes import from_first, is_first, local_process_count, process_count
 from training.fit.run_folder import (
     STATES,
     RunError,
     RunFolder,
     RunLog,
     StateIO,
-    from_first,
-    is_first,
     least_state_bytes,
-    local_process_count,
-    process_count,
     progress,
     read_log,
     state_bytes,

@@ -41,7 +41,8 @@ from training.data.pools import Pool, ThisProcess
 from training.evaluation.measures import mean_prediction, naive
 from training.files import read_json, write_json
 from training.fit.operator_workload import OperatorWorkload
-from training.fit.run_folder import RunError, RunFolder, from_first, is_first, read_log, training_seconds
+from training.fit.processes import from_first, is_first
+from training.fit.run_folder import RunError, RunFolder, read_log, training_seconds
 from training.fit.start import LEAST_SAMPLES, warm_started
 from training.fit.turns import Turn, TurnResult, begin_copy
 from training.fit.workload import Task

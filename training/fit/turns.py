@@ -13,7 +13,8 @@ from typing import Any
 from training.data.pools import Pool
 from training.files import replacing
 from training.fit.operator_workload import OperatorWorkload
-from training.fit.run_folder import RunFolder, is_first
+from training.fit.processes import is_first
+from training.fit.run_folder import RunFolder
 from training.recipe import Recipe
 
 Files = Mapping[str, bytes]

@@ -28,7 +28,7 @@ from training import checkpoint, optimisation
 from training.calibration import CalibrationSamples
 from training.checkpoint import Tensors
 from training.data.dataset import Rows
-from training.fit.run_folder import from_first, process_count, process_rank
+from training.fit.processes import from_first, process_count, process_rank
 from training.losses import Batch
 from training.messages import UserError
 from training.nn.attention import penalty

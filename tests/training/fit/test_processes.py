@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tests.conftest import wait_until
 from training.commands import app
-from training.fit import run_folder
+from training.fit import processes, run_folder
 from training.fit.run import check_shares, train
 from training.fit.start import begin
 from training.recipe import RecipeError
@@ -134,6 +134,6 @@ def test_a_training_on_two_nodes_goes_on_after_one_of_them_was_killed(tmp_path: 
 
 def test_a_batch_that_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "3")
-    assert run_folder.process_count() == 3
+    assert processes.process_count() == 3
     with pytest.raises(RecipeError, match="a batch that 3 processes share equally but found 8"):
         check_shares(8, read(find("burgers-tiny")))
