@@ -257,8 +257,11 @@ def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, 
             raise KeyboardInterrupt from error
     if not keep:
         return
-    if work.recipe.fit.keep == "best":
-        task.load_state_dict(torch.load(run.best, weights_only=True)["state_dict"])
+    # Also the mean of the last weights is taken from its state: a complete training that is resumed has no step, and
+    # Lightning leaves the weights of the last step in its network then.
+    last = run.newest() if getattr(work.recipe.fit, "average", 0.0) else None
+    if (kept := run.best if work.recipe.fit.keep == "best" else last) is not None:
+        task.load_state_dict(torch.load(kept, weights_only=True)["state_dict"])
     work.fit_trained(task.network.eval())
 
 
