@@ -28,6 +28,7 @@ from training.fit.operator_workload import OperatorWorkload
 from training.fit.processes import from_first, is_first, local_process_count, process_count
 from training.fit.run_folder import (
     STATES,
+    DivergenceError,
     RunError,
     RunFolder,
     RunLog,
@@ -164,10 +165,10 @@ def advance(workers: int, turn: Turn, data: Path, init: Path | None) -> float:
     task.budget.until = turn.until
     try:
         fit(task, work, run, state, keep=False)
-    except RunError:
+    except DivergenceError:
         if process_count() > 1:  # the others go on
             raise
-        return search.LOST  # it diverged
+        return search.LOST
     return search.last_error(work, run)
 
 

@@ -45,6 +45,10 @@ class RunError(UserError):
     """A run cannot start or be completed: the message names the folder, what was expected and what was found."""
 
 
+class DivergenceError(RunError):
+    """A loss or an error is infinite or NaN."""
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """A run's folder."""
@@ -206,7 +210,7 @@ class RunLog(pl.Callback):
         self.write([*read_log(self.path), row])
         for name in ("loss", self.metric):
             if not math.isfinite(metrics[name].item()):
-                raise RunError(
+                raise DivergenceError(
                     f"{self.path}: the training diverged: {name} is {row[name]} after epoch {trainer.current_epoch}. "
                     f"A lower fit.learning_rate may help; samples whose truth is zero everywhere have no relative error"
                 )
