@@ -200,6 +200,8 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, race: dict[s
     card = CheckpointCard(training=training, checkpoint={"parameters": parameters}, missing=work.figures)
     card = card.measured({"race": race}) if race else card
     checkpoint.save(run.path, network, recipe, work.problem, card)
+    run.state.mkdir(exist_ok=True)
+    run.saved.touch()
     try:
         figures = work.measure(network, work.problem, Scope())
         figures |= calibrate(work, network, run, figures.get("rollout", ()))
@@ -322,10 +324,14 @@ def averaged(means: list[Tensor], weights: list[Tensor], steps: Tensor, decay: f
 
 
 def complete(work: Workload[Any], run: RunFolder, card: CheckpointCard, figures: Mapping[str, Any]) -> None:
-    """Write the figures and the examples of a saved checkpoint, and remove what a resumed run would need."""
+    """Write the figures and the examples of a saved checkpoint, and remove what a resumed run would need.
+
+    A later training that was stopped in the folder keeps its states.
+    """
     checkpoint.write_examples(run.path, work.examples())
     checkpoint.write_card(run.path, card.measured(figures))
-    run.close()
+    if not run.unfinished:
+        run.close()
 
 
 def keep_freed_memory() -> None:

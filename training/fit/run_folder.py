@@ -73,6 +73,16 @@ class RunFolder:
         """The recipe of a run that has not ended."""
         return self.path / "recipe.json"
 
+    @property
+    def saved(self) -> Path:
+        """An empty file, once a run that has not ended has written its checkpoint, which then is measured."""
+        return self.state / "saved"
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a training was stopped here: a checkpoint in the folder is that of an earlier one."""
+        return self.recipe.exists() and not self.saved.exists()
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other commands that write out of the folder.

@@ -7,13 +7,34 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import Result
+from typer.testing import CliRunner
 
 from tests.training.fit.test_budget import BATCHES, Stepped, trained, workload
+from training.commands import app
 from training.fit import search
-from training.fit.run import advance
+from training.fit.operator_workload import OperatorWorkload
+from training.fit.run import advance, finish
 from training.fit.run_folder import RunError, RunFolder
 from training.fit.turns import Turn
 from training.recipe import changed
+
+
+def command(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def finished(work: OperatorWorkload, folder: Path) -> RunFolder:
+    """Train and measure, for three epochs."""
+    run = RunFolder(folder)
+    finish(work, trained(work, folder, Stepped(work)).network.eval(), run, {})
+    return run
+
+
+def stopped(work: OperatorWorkload, folder: Path, *, resume: bool = False) -> None:
+    """Train for an epoch, and stop in the next one."""
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        trained(work, folder, Stepped(work, last=1), resume=resume)
 
 
 def test_a_complete_training_that_goes_on_keeps_the_mean_of_its_last_weights(tmp_path: Path) -> None:
@@ -41,3 +62,19 @@ def test_a_full_disk_stops_a_race_and_a_divergence_loses_it(tmp_path: Path) -> N
         advance(0, Turn("full", recipe, run, 1.0), tmp_path, None)
     wild = changed(recipe, ["fit.learning_rate=1e30", "fit.clip=1e30", "fit.epochs=3"])
     assert advance(0, Turn("wild", wild, RunFolder(tmp_path / "1"), 1.0), tmp_path, None) == search.LOST
+
+
+def test_a_checkpoint_is_measured_anew_beside_a_stopped_training_which_can_go_on(tmp_path: Path) -> None:
+    work = workload(tmp_path)
+    run = finished(work, tmp_path / "run")
+    assert not run.unfinished
+    stopped(work, run.path)
+    assert run.unfinished
+    newest, written = run.newest(), ("evaluate", run.path, "--data", tmp_path, "--write")
+    assert command(*written).exit_code == 0
+    assert run.newest() == newest is not None
+    assert run.began() == work.recipe
+    run.saved.touch()  # as of a run whose checkpoint is written, and could not be measured
+    assert command(*written).exit_code == 0
+    assert not run.state.exists()
+    assert not run.recipe.exists()
