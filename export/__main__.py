@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from export.repository import Publication
 
 app = typer.Typer(help=__doc__, pretty_exceptions_show_locals=False)
-console = Console(stderr=True)
+console = Console(stderr=True, markup=False, emoji=False)  # of paths, which may have brackets and colons
 
 #: What is said of a version by whether it is new.
 STATES = {True: "published", False: "already published, left alone"}
@@ -35,10 +36,10 @@ def export(
     from export.repository import outcomes  # noqa: PLC0415 - torch takes seconds, and a question for help none of them
 
     refused = 0
-    with console.status(f"exporting {', '.join(map(str, folders))}"):
+    with console.status(Text(f"exporting {', '.join(map(str, folders))}")):
         for folder, outcome in zip(folders, outcomes(folders, repository, name), strict=True):
             if isinstance(outcome, str):
-                console.print(f"[red]{folder} is not published:[/] {outcome}", highlight=False)
+                console.print(Text.assemble((f"{folder} is not published:", "red"), f" {outcome}"))
                 refused += 1
             else:
                 for one in outcome:
@@ -54,7 +55,7 @@ def report(one: Publication) -> None:
     for kind, new in one.companions.items():
         console.print(f"{one.model}_{kind} version {one.version}: {STATES[new]}", highlight=False)
     for kind, reason in one.refused.items():
-        console.print(f"[yellow]{one.model}_{kind} is not published:[/] {reason}", highlight=False)
+        console.print(Text.assemble((f"{one.model}_{kind} is not published:", "yellow"), f" {reason}"))
 
 
 def table(one: Publication) -> Table:

@@ -5,6 +5,7 @@ python -m research memorise
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from training.data_commands import DataFolder, Overrides
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(memorise)
 app.command()(closed_form)
-console = Console(stderr=True)
+console = Console(stderr=True, markup=False, emoji=False)  # of paths, which may have brackets and colons
 
 
 @app.command()
@@ -155,7 +156,8 @@ def import_reference(
     console.print(table)
     for row in imported.card.errors:
         console.print(f"relative L2 error {row['relative_l2']} on {row['fields']} test fields, points {row['grid']}")
-    console.print(f"{reference.CAVEAT}\n\nnext: python -m training evaluate {out}\n      python -m export {out}")
+    named = shlex.quote(str(out))
+    console.print(f"{reference.CAVEAT}\n\nnext: python -m training evaluate {named}\n      python -m export {named}")
     typer.echo(out)
 
 

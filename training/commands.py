@@ -8,6 +8,7 @@ python -m training fit darcy-quick
 from __future__ import annotations
 
 import errno
+import shlex
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -82,9 +83,8 @@ def fit(
                 lambda: begin(recipe, preset, overrides or [], out, data, resume=resume, operator=operator)
             )
             if resume and RunFolder(to).finished(chosen):
-                console.print(
-                    f"{to}: finished; `rm -r {to}`, or the command without --resume, trains anew", soft_wrap=True
-                )
+                anew = f"`{shlex.join(['rm', '-r', str(to)])}`, or the command without --resume, trains anew"
+                console.print(f"{to}: finished; {anew}", highlight=False, soft_wrap=True)
                 typer.echo(to)
                 return
             if isinstance(chosen, Recipe) and chosen.samples and is_first():
@@ -233,7 +233,7 @@ def evaluate(
         if json:
             json.parent.mkdir(parents=True, exist_ok=True)
             write_json(json, measured)
-        output = Console()
+        output = Console(markup=False, emoji=False)
         output.print(figures(CheckpointCard.model_validate(measured), folder.name, output.width))
         if write:
             to = RunFolder(folder)

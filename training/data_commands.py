@@ -18,7 +18,7 @@ from rich.text import Text
 
 from training.messages import UserError, typed
 
-console = Console(stderr=True)
+console = Console(stderr=True, markup=False, emoji=False)  # of names and paths, which may have brackets and colons
 
 CHECKED = ("tensor", "array", "role", "shape", "least", "greatest", "deviation")
 

@@ -14,6 +14,7 @@ import csv
 import json
 import math
 import pickle
+import shlex
 import shutil
 import sys
 import time
@@ -142,9 +143,10 @@ class RunFolder:
         ):
             return False
         if checkpoint.read_config(self.path).recipe != recipe:
+            remove = shlex.join(["rm", "-r", str(self.path)])
             raise RecipeError(
-                f"{self.path} holds the finished run of another recipe: `rm -r {self.path}`, or leave out --resume, "
-                "to train anew"
+                f"{self.path} holds the finished run of another recipe: `{remove}`, or leave out --resume, to train "
+                "anew"
             )
         return True
 

@@ -50,7 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
     recipe = recipes.read(recipes.find("burgers-tiny"), EPOCHS[1::2])
-    return train(recipe, tmp_path_factory.mktemp("runs") / recipe.name, data)
+    return train(recipe, tmp_path_factory.mktemp("runs") / f"my [{recipe.name}]", data)
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,12 @@ def test_a_finished_run_is_kept_and_says_how_to_train_anew(finished: Path, data:
     again = ("fit", "burgers-tiny", *EPOCHS, "--out", finished, "--data", data, "--resume")
     repeated = command(*again)
     assert repeated.exit_code == 0, repeated.output
-    assert "finished; `rm -r" in repeated.stderr
+    assert f"finished; `rm -r '{finished}'`, or" in repeated.stderr
     assert "without --resume" in repeated.stderr
     other = command(*again, "--set", "fit.clip=2")
     assert isinstance(other.exception, config.RecipeError)
     assert "holds the finished run of another recipe" in str(other.exception)
+    assert f"`rm -r '{finished}'`" in str(other.exception)
     assert {path.name: path.stat().st_mtime_ns for path in finished.iterdir()} == before
 
 
