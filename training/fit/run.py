@@ -99,7 +99,8 @@ def train(
         CheckpointError: `init` does not fit the recipe.
         CorpusError: There are no samples.
         RecipeError: The recipe cannot be trained, or `resume` would go on with another recipe than it began.
-        RunError: Another training runs in `folder`, or the finished checkpoint could not be measured.
+        RunError: Another training runs in `folder`, it holds what is no run, or the finished checkpoint could not be
+            measured.
         UserError: A folder is not writable, a disk is full, or a quota or a limit has no room for states.
     """
     keep_freed_memory()
@@ -107,6 +108,8 @@ def train(
     if init is not None and isinstance(recipe, Recipe):
         recipe = recipe.model_copy(update={"race": ()})  # the weights are of one network
     work, run = workload(recipe, data), RunFolder(folder)
+    if is_first():
+        run.expect_own()
     work.check()  # what can be checked before samples are generated
     parameters = work.parameters
     expect_room(run.path, state_bytes(parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))

@@ -32,7 +32,7 @@ from filelock import FileLock, Timeout
 from lightning.fabric.plugins import TorchCheckpointIO
 
 from training import checkpoint
-from training.files import replacing
+from training.files import read_json, replacing
 from training.fit.processes import is_first
 from training.messages import Bar, UserError, in_terminal
 from training.recipe import BaseRecipe, RecipeError, from_document
@@ -40,6 +40,8 @@ from training.recipe import BaseRecipe, RecipeError, from_document
 STATES = 4  # saved states at once: the two newest, that of the best epoch, and the one that is being written
 COPIES = 4  # what a state holds of each parameter at most: itself, Adam's two moments, and the mean
 RESERVE = 64 * 2**20  # bytes for everything else
+#: Members of the files by which the folder of a run is known, also of one that another release has written.
+OF_RUNS = {"recipe.json": {"model", "operator"}, checkpoint.CONFIG: {"recipe", "problem"}}
 
 
 class RunError(UserError):
@@ -111,6 +113,19 @@ class RunFolder:
             finally:
                 Path(lock.lock_file).unlink(missing_ok=True)
 
+    def expect_own(self) -> None:
+        """Check that the folder is empty, or that of a run: a training removes and replaces files there.
+
+        Raises:
+            RunError: It holds something else.
+        """
+        held = sorted(path.name for path in self.path.glob("[!.]*"))
+        if held and not any(keys <= members(self.path / name) for name, keys in OF_RUNS.items()):
+            raise RunError(
+                f"{self.path}: expected a new folder, an empty one or that of a run but found "
+                f"{checkpoint.some(held)}: name another one (--out)"
+            )
+
     def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
         """Return the newest whole state to resume from, or remove old states and return None."""
         if resume and self.recipe.exists():
@@ -154,6 +169,14 @@ class RunFolder:
         """Remove what only a resumed run needs."""
         shutil.rmtree(self.state, ignore_errors=True)
         self.recipe.unlink(missing_ok=True)
+
+
+def members(path: Path) -> set[str]:
+    """Return the names of the members of a JSON file; none where it is something else."""
+    try:
+        return {*read_json(path)}
+    except (OSError, ValueError):
+        return set()
 
 
 def whole(state: Path) -> bool:

@@ -14,7 +14,7 @@ from tests.training.fit.test_budget import BATCHES, Stepped, trained, workload
 from training.commands import app
 from training.fit import search
 from training.fit.operator_workload import OperatorWorkload
-from training.fit.run import advance, finish
+from training.fit.run import advance, finish, train
 from training.fit.run_folder import RunError, RunFolder
 from training.fit.turns import Turn
 from training.recipe import changed
@@ -78,3 +78,23 @@ def test_a_checkpoint_is_measured_anew_beside_a_stopped_training_which_can_go_on
     assert command(*written).exit_code == 0
     assert not run.state.exists()
     assert not run.recipe.exists()
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "config.json", "state/mine.txt"])
+def test_a_folder_that_holds_something_else_is_no_folder_for_a_run(tmp_path: Path, name: str) -> None:
+    work, file = workload(tmp_path), tmp_path / "results" / name
+    file.parent.mkdir(parents=True)
+    file.write_text('{"recipe": "of bread"}')
+    with pytest.raises(RunError, match=rf"results: expected a new folder, .* but found {name.partition('/')[0]}: name"):
+        train(work.recipe, tmp_path / "results", tmp_path)
+    assert [path for path in (tmp_path / "results").rglob("*") if path.is_file()] == [file]
+
+
+def test_the_folder_of_a_run_is_known_while_it_trains_and_afterwards(tmp_path: Path) -> None:
+    work, run = workload(tmp_path), RunFolder(tmp_path / "run")
+    run.expect_own()
+    stopped(work, run.path)
+    run.expect_own()
+    run = finished(work, run.path)
+    (run.path / "notes.txt").touch()
+    run.expect_own()
