@@ -15,7 +15,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint, WeightAveraging
+from lightning.pytorch.callbacks import WeightAveraging
 from torch import Tensor, nn
 
 from schema.card import CheckpointCard
@@ -33,6 +33,7 @@ from training.fit.run_folder import (
     RunFolder,
     RunLog,
     StateIO,
+    States,
     least_state_bytes,
     progress,
     read_log,
@@ -277,10 +278,8 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     average, race_budget = (config.average, config.race_budget) if fields else (0.0, 0.0)
     # Every epoch's state, of which the two newest stay; and the best epoch's where its weights are kept. It is whole,
     # since Lightning puts the mean of the weights into whole states alone.
-    newest = ModelCheckpoint(
-        run.state, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True
-    )
-    best = ModelCheckpoint(
+    newest = States(run.state, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True)
+    best = States(
         run.state,
         run.best.stem,
         monitor=work.metric.name,

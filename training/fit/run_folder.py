@@ -30,6 +30,7 @@ import lightning.pytorch as pl
 import torch
 from filelock import FileLock, Timeout
 from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from training import checkpoint
 from training.files import read_json, replacing
@@ -200,6 +201,29 @@ class StateIO(TorchCheckpointIO):
                 torch.save(checkpoint, aside)
         except (OSError, RuntimeError) as error:  # torch reports a full disk by either
             raise RunError(f"{path}: expected to save the state of the training but: {error}") from error
+
+
+class States(ModelCheckpoint):
+    """Save states, and know those that there are in the folder of the run, which may have been moved meanwhile."""
+
+    @property
+    def state_key(self) -> str:
+        """The key of this in a state, that of its base class, as earlier releases wrote it."""
+        return super().state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Look for the states in this folder; those that are elsewhere, as a candidate's of a race, stay there."""
+        folder, scores = Path(str(self.dirpath)), state_dict["best_k_models"]
+        if scores and all((folder / Path(path).name).is_file() for path in scores):
+            here = {path: str(folder / Path(path).name) for path in scores}
+            names = ("best_model_path", "kth_best_model_path")
+            state_dict = {
+                **state_dict,
+                "dirpath": self.dirpath,
+                "best_k_models": {here[path]: score for path, score in scores.items()},
+                **{name: here.get(state_dict[name], state_dict[name]) for name in names},
+            }
+        super().load_state_dict(state_dict)
 
 
 def state_bytes(parameters: int) -> int:

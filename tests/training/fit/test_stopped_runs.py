@@ -17,6 +17,7 @@ from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import advance, finish, train
 from training.fit.run_folder import RunError, RunFolder
 from training.fit.turns import Turn
+from training.losses import Batch
 from training.recipe import changed
 
 
@@ -98,3 +99,20 @@ def test_the_folder_of_a_run_is_known_while_it_trains_and_afterwards(tmp_path: P
     run = finished(work, run.path)
     (run.path / "notes.txt").touch()
     run.expect_own()
+
+
+class Scored(Stepped):
+    """Its validation errors grow from epoch to epoch."""
+
+    def validation_step(self, batch: Batch) -> None:
+        self.log(self.work.metric.name, 1.0 + self.current_epoch, batch_size=len(batch.outputs[0]))
+
+
+def test_a_run_whose_folder_was_moved_keeps_its_best_epoch_and_two_states(tmp_path: Path) -> None:
+    work, run = workload(tmp_path), RunFolder(tmp_path / "moved")
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        trained(work, tmp_path / "run", Scored(work, last=2))
+    (tmp_path / "run").rename(run.path)
+    trained(work, run.path, Scored(work), resume=True)
+    assert torch.load(run.best, weights_only=True)["epoch"] == 0
+    assert {path.name for path in run.state.glob("*.ckpt")} == {"best.ckpt", "epoch=1.ckpt", "epoch=2.ckpt"}
