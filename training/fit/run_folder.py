@@ -167,9 +167,9 @@ class RunFolder:
         return True
 
     def close(self) -> None:
-        """Remove what only a resumed run needs."""
-        shutil.rmtree(self.state, ignore_errors=True)
+        """Remove what only a resumed run needs: the recipe first, by which it would go on, and without states begin."""
         self.recipe.unlink(missing_ok=True)
+        shutil.rmtree(self.state, ignore_errors=True)
 
 
 def members(path: Path) -> set[str]:

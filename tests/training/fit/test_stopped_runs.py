@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,16 @@ def test_a_run_whose_folder_was_moved_keeps_its_best_epoch_and_two_states(tmp_pa
     trained(work, run.path, Scored(work), resume=True)
     assert torch.load(run.best, weights_only=True)["epoch"] == 0
     assert {path.name for path in run.state.glob("*.ckpt")} == {"best.ckpt", "epoch=1.ckpt", "epoch=2.ckpt"}
+
+
+def test_a_run_that_is_killed_while_it_is_closed_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    work, run = workload(tmp_path), RunFolder(tmp_path / "run")
+    network = trained(work, run.path, Stepped(work)).network.eval()
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            finish(work, network, run, {})
+    assert run.finished(work.recipe)
