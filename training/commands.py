@@ -150,22 +150,24 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int, sourc
     from training import report as reports
     from training.fit.run_folder import RunFolder
 
-    recipe = reports.load(folder).recipe
-    results = []
-    expected = reports.duration(reports.expected_seconds(recipe, RunFolder(folder).metrics))
-    if amounts:
-        console.print(f"trainings on parts of the data, about {expected}; --no-amounts leaves them out")
-    for share in reports.shares(recipe) if amounts else ():
-        console.print(f"training on {100 * share:g} % of the data")
-        results.append(reports.train_on_share(recipe, share, folder, data, workers))
-    made = reports.collect(folder, data, results, source or reports.source_of(folder))
-    page = reports.write(made, folder)
-    reports.show(made, console)
-    console.print(f"report: {page}", soft_wrap=True, markup=False, highlight=False)
-    if not made.amounts:
-        advice = "shows what more data would bring, by trainings on parts of them"
-        again = reports.report_command(made)
-        console.print(f"`{again}` {advice}, about {expected}", soft_wrap=True, markup=False, highlight=False)
+    recipe, run = reports.load(folder).recipe, RunFolder(folder)
+    with run.alone():
+        run.expect_ended()
+        results = []
+        expected = reports.duration(reports.expected_seconds(recipe, run.metrics))
+        if amounts:
+            console.print(f"trainings on parts of the data, about {expected}; --no-amounts leaves them out")
+        for share in reports.shares(recipe) if amounts else ():
+            console.print(f"training on {100 * share:g} % of the data")
+            results.append(reports.train_on_share(recipe, share, folder, data, workers))
+        made = reports.collect(folder, data, results, source or reports.source_of(folder))
+        page = reports.write(made, folder)
+        reports.show(made, console)
+        console.print(f"report: {page}", soft_wrap=True, markup=False, highlight=False)
+        if not made.amounts:
+            advice = "shows what more data would bring, by trainings on parts of them"
+            again = reports.report_command(made)
+            console.print(f"`{again}` {advice}, about {expected}", soft_wrap=True, markup=False, highlight=False)
 
 
 for command in (data_commands.describe, data_commands.check, data_commands.data):

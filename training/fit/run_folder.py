@@ -127,6 +127,18 @@ class RunFolder:
                 f"{checkpoint.some(held)}: name another one (--out)"
             )
 
+    def expect_ended(self) -> None:
+        """Check that no training was stopped in the folder, whose log is beside the weights of an earlier one.
+
+        Raises:
+            RunError: One was.
+        """
+        if self.unfinished:
+            raise RunError(
+                f"{self.path}: expected a training that has ended but found one that was stopped: its command with "
+                "--resume goes on with it"
+            )
+
     def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
         """Return the newest whole state to resume from, or remove old states and return None."""
         if resume and self.recipe.exists():

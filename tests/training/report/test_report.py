@@ -15,6 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from training.commands import app
+from training.fit.run_folder import RunError, RunFolder
 from training.report import collect
 from training.report.collect import Evidence, NextStep, ReportError, Times, advise, sentence
 from training.report.page import cost, next_command, report_command, source_of, sparkline, trust
@@ -207,6 +208,26 @@ def test_a_model_that_is_not_usable_repays_nothing(run: Path) -> None:
     none = {split: {"relative_l2": 0 * errors} for split, errors in report.errors.items()}
     good = replace(report, measures=none, baselines={MEAN: 1.0})
     assert "takes as long as" in cost(good)
+
+
+@pytest.mark.parametrize("run", ["plane"], indirect=True)
+def test_no_report_is_of_a_run_that_another_command_changes_or_of_two_trainings(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    (folder.path / "report.html").unlink()
+    reporting = ("report", folder.path, "--data", run.parent / "data", "--no-amounts")
+    with folder.alone():
+        refused = command(*reporting)
+    assert isinstance(refused.exception, RunError)
+    assert "expected no other command that writes there" in str(refused.exception)
+    folder.recipe.touch()
+    stopped = command(*reporting)
+    assert isinstance(stopped.exception, RunError)
+    assert "expected a training that has ended but found one that was stopped" in str(stopped.exception)
+    assert not (folder.path / "report.html").exists()
+    folder.recipe.unlink()
+    assert command(*reporting).exit_code == 0
+    assert (folder.path / "report.html").exists()
 
 
 def test_another_run_has_no_report() -> None:
