@@ -241,12 +241,11 @@ def evaluate(
             to = RunFolder(folder)
             if recipe != found.recipe:
                 checkpoint.write_recipe(folder, recipe)
-            kept = (
-                run.with_known_estimates(measured, found.card)
-                if found.calibration
-                else run.calibrate(work, found.operator, to, measured.get("rollout", ()))
-            )
-            run.complete(work, to, found.card, measured | kept)
+            if None in (found.calibration, found.card.calibration):  # a kill may have left one without the other
+                made, kept = run.calibrate(work, found.operator, measured.get("rollout", ()))
+            else:
+                made, kept = None, run.with_known_estimates(measured, found.card)
+            run.complete(work, to, found.card, measured | kept, made)
 
 
 @app.command()
@@ -271,7 +270,7 @@ def calibrate(
 
     python -m training calibrate checkpoints/darcy --samples 500
     """
-    from training import checkpoint
+    from training import calibration, checkpoint
     from training.evaluation.rows import case_name
     from training.fit import run
     from training.fit.operator_workload import OperatorWorkload
@@ -285,9 +284,10 @@ def calibrate(
             work = work.renewed(samples, tuple(files or ()))
             if rollout and isinstance(work, OperatorWorkload):
                 rollout = tuple(work.estimated(found.operator, rollout))
-        figures = run.calibrate(work, found.operator, RunFolder(folder), rollout)
-        if not figures:
+        made, figures = run.calibrate(work, found.operator, rollout)
+        if made is None:
             raise UserError(f"{folder}: expected a model of fields with enough validation samples to calibrate it")
+        calibration.save(folder, made)
         checkpoint.write_card(folder, found.card.measured(({"rollout": rollout} if rollout else {}) | figures))
     rows = Table("grid", "test fields", "error below estimate", "mean estimate", "outside", title_justify="left")
     for row in figures["calibration"]["test"]:

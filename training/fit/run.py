@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from schema.card import CheckpointCard
 from training import calibration, checkpoint
+from training.calibration import Calibration
 from training.data.pools import RayPool, ThisProcess, chosen
 from training.files import expect_files, expect_room
 from training.fit import search
@@ -208,8 +209,8 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, race: dict[s
     run.saved.touch()
     try:
         figures = work.measure(network, work.problem, Scope())
-        figures |= calibrate(work, network, run, figures.get("rollout", ()))
-        complete(work, run, card, figures)
+        made, of_calibration = calibrate(work, network, figures.get("rollout", ()))
+        complete(work, run, card, figures | of_calibration, made)
     except Exception as error:
         raise RunError(
             f"{run.path}: the checkpoint is saved but measuring it failed ({type(error).__name__}: {error}); "
@@ -218,17 +219,19 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, race: dict[s
 
 
 def calibrate(
-    work: Workload[Any], network: nn.Module, run: RunFolder, rollout: Sequence[Mapping[str, Any]] = ()
-) -> dict[str, Any]:
-    """Write the calibration of a trained network, and return what its card says; `rollout` are its rows of frames."""
+    work: Workload[Any], network: nn.Module, rollout: Sequence[Mapping[str, Any]] = ()
+) -> tuple[Calibration | None, dict[str, Any]]:
+    """Return the calibration of a trained network, and what its card says; `rollout` are its rows of frames.
+
+    Nothing is written, so that a checkpoint gets both or none.
+    """
     samples = work.calibration_samples(network)
     if samples is None or not isinstance(network, Operator) or not isinstance(work.problem, Problem):
-        return {}
+        return None, {}
     described = replace(work.problem, description=work.problem.description_for(network.optional)).of_samples.description
     found = calibration.calibrated(described, network, samples)
     if found is None:
-        return {}
-    calibration.save(run.path, found)
+        return None, {}
     figures = calibration.account(found, network, samples)
     if covered := [row for row in rollout if "coverage" in row]:  # the row of the states says how the worst frame does
         worst = min(covered, key=lambda row: row["coverage"])
@@ -236,7 +239,7 @@ def calibrate(
         figures["test"] = [row | frame for row in figures["test"]]
         figures["errors_of_a_case"] = worst["calibrated"]
         figures["guarantee"] = calibration.guarantee(worst["calibrated"])
-    return {"calibration": figures}
+    return found, {"calibration": figures}
 
 
 def with_known_estimates(measured: Mapping[str, Any], card: CheckpointCard) -> dict[str, Any]:
@@ -325,12 +328,16 @@ def averaged(means: list[Tensor], weights: list[Tensor], steps: Tensor, decay: f
         torch._foreach_copy_(means, weights)
 
 
-def complete(work: Workload[Any], run: RunFolder, card: CheckpointCard, figures: Mapping[str, Any]) -> None:
-    """Write the figures and the examples of a saved checkpoint, and remove what a resumed run would need.
+def complete(
+    work: Workload[Any], run: RunFolder, card: CheckpointCard, figures: Mapping[str, Any], made: Calibration | None
+) -> None:
+    """Write examples, a calibration that was made, and figures of a checkpoint; remove what a resumed run would need.
 
     A later training that was stopped in the folder keeps its states.
     """
     checkpoint.write_examples(run.path, work.examples())
+    if made is not None:
+        calibration.save(run.path, made)
     checkpoint.write_card(run.path, card.measured(figures))
     if not run.unfinished:
         run.close()

@@ -21,6 +21,7 @@ from training import calibration, checkpoint, recipes
 from training import recipe as config
 from training.commands import app
 from training.data.views import read
+from training.files import read_json, write_json
 from training.fit import run_folder as runlog
 from training.fit.run import averaged, finish, fit, train, workload
 from training.fit.run_folder import RunError, RunFolder, StateIO
@@ -229,6 +230,18 @@ def test_the_commands_measure_and_explain(finished: Path, data: Path) -> None:
     failed = command("fit", "nothing")
     assert isinstance(failed.exception, config.RecipeError)
     assert "burgers-tiny" in str(failed.exception)
+
+
+def test_a_calibration_that_the_card_does_not_know_is_made_anew(finished: Path, data: Path, tmp_path: Path) -> None:
+    """As a kill leaves it between the file of the calibration and the card."""
+    folder = shutil.copytree(finished, tmp_path / "run")
+    card = read_json(folder / checkpoint.CARD)
+    assert card.pop("calibration")["test"]
+    write_json(folder / checkpoint.CARD, card)
+    assert command("evaluate", folder, "--data", data, "--write").exit_code == 0
+    account = checkpoint.load(folder).card.calibration
+    assert account is not None
+    assert account["test"]
 
 
 @pytest.mark.deep
