@@ -131,7 +131,7 @@ class Fit(BaseModel):
     batch: PositiveInt
     learning_rate: PositiveFloat  # the highest rate
     weight_decay: NonNegativeFloat = 1e-4
-    warmup: float = 0.2  # share of the steps during which the rate rises
+    warmup: float = Field(default=0.2, ge=0, lt=1)  # share of the steps during which the rate rises
     div_factor: PositiveFloat = 25.0  # the rate begins at learning_rate / div_factor
     final_div_factor: PositiveFloat = 1e4  # and ends at a final_div_factor-th of where it began
     cycle_momentum: bool = False  # beta1, or Muon's momentum, falls from 0.95 to 0.85 while the rate rises

@@ -117,16 +117,17 @@ def train(
     expect_room(run.path, state_bytes(parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))
     expect_room(work.data, work.sample_bytes)
     with run.alone():
-        state = from_first(lambda: run.open(recipe, resume=resume))
-        if state is None and is_first():  # two whole states and the one that is being written, or an epoch is in vain
+        task = work.task(init, workers)  # built and checked before an earlier run in the folder is removed
+        check_shares(task.batch_sampler.batch, recipe)
+        if is_first() and not (resume and run.recipe.exists()):
+            # Two whole states and the one that is being written, or an epoch is in vain.
             expect_files(run.path, STATES - 1, least_state_bytes(parameters, work.recipe.fit))
+        state = from_first(lambda: run.open(recipe, resume=resume))
         race: dict[str, Any] = {}
         if isinstance(recipe, Recipe) and recipe.race:
-            check_shares(recipe.fit.batch, recipe)
             recipe, start, race = run_race(recipe, run, data, workers)
             state, work = state or start, workload(recipe, data)
-        task = work.task(init, workers)
-        check_shares(task.batch_sampler.batch, recipe)
+            task = work.task(init, workers)
         fit(task, work, run, state)
         if is_first():
             finish(work, task.network.eval(), run, race)

@@ -12,6 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.training.fit.test_budget import BATCHES, Stepped, trained, workload
+from training.checkpoint import CheckpointError
 from training.commands import app
 from training.fit import search
 from training.fit.operator_workload import OperatorWorkload
@@ -19,7 +20,7 @@ from training.fit.run import advance, finish, train
 from training.fit.run_folder import RunError, RunFolder
 from training.fit.turns import Turn
 from training.losses import Batch
-from training.recipe import changed
+from training.recipe import RecipeError, changed
 
 
 def command(*arguments: object) -> Result:
@@ -130,3 +131,14 @@ def test_a_run_that_is_killed_while_it_is_closed_is_finished(tmp_path: Path, mon
         with pytest.raises(KeyboardInterrupt):
             finish(work, network, run, {})
     assert run.finished(work.recipe)
+
+
+def test_a_mistake_in_the_arguments_leaves_an_earlier_run_as_it_is(tmp_path: Path) -> None:
+    work, run = workload(tmp_path), RunFolder(tmp_path / "run")
+    stopped(work, run.path)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(CheckpointError, match=r"expected a file .*typo"):
+        train(work.recipe, run.path, tmp_path, init=tmp_path / "typo")
+    with pytest.raises(RecipeError, match=r"fit\.warmup"):
+        changed(work.recipe, ["fit.warmup=1.5"])
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
