@@ -191,12 +191,17 @@ class Report:
 
 
 def load(run: Path) -> Checkpoint:
-    """Load the checkpoint of a run."""
+    """Load the checkpoint of a run; see `collect` for the errors."""
     found = checkpoint.load(run)
     if found.recipe.problem_file is None:
         raise ReportError(
             f"{run}: expected a run on data of a problem file but found one of {found.recipe.name}: "
             f"`{typed('evaluate', run)}` measures it"
+        )
+    if not run_folder.read_log(run / "metrics.csv"):
+        raise ReportError(
+            f"{run / 'metrics.csv'}: expected the log of the training but there is none: name the folder of the run, "
+            f"such as runs/{found.recipe.name}"
         )
     return found
 
@@ -218,8 +223,6 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
     found = load(run)
     work, rows = OperatorWorkload(found.recipe, data), run_folder.read_log(run / "metrics.csv")
     work.prepare()  # an earlier release may have trained it with settings that `check` refuses
-    if not rows:
-        raise ReportError(f"{run / 'metrics.csv'}: expected the log of the training but there is none")
     problem, errors = found.recipe.file, errors_by_split(found.operator, work)
     batch = work.batch(work.samples.split("test")[:1])
     with torch.inference_mode():

@@ -230,6 +230,16 @@ def test_no_report_is_of_a_run_that_another_command_changes_or_of_two_trainings(
     assert (folder.path / "report.html").exists()
 
 
+@pytest.mark.parametrize("run", ["plane"], indirect=True)
+def test_a_released_checkpoint_has_no_log_and_nothing_is_trained_for_its_report(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "heat", ignore=shutil.ignore_patterns("metrics.csv"))
+    failed = command("report", tmp_path / "heat", "--data", run.parent / "data", "--amounts")
+    assert isinstance(failed.exception, ReportError)
+    assert "expected the log of the training" in str(failed.exception)
+    assert "name the folder of the run, such as runs/heat-tiny" in str(failed.exception)
+    assert not (tmp_path / "heat/amounts").exists()
+
+
 def test_another_run_has_no_report() -> None:
     failed = command("report", "checkpoints/darcy")
     assert isinstance(failed.exception, ReportError)
