@@ -4,6 +4,9 @@ PRESET ?= quick
 PYTHON ?= python3
 # PROBLEM=heat.toml trains on your own data; the model is called what the problem file says.
 ifdef PROBLEM
+ifeq ($(origin MODEL),command line)
+$(error MODEL=$(MODEL): expected no MODEL beside PROBLEM=$(PROBLEM), a problem file, which names the model)
+endif
 MODEL := $(shell sed -nE "s/^[[:space:]]*name[[:space:]]*=[[:space:]]*[\"']([^\"']*)[\"'].*/\1/p" '$(PROBLEM)' | head -n 1)
 ifeq ($(MODEL),)
 $(error $(PROBLEM): expected a problem file, which names the model, as in name = "heat")
@@ -13,7 +16,10 @@ else
 RECIPE := $(MODEL)-$(PRESET)
 endif
 RUN := runs/$(MODEL)-$(PRESET)
-FINISHED = @test -f $(RUN)/weights.safetensors || { echo "no finished run in $(RUN): make train $(if $(PROBLEM),PROBLEM=$(PROBLEM),MODEL=$(MODEL)) PRESET=$(PRESET) first" >&2; exit 1; }
+TRAIN := make train $(if $(PROBLEM),PROBLEM=$(PROBLEM),MODEL=$(MODEL)) PRESET=$(PRESET)
+# The weights beside the recipe of a training that has not ended may be those of an earlier one.
+ENDED = test ! -f $(RUN)/weights.safetensors -o ! -e $(RUN)/recipe.json || { echo "the training in $(RUN) has not ended: $(TRAIN) goes on with it" >&2; exit 1; }
+FINISHED = @test -f $(RUN)/weights.safetensors || { echo "no finished run in $(RUN): $(TRAIN) first" >&2; exit 1; }; $(ENDED)
 BIN := .venv/bin
 SERVE := .venv/.serve
 READ := .venv/.read
@@ -49,14 +55,17 @@ train: $(if $(PROBLEM),problem) $(APP) ## train MODEL with PRESET (tiny, quick, 
 
 release: $(APP) ## make the run of MODEL and PRESET the released checkpoint, and export it
 	$(FINISHED)
-	mkdir -p checkpoints/$(MODEL)
+	rm -rf checkpoints/$(MODEL)/.new
+	mkdir -p checkpoints/$(MODEL)/.new
+	cp $(RUN)/weights.safetensors $(RUN)/config.json $(RUN)/card.json $(wildcard $(RUN)/calibration.safetensors $(RUN)/examples.safetensors) checkpoints/$(MODEL)/.new/
 	rm -f checkpoints/$(MODEL)/calibration.safetensors checkpoints/$(MODEL)/examples.safetensors
-	cp $(RUN)/weights.safetensors $(RUN)/config.json $(RUN)/card.json $(wildcard $(RUN)/calibration.safetensors $(RUN)/examples.safetensors) checkpoints/$(MODEL)/
+	mv checkpoints/$(MODEL)/.new/* checkpoints/$(MODEL)/
+	rmdir checkpoints/$(MODEL)/.new
 	$(BIN)/python -m export checkpoints/$(MODEL)
 	$(BIN)/python -m export.released renew checkpoints/$(MODEL)
 
 export: $(APP) published ## export the run of MODEL and PRESET or, without one, the released checkpoints in all their formats
-	$(if $(PROBLEM),$(FINISHED))
+	$(if $(PROBLEM),$(FINISHED),@$(ENDED))
 	$(BIN)/python -m export $$(test -f $(RUN)/weights.safetensors && echo $(RUN) || ls -d checkpoints/*/)
 
 serve: requirements $(TRITON) published ## start Triton and the gateway on http://127.0.0.1:8080

@@ -134,10 +134,10 @@ def test_make_exports_the_run_of_a_problem_file_and_no_other_model(tmp_path: Pat
     (tmp_path / "python").write_text("#!/bin/sh\n")  # which installs the released models
     (tmp_path / "python").chmod(0o755)
 
-    def export(text: str) -> subprocess.CompletedProcess[str]:
+    def export(text: str, *settings: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "heat.toml").write_text(text)
         command = ("make", "--no-print-directory", "-f", ROOT / "Makefile", "export", "PROBLEM=heat.toml")
-        return run(*command, "SERVE=", "APP=", f"BIN={tmp_path}", folder=tmp_path)
+        return run(*command, *settings, "SERVE=", "APP=", f"BIN={tmp_path}", folder=tmp_path)
 
     for name in ('name = "heat"', "  name='heat'  # of the model"):
         done = export(f"{name}\n[data]\n")
@@ -146,6 +146,42 @@ def test_make_exports_the_run_of_a_problem_file_and_no_other_model(tmp_path: Pat
     done = export("[data]\n")
     assert done.returncode
     assert 'heat.toml: expected a problem file, which names the model, as in name = "heat"' in done.stderr
+    done = export('name = "heat"\n', "MODEL=plate")
+    assert done.returncode
+    assert "MODEL=plate: expected no MODEL beside PROBLEM=heat.toml" in done.stderr
+
+
+def test_make_releases_all_files_of_a_run_that_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\n")  # which exports
+    (tmp_path / "python").chmod(0o755)
+    trained, released = tmp_path / "runs/heat-quick", tmp_path / "checkpoints/heat"
+    for folder, names in ((trained, ("weights", "examples")), (released, ("weights", "calibration"))):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / f"{name}.safetensors").write_text(folder.name)
+    (trained / "config.json").touch()
+    (trained / "recipe.json").touch()
+
+    def release(target: str) -> subprocess.CompletedProcess[str]:
+        command = ("make", "--no-print-directory", "-f", ROOT / "Makefile", target, "MODEL=heat")
+        return run(*command, "SERVE=", "APP=", f"BIN={tmp_path}", folder=tmp_path)
+
+    for target in ("release", "export"):
+        done = release(target)
+        assert done.returncode
+        assert "the training in runs/heat-quick has not ended: make train MODEL=heat PRESET=quick" in done.stderr
+    (trained / "recipe.json").unlink()
+    assert release("release").returncode  # there is no card
+    assert {path.name: path.read_text() for path in released.glob("*.safetensors")} == dict.fromkeys(
+        ("weights.safetensors", "calibration.safetensors"), "heat"
+    )
+    (trained / "card.json").touch()
+    done = release("release")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in released.iterdir()} == {
+        *("weights.safetensors", "config.json", "card.json", "examples.safetensors")
+    }
+    assert (released / "weights.safetensors").read_text() == "heat-quick"
 
 
 def test_make_asks_for_a_file_before_it_installs_anything(tmp_path: Path) -> None:
