@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import shlex
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,36 +78,46 @@ def fit(
     from training.fit.start import begin
     from training.recipe import Recipe
 
-    try:
-        with joined():
-            chosen, to = from_first(
-                lambda: begin(recipe, preset, overrides or [], out, data, resume=resume, operator=operator)
-            )
-            if resume and RunFolder(to).finished(chosen):
-                anew = f"`{shlex.join(['rm', '-r', str(to)])}`, or the command without --resume, trains anew"
-                console.print(f"{to}: finished; {anew}", highlight=False, soft_wrap=True)
-                typer.echo(to)
-                return
+    again = typed(*sys.argv[1:], *([] if resume else ["--resume"]))
+    advice = f"stopped; what is finished is kept, and this goes on with it: {again}"
+    with advised(advice if process_count() == 1 else ""), joined():
+        chosen, to = from_first(
+            lambda: begin(recipe, preset, overrides or [], out, data, resume=resume, operator=operator)
+        )
+        finished = resume and RunFolder(to).finished(chosen)
+        if finished:
+            anew = f"`{shlex.join(['rm', '-r', str(to)])}`, or the command without --resume, trains anew"
+            console.print(f"{to}: finished; {anew}", highlight=False, soft_wrap=True)
+        elif devices > 1 and process_count() == 1:
+            launch(devices)
+        else:
             if isinstance(chosen, Recipe) and chosen.samples and is_first():
                 warn_of_data(data / chosen.samples)
-            if devices > 1 and process_count() == 1:
-                launch(devices)
-            else:
-                run.train(chosen, to, data, resume=resume, init=init, workers=workers)
-    except KeyboardInterrupt as stop:
-        if process_count() == 1:
-            again = typed(*sys.argv[1:], *([] if resume else ["--resume"]))
-            advice = f"stopped; what is finished is kept, and this goes on with it: {again}"
-            console.print(advice, markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(STOPPED) from stop
+            run.train(chosen, to, data, resume=resume, init=init, workers=workers)
     if process_count() > 1:
         return  # the process that launched them goes on; of torchrun's, none does
     if chosen.problem_file is not None:
-        source = Path(recipe) if Path(recipe).suffix == ".toml" else None
-        write_report(to, data, amounts=amounts, workers=workers, source=source)
-    else:
+        from training import report as reports
+
+        if not finished or reports.is_missing(to, amounts=amounts):
+            source = Path(recipe) if Path(recipe).suffix == ".toml" else None
+            again = reports.report_command(to, data, amounts=amounts)
+            with advised(f"stopped; the model is trained, and this writes its report: {again}"):
+                write_report(to, data, amounts=amounts, workers=workers, source=source)
+    elif not finished:
         console.print(figures(checkpoint.load(to).card, chosen.name, console.width))
     typer.echo(to)
+
+
+@contextmanager
+def advised(advice: str) -> Iterator[None]:
+    """Say what goes on with what Ctrl-C stops, and end with the status of a stopped program."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if advice:
+            console.print(advice, highlight=False, soft_wrap=True)
+        raise typer.Exit(STOPPED) from stop
 
 
 def warn_of_data(samples: Path) -> None:
@@ -166,7 +177,7 @@ def write_report(folder: Path, data: Path, *, amounts: bool, workers: int, sourc
         console.print(f"report: {page}", soft_wrap=True, markup=False, highlight=False)
         if not made.amounts:
             advice = "shows what more data would bring, by trainings on parts of them"
-            again = reports.report_command(made)
+            again = reports.report_command(folder, data)
             console.print(f"`{again}` {advice}, about {expected}", soft_wrap=True, markup=False, highlight=False)
 
 

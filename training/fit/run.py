@@ -205,6 +205,7 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, race: dict[s
     }
     card = CheckpointCard(training=training, checkpoint={"parameters": parameters}, missing=work.figures)
     card = card.measured({"race": race}) if race else card
+    run.report.unlink(missing_ok=True)  # of other weights
     checkpoint.save(run.path, network, recipe, work.problem, card)
     run.state.mkdir(exist_ok=True)
     run.saved.touch()

@@ -73,6 +73,11 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     @property
+    def report(self) -> Path:
+        """The page on a model of a problem file; `training.report` writes it."""
+        return self.path / "report.html"
+
+    @property
     def recipe(self) -> Path:
         """The recipe of a run that has not ended."""
         return self.path / "recipe.json"

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from training.evaluation import pictures
 from training.files import read_json, write_json, write_text
+from training.fit.run_folder import RunFolder
 from training.fit.search import WITH
 from training.messages import ROOT, typed
 from training.metrics import METRICS
@@ -27,7 +28,7 @@ from training.report.collect import Report, advise, sentence
 from training.report.verdict import RULE, Worth, duration, percent
 
 STYLES = {Worth.USABLE: "bold green", Worth.ROUGH: "bold yellow", Worth.NOT_USABLE: "bold red"}
-PAGE, NUMBERS = "report.html", "report.json"
+NUMBERS = "report.json"
 TEMPLATE = "page.html.jinja"
 BLOCKS = "▁▂▃▄▅▆▇█"
 WIDTH = 60
@@ -43,9 +44,10 @@ DATA = ("array", "role", "shape", "units", "least", "greatest", "mean", "deviati
 
 def write(report: Report, folder: Path) -> Path:
     """Write the page and its numbers into a run's folder, and return the page."""
-    write_text(folder / PAGE, render(report))
+    page = RunFolder(folder).report
     write_json(folder / NUMBERS, numbers(report))
-    return folder / PAGE
+    write_text(page, render(report))
+    return page
 
 
 def render(report: Report) -> str:
@@ -59,7 +61,7 @@ def render(report: Report) -> str:
         rule=RULE,
         bars=bars(report),
         run_next=next_command(report),
-        again=report_command(report),
+        again=report_command(report.folder, report.data),
         errors=(ERRORS, error_rows(report)),
         measures=(MEASURES, measure_rows(report)),
         data=(DATA, report.tensors),
@@ -185,21 +187,28 @@ def bars(report: Report) -> list[tuple[str, str, float]]:
     return [(name, percent(error), 100 * error / most) for name, error in errors.items()]
 
 
-def data_option(report: Report) -> tuple[str | Path, ...]:
+def data_option(data: Path) -> tuple[str | Path, ...]:
     """Return the option that names the folder of the samples, where it is another than that of the repository."""
-    return () if report.data.resolve() == ROOT / "data" else ("--data", report.data)
+    return () if data.resolve() == ROOT / "data" else ("--data", data)
 
 
-def report_command(report: Report) -> str:
-    """Return the command that trains on parts of the data, and writes the report once more."""
-    return typed("report", report.folder, *data_option(report))
+def report_command(folder: Path, data: Path, *, amounts: bool = True) -> str:
+    """Return the command that writes the report of a run once more, and with `amounts` trains on parts of the data."""
+    return typed("report", folder, *data_option(data), *(() if amounts else ("--no-amounts",)))
 
 
 def next_command(report: Report) -> str:
     """Return the command of the longer training that the verdict asks for; nothing where there is none."""
     if not report.verdict.preset_next or report.source is None:
         return ""
-    return typed("fit", report.source, "--preset", report.verdict.preset_next, *data_option(report))
+    return typed("fit", report.source, "--preset", report.verdict.preset_next, *data_option(report.data))
+
+
+def is_missing(folder: Path, *, amounts: bool) -> bool:
+    """Return whether a run has no report of its weights, or with `amounts` none with trainings on parts of the data."""
+    if not RunFolder(folder).report.is_file():  # which is written last, and removed where weights are replaced
+        return True
+    return amounts and not read_json(folder / NUMBERS).get("amounts")
 
 
 def source_of(folder: Path) -> Path | None:

@@ -12,13 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from training.commands import app
 from training.fit.run_folder import RunError, RunFolder
+from training.messages import typed
 from training.report import collect
 from training.report.collect import Evidence, NextStep, ReportError, Times, advise, sentence
-from training.report.page import cost, next_command, report_command, source_of, sparkline, trust
+from training.report.page import cost, is_missing, next_command, report_command, source_of, sparkline, trust
 from training.report.verdict import MEAN, NEAREST, Verdict, percent
 
 GRIDS = {"line": (24,), "plane": (12, 16), "box": (4, 6, 4)}
@@ -165,7 +167,7 @@ def test_its_commands_can_be_pasted(run: Path, tmp_path_factory: pytest.TempPath
     shutil.copytree(run, aside)
     moved = collect(aside, run.parent / "data", source=source_of(aside))
     assert moved.source == source
-    again = shlex.split(report_command(moved))
+    again = shlex.split(report_command(moved.folder, moved.data))
     assert again[4] == str(aside)
     done = command(*again[3:], "--no-amounts")
     assert done.exit_code == 0, done.output
@@ -228,6 +230,31 @@ def test_no_report_is_of_a_run_that_another_command_changes_or_of_two_trainings(
     folder.recipe.unlink()
     assert command(*reporting).exit_code == 0
     assert (folder.path / "report.html").exists()
+
+
+@pytest.mark.parametrize("run", ["plane"], indirect=True)
+def test_a_report_that_was_stopped_is_written_when_the_run_goes_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = run / "report.html"
+    fit = ("fit", run.parent / "heat.toml", "--preset", "tiny", "--set", "fit.epochs=4")
+    again = (*fit, "--data", run.parent / "data", "--out", run, "--resume")
+    before = page.stat().st_mtime_ns
+    assert command(*again).exit_code == 0
+    assert page.stat().st_mtime_ns == before
+    page.unlink()
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Figure, "savefig", killed)
+        stopped = command(*again, "--no-amounts")
+    assert stopped.exit_code == 130
+    assert not page.exists()
+    advised = typed("report", run, "--data", run.parent / "data", "--no-amounts")
+    assert f"stopped; the model is trained, and this writes its report: {advised}" in stopped.stderr
+    assert command(*again).exit_code == 0
+    assert page.is_file()
+    assert is_missing(run, amounts=True)
 
 
 @pytest.mark.parametrize("run", ["plane"], indirect=True)
