@@ -147,8 +147,8 @@ class Race:
         self.symmetries = tried if problem.inputs else ()
         self.plan = Plan.of(len(recipe.race), symmetries=bool(self.symmetries))
         self.file = self.folder / "race.json"
-        #: What is known so far: errors by round and name, who went on, seconds of all turns, symmetries that may hold,
-        #: the winner.
+        #: What is known so far: errors by round and name, who went on, seconds of all turns, symmetries that may hold
+        #: (None where nothing was learned that would tell), the winner.
         empty: dict[str, Any] = {"rounds": [], "seconds": 0.0}
         self.found = from_first(lambda: read_json(self.file) if self.file.is_file() else empty)
 
@@ -161,7 +161,7 @@ class Race:
             if "symmetries" not in self.found:
                 knows = number == 0 or self.learned(self.found["rounds"][number - 1][left[0]])
                 ask = partial(self.find_symmetries, self.entry(left[0]), self.newest(left[0]))
-                self.keep(symmetries=from_first(ask) if knows else ())
+                self.keep(symmetries=from_first(ask) if knows else None)
             held = self.found["symmetries"]
             # The copy starts from the state that the original leaves in its turn, so it is the first to begin.
             copies = [f"{left[0]}{WITH}{', '.join(held)}"] if held else []
@@ -267,13 +267,14 @@ class Race:
 
     def account(self) -> dict[str, Any]:
         """Return what the card says about a race that is over; `seconds` are those of the turns of the others."""
+        held = self.found.get("symmetries", ())
         return {
             "share": round(self.plan.used([len(errors) for errors in self.found["rounds"]]), 4),
             "winner": self.found["winner"],
             "seconds": round(self.found["seconds"], 1),
             **({"naive": float(f"{self.naive:.4g}")} if math.isfinite(self.naive) else {}),
             "handicaps": {each.name: each.handicap for each in self.recipe.race if each.handicap != 1},
-            "symmetries": {"tried": [*self.symmetries], "not_contradicted": [*self.found.get("symmetries", ())]},
+            "symmetries": {"tried": [*self.symmetries], "not_contradicted": held if held is None else [*held]},
             "rounds": [
                 {"share": round(self.plan.share(number), 4), "validation_error": errors}
                 for number, errors in enumerate(self.found["rounds"])

@@ -288,6 +288,8 @@ def choice(race: Mapping[str, Any]) -> str:
     )
     if not symmetries["tried"]:
         return why
+    if symmetries["not_contradicted"] is None:
+        return f"{why} No symmetry was tried, since no network had learned anything yet."
     if not symmetries["not_contradicted"]:
         return f"{why} No symmetry is used: the validation samples contradict {', '.join(symmetries['tried'])}."
     without, copied = rounds[-1][name], next(error for other, error in rounds[-1].items() if other != name)
