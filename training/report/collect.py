@@ -142,7 +142,7 @@ class Report:
     scalars: tuple[Parity, ...]  # the outputs that are numbers, of all test samples
     amounts: tuple[Amount, ...]  # trainings on parts of the data
     times: Times  # what the model costs
-    processor: str  # where the times were measured
+    processor: str  # where the time of the network was measured
     # The card's figures of the error estimates of test samples; None where there are none.
     calibration: Mapping[str, Any] | None
     frames: int | None = None  # frames of the measured rollouts; None where the samples are no trajectories
@@ -249,7 +249,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
         scalars=tuple(parities(found.operator, work)),
         amounts=tuple(amounts),
         times=Times(network, found.card.training["seconds"], problem.solver_seconds),
-        processor=found.card.training["processor"],
+        processor=measures.processor(),
         calibration=next(iter((found.card.calibration or {}).get("test", ())), None),
         frames=found.card.training.get("horizon"),
         rollout=found.card.rollout,

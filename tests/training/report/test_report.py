@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from training.commands import app
+from training.evaluation.measures import processor
 from training.fit.run_folder import RunError, RunFolder
 from training.messages import typed
 from training.report import collect
@@ -204,9 +205,14 @@ def test_errors_of_zero_divide_nothing() -> None:
 
 
 @pytest.mark.parametrize("run", ["plane"], indirect=True)
-def test_a_model_that_is_not_usable_repays_nothing(run: Path) -> None:
-    report = replace(collect(run, run.parent / "data"), baselines={MEAN: 0.0})
+def test_a_model_that_is_not_usable_repays_nothing(run: Path, tmp_path: Path) -> None:
+    of_another_machine = shutil.copytree(run, tmp_path / "run")
+    card = json.loads((run / "card.json").read_text())
+    card["training"]["processor"] = "an abacus"
+    (of_another_machine / "card.json").write_text(json.dumps(card))
+    report = replace(collect(of_another_machine, run.parent / "data"), baselines={MEAN: 0.0})
     assert "does not replace your solver" in cost(report)
+    assert f"on one core ({processor()})" in cost(report)
     none = {split: {"relative_l2": 0 * errors} for split, errors in report.errors.items()}
     good = replace(report, measures=none, baselines={MEAN: 1.0})
     assert "takes as long as" in cost(good)
