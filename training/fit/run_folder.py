@@ -279,7 +279,7 @@ class RunLog(pl.Callback):
             "loss": f"{metrics['loss'].item():.6e}",
             self.metric: f"{metrics[self.metric].item():.6e}",
             "rate": f"{trainer.optimizers[0].param_groups[0]['lr']:.6e}",
-            "share": f"{cast('Any', task).budget.share:.4f}",
+            "share": f"{cast('Any', task).budget.share:.6g}",
             "seconds": f"{time.perf_counter() - self.started:.1f}",
         }
         row |= {name: f"{value.item():.6e}" for name, value in metrics.items() if name not in row}

@@ -17,7 +17,7 @@ from training.commands import app
 from training.fit import search
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import advance, finish, train
-from training.fit.run_folder import RunError, RunFolder
+from training.fit.run_folder import RunError, RunFolder, line, read_log
 from training.fit.turns import Turn
 from training.losses import Batch
 from training.recipe import RecipeError, changed
@@ -142,3 +142,12 @@ def test_a_mistake_in_the_arguments_leaves_an_earlier_run_as_it_is(tmp_path: Pat
     with pytest.raises(RecipeError, match=r"fit\.warmup"):
         changed(work.recipe, ["fit.warmup=1.5"])
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_training_of_very_many_epochs_says_how_long_it_takes(tmp_path: Path) -> None:
+    """After the first one its share is 1e-6, and is logged as such."""
+    work, run = workload(tmp_path), RunFolder(tmp_path / "run")
+    work.recipe = changed(work.recipe, ["fit.epochs=1000000", "fit.seconds=1e9"])
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        trained(work, run.path, Stepped(work, second=1e-6, last=1))
+    assert line(read_log(run.metrics)).startswith("epoch 1, 0%: loss ")
