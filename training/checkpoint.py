@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
 import warnings
@@ -50,7 +51,8 @@ PACKAGES = ("torch", "lightning", "numpy", "scipy", "h5py", "safetensors", "pyda
 
 
 Tensors = Mapping[str, NDArray[Any]]
-MOST_NAMES = 5  # of tensors, or sizes, in an error
+MOST_NAMES = 5  # of tensors, sizes or settings in an error
+LONGEST = 40  # characters of a setting there
 
 
 class CheckpointError(UserError):
@@ -294,6 +296,25 @@ def sizes(document: Mapping[str, Any], lead: str = "") -> dict[str, Any]:
             found |= sizes(value, f"{lead}{key}.")
         elif key == "working" or (isinstance(value, int | str) and not isinstance(value, bool)):
             found[f"{lead}{key}"] = value
+    return found
+
+
+def differences(found: BaseRecipe, wanted: BaseRecipe) -> str:
+    """Return in which settings a recipe differs from another one, as sentences of errors name them."""
+    theirs, ours = (settings(each.model_dump(mode="json")) for each in (found, wanted))
+    keys = [key for key in theirs | ours if theirs.get(key) != ours.get(key)]
+    return some([f"{key} {theirs.get(key, 'absent')} instead of {ours.get(key, 'absent')}" for key in keys])
+
+
+def settings(document: Mapping[str, Any], lead: str = "") -> dict[str, str]:
+    """Return the values of a document by their keys `section.name`, cut where they are long."""
+    found: dict[str, str] = {}
+    for key, value in document.items():
+        if isinstance(value, dict):
+            found |= settings(value, f"{lead}{key}.")
+        else:
+            text = json.dumps(value)
+            found[lead + key] = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
     return found
 
 

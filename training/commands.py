@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # of the disk, a quota, and the limit of a file's size
+#: What is expected of a file, by the error: room, of the disk, a quota and the limit of a file's size; and permission.
+EXPECTED = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "room to write it")
+EXPECTED |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "permission to read and write it")
 STOPPED = 130  # the exit status of a program that Ctrl-C has ended
 
 Workers = Annotated[int, typer.Option(min=0, help="Processes that read batches while the network learns.")]
@@ -323,14 +325,15 @@ def main() -> None:
 
 
 def corrected(app: typer.Typer) -> None:
-    """Run commands; errors that the user can correct, such as a full disk, are printed as one line."""
+    """Run commands; errors that the user can correct, such as a full disk or a read-only folder, are one line."""
     try:
         app()
     except UserError as error:
         console.print(Text(str(error), "red"))
         raise SystemExit(1) from error
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in EXPECTED:
             raise
-        console.print(Text(f"{error.filename or 'a file'}: expected room to write it but: {error.strerror}", "red"))
+        text = f"{error.filename or 'a file'}: expected {EXPECTED[error.errno]} but: {error.strerror}"
+        console.print(Text(text, "red"))
         raise SystemExit(1) from error

@@ -112,6 +112,8 @@ def train(
     work, run = workload(recipe, data), RunFolder(folder)
     if is_first():
         run.expect_own()
+        if resume:
+            run.expect_recipe(recipe)
     work.check()  # what can be checked before samples are generated
     parameters = work.parameters
     expect_room(run.path, state_bytes(parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))

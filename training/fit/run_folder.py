@@ -33,7 +33,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from training import checkpoint
-from training.files import read_json, replacing
+from training.files import read_json, replacing, write_text
 from training.fit.processes import is_first
 from training.messages import Bar, UserError, in_terminal
 from training.recipe import BaseRecipe, RecipeError, from_document
@@ -144,17 +144,27 @@ class RunFolder:
                 "--resume goes on with it"
             )
 
+    def expect_recipe(self, recipe: BaseRecipe) -> None:
+        """Check that a training that was stopped in the folder, if there is one, has this recipe.
+
+        Raises:
+            RecipeError: It has another one.
+        """
+        if self.recipe.exists() and (began := self.began()) != recipe:
+            differ = "" if began is None else f", {checkpoint.differences(began, recipe)}"
+            raise RecipeError(
+                f"{self.recipe}: expected the recipe of this training, which was stopped, but found another "
+                f"recipe{differ}: go on with its settings (--set), or leave out --resume, to train anew"
+            )
+
     def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
         """Return the newest whole state to resume from, or remove old states and return None."""
         if resume and self.recipe.exists():
-            if self.began() != recipe:
-                raise RecipeError(
-                    f"{self.path} was interrupted under another recipe ({self.recipe}): restore it, or start afresh"
-                )
+            self.expect_recipe(recipe)
             return self.newest()
         self.close()
         self.metrics.unlink(missing_ok=True)
-        self.recipe.write_text(recipe.model_dump_json())
+        write_text(self.recipe, recipe.model_dump_json())
         return None
 
     def newest(self) -> Path | None:
@@ -175,11 +185,11 @@ class RunFolder:
             (self.path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)
         ):
             return False
-        if checkpoint.read_config(self.path).recipe != recipe:
+        if (found := checkpoint.read_config(self.path).recipe) != recipe:
             remove = shlex.join(["rm", "-r", str(self.path)])
             raise RecipeError(
-                f"{self.path} holds the finished run of another recipe: `{remove}`, or leave out --resume, to train "
-                "anew"
+                f"{self.path} holds the finished run of another recipe, {checkpoint.differences(found, recipe)}: "
+                f"`{remove}`, or leave out --resume, to train anew"
             )
         return True
 

@@ -99,7 +99,7 @@ def wait_for_epochs(folder: Path, epochs: int) -> None:
 def test_an_interrupted_run_does_not_go_on_with_another_recipe(data: Path, tmp_path: Path) -> None:
     recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=2"])
     (tmp_path / "recipe.json").write_text(recipe.model_dump_json())
-    with pytest.raises(config.RecipeError, match="another recipe"):
+    with pytest.raises(config.RecipeError, match=r"found another recipe, fit\.epochs 2 instead of 3: go on"):
         train(recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=3"]), tmp_path, data, resume=True)
 
 
@@ -112,7 +112,7 @@ def test_a_finished_run_is_kept_and_says_how_to_train_anew(finished: Path, data:
     assert "without --resume" in repeated.stderr
     other = command(*again, "--set", "fit.clip=2")
     assert isinstance(other.exception, config.RecipeError)
-    assert "holds the finished run of another recipe" in str(other.exception)
+    assert "holds the finished run of another recipe, fit.clip 1.0 instead of 2.0: " in str(other.exception)
     assert f"`rm -r '{finished}'`" in str(other.exception)
     assert {path.name: path.stat().st_mtime_ns for path in finished.iterdir()} == before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import sys
@@ -125,6 +126,21 @@ def test_a_file_for_which_there_is_no_room_is_reported_in_one_line(
     said = capsys.readouterr().err.strip()
     assert said == f"{path}: expected room to write it but: No space left on device"
     assert not any(tmp_path.iterdir())
+
+
+def test_a_file_that_may_not_be_written_is_reported_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Below /sys, no user makes files, as in a read-only folder."""
+    app = typer.Typer()
+    app.command()(lambda: write_json(Path("/sys/kernel/card.json"), {"errors": []}))
+    monkeypatch.setattr(commands.console, "width", 400)
+    monkeypatch.setattr(sys, "argv", ["training"])
+    with pytest.raises(SystemExit) as end:
+        commands.corrected(app)
+    assert end.value.code == 1
+    said = capsys.readouterr().err.strip()
+    assert re.fullmatch(r"/sys/kernel/.*: expected permission to read and write it but: [A-Z].*", said)
 
 
 def test_a_recipe_without_validation_samples_is_refused(tmp_path: Path) -> None:
