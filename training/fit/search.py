@@ -50,7 +50,7 @@ from training.recipe import Candidate, Recipe, changed
 
 SHARE = 1 / 3  # of the budget
 DOUBT = 3.0  # standard errors by which transformed samples have to have a larger error for a symmetry not to hold
-LOST = 1e3  # the error of a network whose training diverges
+LOST = 1e6  # the error of a network whose training diverges, above that of rollouts that all overflow
 LEARNED = 0.9  # of the error of a prediction without a network, below which something is learned
 PATIENCE = {False: 2, True: 1}  # rounds after which one stays that is not, by whether the best one of them is
 WITH = " with "  # between the name of a candidate and its symmetries

@@ -16,6 +16,7 @@ from training import checkpoint
 from training import report as reports
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
+from training.evaluation import measures
 from training.files import read_json, write_json
 from training.fit import search
 from training.fit.operator_workload import OperatorWorkload
@@ -157,6 +158,15 @@ def test_a_network_that_never_learns_is_dropped_in_the_end(raced: Recipe, tmp_pa
         ["2 channels", "3 channels", "4 channels"],
         ["3 channels", "4 channels"],
     ]
+
+
+@pytest.mark.parametrize(("error", "rounds"), [(measures.LOST, [3, 3]), (search.LOST, [3, 2])])
+def test_a_network_whose_rollouts_overflow_may_learn_late_and_one_that_diverges_may_not(
+    raced: Recipe, tmp_path: Path, error: float, rounds: list[int]
+) -> None:
+    event = Race(raced, RunFolder(tmp_path / "run"), (12,), Trainings({4: 0.3, 2: error, 3: 0.5}), flips, naive=0.76)
+    event.winner()
+    assert [len(each["validation_error"]) for each in event.account()["rounds"]][:2] == rounds
 
 
 def test_no_symmetry_is_found_by_a_network_that_has_learned_nothing(raced: Recipe, tmp_path: Path) -> None:
