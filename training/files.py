@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import tomllib
@@ -47,6 +48,11 @@ def replacing(path: Path) -> Iterator[Path]:
         if error.errno is not None and error.filename is None:  # of a write, which does not know its file
             error.filename = str(path)
         raise
+    except Exception as error:  # of safetensors, whose own exception names the error of the system in its text alone
+        if (found := re.search(r"\(os error (\d+)\)", str(error))) is None:
+            raise
+        number = int(found[1])
+        raise OSError(number, os.strerror(number), str(path)) from error
     finally:
         aside.unlink(missing_ok=True)
 

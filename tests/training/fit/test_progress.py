@@ -12,7 +12,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import typer
+from safetensors.torch import save_file
 
 from training import commands, recipes
 from training import recipe as config
@@ -20,7 +22,7 @@ from training.data import generate
 from training.data.generate import Request
 from training.data.pools import ThisProcess
 from training.data.prepare import prepare
-from training.files import expect_files, expect_room, write_json
+from training.files import expect_files, expect_room, replacing, write_json
 from training.fit.run import fit, train, workload
 from training.fit.run_folder import RunFolder, least_state_bytes, line, state_bytes
 from training.messages import UserError
@@ -126,6 +128,30 @@ def test_a_file_for_which_there_is_no_room_is_reported_in_one_line(
     said = capsys.readouterr().err.strip()
     assert said == f"{path}: expected room to write it but: No space left on device"
     assert not any(tmp_path.iterdir())
+
+
+def test_weights_for_which_there_is_no_room_are_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A limit of the size of files is one of safetensors, too, which writes beside the path that it is given."""
+    path, app = tmp_path / "weights.safetensors", typer.Typer()
+
+    @app.command()
+    def save() -> None:
+        with replacing(path) as aside:
+            save_file({"weights": torch.zeros(10_000)}, aside)
+
+    monkeypatch.setattr(commands.console, "width", 400)
+    monkeypatch.setattr(sys, "argv", ["training"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(SystemExit) as end:
+            commands.corrected(app)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert end.value.code == 1
+    assert capsys.readouterr().err.strip() == f"{path}: expected room to write it but: File too large"
 
 
 def test_a_file_that_may_not_be_written_is_reported_in_one_line(
