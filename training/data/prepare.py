@@ -32,6 +32,7 @@ from training.files import expect_room, locked, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
 from training.problems.integrals import unlike_integrals, with_integrals
+from training.problems.pairs import check_names, check_runs, matched
 from training.problems.problem import Array
 from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import DataError, ProblemFileError
@@ -155,6 +156,7 @@ def write(
     said += [*unlike_positions(positions), *unlike_axes(problem, positions)]
     said += unwritten(dict.fromkeys(file.path for each in (files, *others.values()) for file in each))
     columns = columns_of(problem, files, others)
+    said += matched(problem, columns, files, others)
     if problem.integrals:
         columns = with_integrals(problem, columns)
     expect_room(path.parent, sum(4 * column.samples * int(np.prod(column.shape)) for column in columns.values()))
@@ -210,38 +212,19 @@ def data_files(problem: ProblemFile, folder: Path) -> list[Path]:
 
 
 def tensor_files(problem: ProblemFile, folder: Path) -> dict[str, list[Path]]:
-    """Return the data files of the tensors that have files of their own, by their names, as `data_files` does."""
+    """Return the data files of the tensors that have files of their own, by their names, as `data_files` does.
+
+    Raises:
+        ProblemFileError: A name or a pattern fits no file, or every file is a sample, and tensors have those of others.
+    """
     found = {
         name: fitting_files(one.files, folder, f"{name}.files") for name, one in problem.stored.items() if one.files
     }
     if problem.data.sample == "file":
         runs = {"data": data_files(problem, folder), **found}
         check_runs({name: files for name, files in runs.items() if len({path.parent for path in files}) > 1})
+        check_names(runs)
     return found
-
-
-def check_runs(files: Mapping[str, Sequence[Path]]) -> None:
-    """Refuse files of tensors that are not in the same folders, of a run each: values would be those of another run.
-
-    Raises:
-        ProblemFileError: A folder has a file of one tensor and none, or another number, of another.
-    """
-    counts = {name: Counter(path.parent for path in each) for name, each in files.items()}
-    (first, lead), *others = counts.items() or [("", Counter())]
-    for name, each in others:
-        alone = lead.keys() ^ each.keys()
-        # Tensors may have folders of their own, with several files in each.
-        if alone and (lead.keys() & each.keys() or max(*lead.values(), *each.values()) == 1):
-            raise ProblemFileError(
-                f"{name}.files: expected a file in every folder that has one of {first}.files, and in no other; "
-                f"one of both is not in {min(alone)}"
-            )
-        if not alone and (unlike := [folder for folder in lead if lead[folder] != each[folder]]):
-            folder = min(unlike)
-            raise ProblemFileError(
-                f"{name}.files: expected as many files in {folder} as {first}.files fit there but found "
-                f"{each[folder]} and {lead[folder]}"
-            )
 
 
 def fitting_files(patterns: Sequence[str], folder: Path, label: str) -> list[Path]:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from glob import escape
-from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ from training.data.readers import (
     last_name,
     real_part,
 )
+from training.data.readers.beside import common_pattern
 from training.problems.ambiguity import (
     STEPS,
     frames_of,
@@ -97,7 +97,7 @@ def draft(
         left_out=dict(file.left_out),
         constants=dict(file.constants),
     )
-    made.validation, made.test = file.validation, file.test
+    made.validation, made.test, made.doubts = file.validation, file.test, file.doubts
     sources = {label: (tuple(map(str, paths)), key) for label, (paths, key) in file.sources.items()}
     made.sources = {label: (paths, key) for label, (paths, key) in sources.items() if paths != names}
     made.keys = {label: key for label, (_, key) in file.sources.items()}
@@ -177,18 +177,6 @@ def count_runs(made: Draft, file: DataFile, runs: Path | None) -> None:
                 f"samples are counted by folders, those of {' and '.join(path.name for path in splits)} mixed: or name "
                 "the files of each in `files`, those for tests last, and how many they are"
             )
-
-
-def common_pattern(files: Sequence[Path]) -> str:
-    """Return a pattern that fits several files and no other in their folder; nothing where there is none."""
-    start = "".join(
-        letters[0]
-        for letters in takewhile(lambda each: len({*each}) == 1, zip(*(path.name for path in files), strict=False))
-    )
-    ends = {path.suffix for path in files}
-    pattern = f"{escape(start.rstrip('0123456789'))}*{ends.pop()}"
-    fitting = {path.name for path in files[0].parent.glob(pattern)}
-    return pattern if len(files) > 1 and not ends and start and fitting == {path.name for path in files} else ""
 
 
 def with_dates(made: Draft, file: DataFile) -> DataFile:

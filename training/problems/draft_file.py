@@ -118,6 +118,7 @@ class Draft:
     moving: bool = False  # whether a field has frames
     step: float = 1.0  # time between two frames
     remarks: list[str] = field(default_factory=list)  # what the reader decided, and what is odd
+    doubts: tuple[str, ...] = ()  # how rows of tables are matched with files, where nothing tells it
     candidates: tuple[str, ...] = ()  # symmetries that the axes allow
 
     @property
@@ -186,7 +187,8 @@ class Draft:
 
     def mark(self, line: str) -> str:
         """Return the mark of a line; nothing where nothing was guessed in it."""
-        return mark(UNSEEN.sub(" ", self.guesses.get(line, "")))
+        said = [self.guesses.get(line, ""), *(f"samples: {each}" for each in self.doubts if line == "files")]
+        return mark(UNSEEN.sub(" ", "; ".join(filter(None, said))))
 
 
 def digest(body: str) -> str:

@@ -203,7 +203,7 @@ def extent(box: Sequence[Sequence[float]]) -> str:
 SUBJECTS = {
     "outputs": "which arrays are outputs",
     "inputs": "which inputs are known in advance for every frame",
-    "samples": "which axis counts samples",
+    "samples": "which axis counts samples, or in which order a table has them",
     "time": "which axis counts time, if one does",
     "points": "whether every sample has points of its own",
 }

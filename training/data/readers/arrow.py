@@ -31,6 +31,11 @@ def open_arrow(path: Path) -> Iterator[DataFile]:
         found = table_of(path)
         arrays: dict[str, NDArray[Any]] = {}
         left_out: dict[str, str] = {}
+        texts = {
+            name: np.array(column.to_pylist()).astype(str)
+            for name, column in zip(found.column_names, found.columns, strict=True)
+            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        }
         for name, column in zip(found.column_names, found.columns, strict=True):
             values, reason = dense(column)
             if values is None or name == INDEX:
@@ -38,10 +43,11 @@ def open_arrow(path: Path) -> Iterator[DataFile]:
             else:
                 arrays[name] = values
         if all(values.ndim == 1 for values in arrays.values()):
-            made = of_columns(path, "arrow", {name: np.asarray(one, float) for name, one in arrays.items()}, left_out)
+            columns = {name: np.asarray(one, float) for name, one in arrays.items()}
+            made = of_columns(path, "arrow", columns, left_out, texts)
         else:
             every = {name: LazyArray.of(name, values) for name, values in arrays.items()}
-            made = DataFile(path, "arrow", every, samples="one row per sample", left_out=left_out)
+            made = DataFile(path, "arrow", every, samples="one row per sample", left_out=left_out, texts=texts)
     yield made
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from glob import escape
+from glob import escape, glob
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 
 from training.data.readers.data_file import MESHES, DataFile, LazyArray, natural
 from training.data.readers.formats import SUFFIXES, is_store, open_file
-from training.data.readers.splits import last_name
+from training.data.readers.sample_names import doubt_of_rows, naming
+from training.data.readers.splits import are_splits, last_name
 from training.data.readers.tensor_files import NUMBERS, of_tensors, tells_apart
 
 LOOKED_AT = 8  # of several files, to see whether numbers are the same in all of them
@@ -51,6 +53,9 @@ def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> Dat
     """Return a set whose files, or folders, are samples, with the numbers of tables that have a row for each of them.
 
     Those of other tables are left out by name.
+
+    Raises:
+        ReadError: A column of a table says that its rows are in another order than the files.
     """
     axes = (1,) if found.runs is not None or found.file.format in MESHES else ()
     if settings := of_each(found, tables):
@@ -58,7 +63,9 @@ def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> Dat
         tables = [path for path in tables if path not in settings]
     file = found.file
     arrays, sources, left_out = dict(file.arrays), dict(file.sources), dict(file.left_out)
-    remarks, known = [*file.remarks], {path.resolve() for paths, _ in sources.values() for path in paths}
+    remarks, doubts = [*file.remarks], [*file.doubts]
+    known = {path.resolve() for paths, _ in sources.values() for path in paths}
+    samples = files_of(found)
     for path in tables:
         if path.resolve() in known:
             continue
@@ -67,6 +74,7 @@ def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> Dat
             left_out[path.name] = f"a table, but not of numbers in a row for each of {found.count} samples"
             continue
         remarks.append(f"{path.name} has a row for each of {found.count} samples, in the order of their names")
+        doubt = doubt_of_rows(path, samples, naming([table])) if len(samples) == found.count else ""
         left_out |= {f"{path.name}: {name}": reason for name, reason in table.left_out.items()}
         for name, one in table.arrays.items():
             values = one.read()
@@ -78,8 +86,29 @@ def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> Dat
                 least = np.fmin.reduce(values)  # which tells whether all are positive
                 arrays[name] = replace(LazyArray.of(name, np.full(axes, least)), units=one.units)
                 sources[name] = ((path,), name)
-    file = replace(file, arrays=arrays, sources=sources, left_out=left_out, remarks=tuple(remarks))
-    return replace(found, file=file)
+        doubts += [doubt] if doubt and any(paths == (path,) for paths, _ in sources.values()) else []
+    file = replace(file, arrays=arrays, sources=sources, left_out=left_out)
+    return replace(found, file=replace(file, remarks=tuple(remarks), doubts=tuple(doubts)))
+
+
+def files_of(found: DataSet) -> list[Path]:
+    """Return the files of a set, of runs those of one array, in the order in which its problem file will name them."""
+    if found.runs is not None:
+        return [Path(name) for name in sorted(glob(str(found.files[0])), key=natural)]  # noqa: PTH207 -- as they are read
+    pattern = not are_splits(found.files) and common_pattern(found.files)  # and a shell lists them by letters
+    return sorted(found.files, key=natural) if pattern else found.files
+
+
+def common_pattern(files: Sequence[Path]) -> str:
+    """Return a pattern that fits several files and no other in their folder; nothing where there is none."""
+    start = "".join(
+        letters[0]
+        for letters in takewhile(lambda each: len({*each}) == 1, zip(*(path.name for path in files), strict=False))
+    )
+    ends = {path.suffix for path in files}
+    pattern = f"{escape(start.rstrip('0123456789'))}*{ends.pop()}"
+    fitting = {path.name for path in files[0].parent.glob(pattern)}
+    return pattern if len(files) > 1 and not ends and start and fitting == {path.name for path in files} else ""
 
 
 def of_each(found: DataSet, files: Sequence[Path]) -> list[Path]:

@@ -123,6 +123,9 @@ class DataFile:
         cells: The length of an axis, by its name, where the file tells that values are those of the cells along it.
         numbering: What tells the samples apart, such as their numbers or names, in their order, by its name.
         in_cells: Which points of a mesh file are in cells `[point]`, where some are not, and left out; None for all.
+        texts: The columns of text of a table, by name, in which the names of files may be.
+        names: The names of the groups of samples, in their order, where there are any.
+        doubts: How other files are matched with its samples where nothing tells it, in sentences to be confirmed.
     """
 
     path: Path
@@ -145,6 +148,9 @@ class DataFile:
     cells: Mapping[str, float] = field(default_factory=dict)
     numbering: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     in_cells: NDArray[np.bool_] | None = None
+    texts: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def array(self, name: str) -> LazyArray:
         """Return the array of that name.

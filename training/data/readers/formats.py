@@ -48,7 +48,7 @@ READERS = {
     "vtk": "vtk:open_image",
     "csv": "tables:open_table",
     "comsol": "tables:open_table",
-    "json": "tables:open_json",
+    "json": "objects:open_json",
     "arrow": "arrow:open_arrow",
 }
 SUFFIXES = (

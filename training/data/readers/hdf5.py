@@ -112,15 +112,15 @@ def describe(path: Path, file: h5py.Group) -> DataFile:
     left_out |= unread(file[groups[0]]) | {name: reason for name, reason in unlike if reason}
     if len(shapes_of(file, groups)) == 1:
         found = without_records({name: stacked(file, groups, name) for name in datasets(file[groups[0]])})
-        return DataFile(path, "hdf5", found | numbers, remarks=said[0], samples=said[1], left_out=left_out)
+        whole = DataFile(path, "hdf5", found | numbers, remarks=said[0], samples=said[1], left_out=left_out)
+        return replace(whole, names=tuple(groups))
     pieces = []
     for index, group in enumerate(groups):
         of_group = without_records({name: stacked(file, [group], name) for name in datasets(file[group])})
         of_group |= {name: LazyArray.of(name, one.read(index, index + 1)) for name, one in numbers.items()}
         pieces.append(DataFile(path, "hdf5", of_group, samples=said[1]))
-    return DataFile(
-        path, "hdf5", pieces[0].arrays, remarks=said[0], samples=said[1], left_out=left_out, pieces=tuple(pieces)
-    )
+    whole = DataFile(path, "hdf5", pieces[0].arrays, remarks=said[0], samples=said[1], left_out=left_out)
+    return replace(whole, names=tuple(groups), pieces=tuple(pieces))
 
 
 def samples_of_splits(path: Path, file: h5py.Group) -> DataFile | None:
@@ -138,6 +138,7 @@ def samples_of_splits(path: Path, file: h5py.Group) -> DataFile | None:
         first,
         arrays={name: joined(name, [part.arrays[name] for part in parts]) for name in first.arrays},
         pieces=tuple(piece for part in parts for piece in part.pieces),
+        names=tuple(f"{split}/{name}" for split, part in zip(ordered, parts, strict=True) for name in part.names),
         remarks=(f"the samples of {', '.join(ordered)} one after the other, a group for each",),
         validation=counts.get(VALIDATION, 0),
         test=counts.get(TEST, 0),

@@ -37,6 +37,7 @@ from training.data.readers.formats import (
     open_file,
 )
 from training.data.readers.recent import open_several
+from training.data.readers.sample_names import with_doubts
 from training.data.readers.splits import (
     TEST,
     VALIDATION,
@@ -92,7 +93,8 @@ def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
     if are_splits(files):
         file = with_counts(file, [file, *stack.enter_context(open_several(files[1:], opened))])
     elif of_tensors(files) or len({*files} - {*filter(is_table, files)}) == 1 < len(files):
-        file = merged([file, *stack.enter_context(open_several(files[1:], opened))])
+        parts = [file, *stack.enter_context(open_several(files[1:], opened))]
+        file = with_doubts(merged(parts), parts)
     elif len(files) > 1:
         file = without_constants(file, files, arrays_of(files, layout))
     return DataSet(file, [*files], count=len(files))

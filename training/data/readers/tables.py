@@ -1,23 +1,21 @@
-"""Text files: tables of comma-separated values, COMSOL's exports, and JSON.
+"""Text files: tables of comma-separated values, and COMSOL's exports.
 
 A table has an array `[row]` for every column of numbers. Where columns are coordinates, as in the exports of COMSOL,
 ParaView and Fluent, the file is the cloud of one sample: `coordinates` `[1, point, dimension]` and fields `[1, point]`.
 COMSOL's files of a parametric sweep hold a sample for every value of the parameters, on the points of one mesh.
-JSON has an array for every number and every list of numbers; files of a JSON object per line have a sample per line.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -84,14 +82,24 @@ def table(path: Path) -> DataFile:
         if all(map(is_number, values)) and any(map(is_number, columns[name]))
     }
     left_out = {name: "a column that does not hold numbers alone" for name in columns if name not in found}
+    texts = {name: np.array(columns[name]) for name in left_out}
     for name in [name for name, values in found.items() if name.startswith("column ") and counts_lines(values)]:
         del found[name]  # as pandas writes its index
         left_out[name] = "it has no name, and numbers the lines"
-    return of_columns(path, "csv", found, left_out)
+    return of_columns(path, "csv", found, left_out, texts)
 
 
-def of_columns(path: Path, format_: str, columns: Columns, left_out: Mapping[str, str]) -> DataFile:
-    """Describe the columns of numbers of a table: a cloud, clouds that a column numbers, or numbers per sample."""
+def of_columns(
+    path: Path,
+    format_: str,
+    columns: Columns,
+    left_out: Mapping[str, str],
+    texts: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+) -> DataFile:
+    """Describe the columns of numbers of a table: a cloud, clouds that a column numbers, or numbers per sample.
+
+    `texts` are its columns of text.
+    """
     along = next((each for axes in COORDINATES if len(each := named(columns, axes)) > 1), [])
     key = next((name for name in columns if name.lower() in COUNTING and repeats(columns[name])), None)
     if along and len(columns) > len(along) + (key is not None):
@@ -104,7 +112,7 @@ def of_columns(path: Path, format_: str, columns: Columns, left_out: Mapping[str
     arrays = {label: LazyArray.of(label, whole(columns[name]), units=units) for name, (label, units) in labels.items()}
     # Problem files may have the whole heads as keys.
     parts = {name: replace(arrays[label], name=name) for name, (label, _) in labels.items() if name != label}
-    return DataFile(path, format_, arrays, left_out=left_out, parts=parts)
+    return DataFile(path, format_, arrays, left_out=left_out, parts=parts, texts=texts)
 
 
 def lines_of(path: Path) -> list[list[str]]:
@@ -357,50 +365,3 @@ def with_values(cells: list[str]) -> list[str]:
         else:
             found.append(cell)
     return found
-
-
-# JSON
-
-
-@contextmanager
-def open_json(path: Path) -> Iterator[DataFile]:
-    """Open a file of one JSON object, or of a JSON object per line or per element of a list, each of them a sample."""
-    with damage_named(path, "JSON"):
-        text = path.read_text(encoding="utf-8")
-        by_line = path.suffix.lower() == ".jsonl"
-        lines = [line for line in text.splitlines() if line.strip()] if by_line else [text]
-        every = [json.loads(line, object_pairs_hook=partial(unique, path)) for line in lines]
-        content: Any = every if by_line else every[0]
-        several = isinstance(content, list)
-        objects: list[Any] = content if several else [content]
-        if not objects or not all(isinstance(each, dict) for each in objects):
-            raise ReadError(f"{path}: expected a JSON object of numbers by name, or several of them")
-        found = [unique(path, [*numbers(each)]) for each in objects]
-        arrays, left_out = {}, {}
-        for name in dict.fromkeys(name for each in found for name in each):
-            first = found[0].get(name)
-            values = [one for each in found if (one := each.get(name)) is not None]
-            if first is None or len({one.shape for one in values}) > 1 or len(values) < len(found):
-                left_out[name] = "it is no number or list of numbers of one size" + " in every sample" * several
-            else:
-                arrays[name] = LazyArray.of(name, np.stack(values) if several else first, setting=not several)
-    yield DataFile(path, "json", arrays, samples="one JSON object per sample" if several else "", left_out=left_out)
-
-
-def unique(path: Path, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the values of an object by their names, each of which it has once."""
-    refuse_duplicates(path, [name for name, _ in pairs], "keys")
-    return dict(pairs)
-
-
-def numbers(values: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, NDArray[Any] | None]]:
-    """Return the arrays of an object and of those in it, by their names; None for what holds no numbers."""
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from numbers(value, f"{start}{name}/")
-            continue
-        try:
-            found = np.asarray(value)
-        except ValueError:  # lists of unequal lengths
-            found = np.asarray(None)
-        yield f"{start}{name}", found if found.dtype.kind in "fiub" else None
